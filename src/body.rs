@@ -1,0 +1,76 @@
+//! The one body type that flows through the gateway, in both directions.
+//!
+//! Streams by default: nothing here collects a body.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// What can go wrong while a body streams.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request or response body.
+pub struct Body(Kind);
+
+enum Kind {
+    Full(Bytes),
+    Incoming(Incoming),
+    Boxed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
+}
+
+impl Body {
+    /// A body of no bytes.
+    pub fn empty() -> Self {
+        Self(Kind::Full(Bytes::new()))
+    }
+
+    /// Any other body, behind one allocation.
+    pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
+        Self(Kind::Boxed(Box::pin(body)))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(Kind::Full(bytes))
+    }
+}
+
+impl From<Incoming> for Body {
+    fn from(incoming: Incoming) -> Self {
+        Self(Kind::Incoming(incoming))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.get_mut().0 {
+            Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            Kind::Boxed(body) => body.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Full(bytes) => bytes.is_empty(),
+            Kind::Incoming(incoming) => incoming.is_end_stream(),
+            Kind::Boxed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Incoming(incoming) => incoming.size_hint(),
+            Kind::Boxed(body) => body.size_hint(),
+        }
+    }
+}

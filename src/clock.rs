@@ -1,0 +1,28 @@
+//! The one place that reads time, so that tests can pause it.
+//!
+//! Guarantees that every other module sees the same clocks. Knows nothing of what the time is for.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+pub use tokio::time::Instant;
+
+/// The monotonic clock. Follows tokio's paused time in tests.
+#[expect(clippy::disallowed_methods, reason = "this is the file they are disallowed for")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Microseconds of monotonic time since the process first asked.
+pub fn monotonic_micros() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    let now = now();
+    let origin = *ORIGIN.get_or_init(|| now);
+    u64::try_from(now.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock: for logs and dates shown to people, never for a decision.
+#[expect(clippy::disallowed_methods, reason = "this is the file they are disallowed for")]
+pub fn wall() -> SystemTime {
+    SystemTime::now()
+}

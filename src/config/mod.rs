@@ -1,0 +1,45 @@
+//! From the file to the domain.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::gateway::route::Route;
+use crate::rate_limit::policy::Limit;
+use crate::server::ListenerSpec;
+use crate::store::RedisSpec;
+use crate::upstream::UpstreamSpec;
+
+/// A whole, checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub workers: NonZeroUsize,
+    pub listeners: Vec<ListenerSpec>,
+    pub admin: Option<SocketAddr>,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// `None`: buckets live in this process.
+    pub store: Option<RedisSpec>,
+    /// Buckets kept in this process at most.
+    pub max_local_buckets: NonZeroUsize,
+    pub access_log: AccessLog,
+    /// How long in-flight requests may take after SIGTERM.
+    pub drain_timeout: Duration,
+    /// Also send `x-ratelimit-*` fields.
+    pub legacy_headers: bool,
+    /// Requests in flight per worker; beyond: 503. `None`: no bound.
+    pub max_requests: Option<NonZeroUsize>,
+    pub limits: Vec<Arc<Limit>>,
+    pub upstreams: Vec<Arc<UpstreamSpec>>,
+    pub routes: Vec<Arc<Route>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessLog {
+    #[default]
+    Off,
+    Json,
+}

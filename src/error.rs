@@ -1,0 +1,174 @@
+//! Everything the gateway itself refuses or fails at, and the one table that gives each its answer.
+//!
+//! No other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use crate::body::Body;
+
+/// The field that carries a request's id, both ways.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
+pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Why the gateway answers itself instead of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Not HTTP, or HTTP that could be read two ways. Says which rule it broke.
+    BadRequest(&'static str),
+    /// A part of a limit's key is missing and the limit refuses such requests.
+    KeyMissing,
+    NoRoute,
+    /// With the methods that the path does take.
+    MethodNotAllowed(HeaderValue),
+    /// The client was too slow to send its header section or its body.
+    RequestTimeout,
+    BodyTooLarge,
+    UriTooLong,
+    HeadersTooLarge,
+    /// A limit whose store is away denies meanwhile, or a quota is used up: rendered with the violated policies.
+    QuotaExceeded {
+        violated: Vec<std::sync::Arc<str>>,
+        retry_after_secs: u64,
+    },
+    /// More requests in flight than the gateway takes.
+    Overloaded,
+    /// The upstream has no endpoint to try.
+    NoEndpoint,
+    ConnectFailed,
+    /// The upstream closed or reset the connection before it answered.
+    UpstreamClosed,
+    /// What the upstream sent is not HTTP.
+    UpstreamInvalid,
+    ConnectTimeout,
+    ResponseTimeout,
+    /// HTTP/2 or HTTP/1.1 asked for something that this gateway does not do.
+    NotImplemented(&'static str),
+    /// A bug: the request panicked.
+    Panicked,
+}
+
+struct Row {
+    status: StatusCode,
+    /// The problem's name: the last part of its type, and a metric's label.
+    name: &'static str,
+    detail: &'static str,
+    /// The connection cannot be trusted any more.
+    close: bool,
+}
+
+const fn row(status: StatusCode, name: &'static str, detail: &'static str) -> Row {
+    Row { status, name, detail, close: false }
+}
+
+const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -> Row {
+    Row { status, name, detail, close: true }
+}
+
+impl Failure {
+    fn row(&self) -> Row {
+        use StatusCode as S;
+        match self {
+            Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
+            Self::KeyMissing => row(S::BAD_REQUEST, "key-missing", "the request lacks what its rate limit counts by"),
+            Self::NoRoute => row(S::NOT_FOUND, "no-route", "no route takes this host and path"),
+            Self::MethodNotAllowed(_) => {
+                row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
+            }
+            Self::RequestTimeout => closing(S::REQUEST_TIMEOUT, "request-timeout", "the request arrived too slowly"),
+            Self::BodyTooLarge => closing(S::PAYLOAD_TOO_LARGE, "body-too-large", "the request body is over the limit"),
+            Self::UriTooLong => closing(S::URI_TOO_LONG, "uri-too-long", "the request target is over the limit"),
+            Self::HeadersTooLarge => {
+                closing(S::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", "the header section is over the limit")
+            }
+            Self::QuotaExceeded { .. } => {
+                row(S::TOO_MANY_REQUESTS, "quota-exceeded", "a rate limit is used up: come back after Retry-After")
+            }
+            Self::Overloaded => {
+                row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
+            }
+            Self::NoEndpoint => row(S::SERVICE_UNAVAILABLE, "no-endpoint", "the upstream has no endpoint to try"),
+            Self::ConnectFailed => row(S::BAD_GATEWAY, "connect-failed", "the upstream did not accept a connection"),
+            Self::UpstreamClosed => {
+                row(S::BAD_GATEWAY, "upstream-closed", "the upstream closed the connection before it answered")
+            }
+            Self::UpstreamInvalid => row(S::BAD_GATEWAY, "upstream-invalid", "the upstream's answer is not HTTP"),
+            Self::ConnectTimeout => {
+                row(S::GATEWAY_TIMEOUT, "connect-timeout", "the upstream did not accept a connection in time")
+            }
+            Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
+            Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
+            Self::Panicked => {
+                closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
+            }
+        }
+    }
+
+    /// The status code this failure is answered with.
+    pub fn status(&self) -> StatusCode {
+        self.row().status
+    }
+
+    /// A short name for logs and metrics.
+    pub fn name(&self) -> &'static str {
+        self.row().name
+    }
+
+    /// The whole answer.
+    pub fn respond(&self, request_id: &HeaderValue) -> Response<Body> {
+        let row = self.row();
+        let mut response = Response::new(Body::from(self.problem(&row, request_id)));
+        *response.status_mut() = row.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(REQUEST_ID, request_id.clone());
+        if row.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        match self {
+            Self::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
+            Self::QuotaExceeded { retry_after_secs, .. } => {
+                drop(headers.insert(RETRY_AFTER, (*retry_after_secs).into()))
+            }
+            Self::Overloaded | Self::NoEndpoint => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+            _ => {}
+        }
+        response
+    }
+
+    fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
+        let (kind, violated_policies) = match self {
+            Self::QuotaExceeded { violated, .. } => (QUOTA_EXCEEDED.to_owned(), Some(violated)),
+            _ => (format!("urn:tollgate:problem:{}", row.name), None),
+        };
+        let problem = Problem {
+            kind,
+            title: row.status.canonical_reason().unwrap_or_default(),
+            status: row.status.as_u16(),
+            detail: row.detail,
+            request_id: request_id.to_str().unwrap_or_default(),
+            violated_policies: violated_policies.map(|names| names.iter().map(AsRef::as_ref).collect()),
+        };
+        let mut text = serde_json::to_vec(&problem).unwrap_or_default();
+        text.push(b'\n');
+        text.into()
+    }
+}
+
+/// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(rename = "request-id")]
+    request_id: &'a str,
+    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
+    violated_policies: Option<Vec<&'a str>>,
+}

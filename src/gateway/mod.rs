@@ -1,0 +1,3 @@
+//! From a request to a route to a response.
+
+pub mod route;

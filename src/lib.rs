@@ -1,0 +1,12 @@
+//! Tollgate: an HTTP gateway whose rate limit is a promise.
+
+pub mod body;
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod gateway;
+pub mod proxy;
+pub mod rate_limit;
+pub mod server;
+pub mod store;
+pub mod upstream;

@@ -1,0 +1,1 @@
+//! A request to an upstream and its response back.
