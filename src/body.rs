@@ -12,6 +12,17 @@ use hyper::body::Incoming;
 /// What can go wrong while a body streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Why a request body broke off. Found in a [`BoxError`] by downcasting, it tells how to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFailure {
+    #[error("the request body arrived too slowly")]
+    Timeout,
+    #[error("the request body is over the limit")]
+    TooLarge,
+    #[error("the request body is malformed")]
+    Malformed,
+}
+
 /// A request or response body.
 pub struct Body(Kind);
 

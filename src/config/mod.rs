@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::gateway::route::Route;
-use crate::rate_limit::policy::Limit;
+use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::server::ListenerSpec;
 use crate::store::RedisSpec;
 use crate::upstream::UpstreamSpec;
@@ -17,7 +17,7 @@ use crate::upstream::UpstreamSpec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub workers: NonZeroUsize,
-    pub listeners: Vec<ListenerSpec>,
+    pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     /// Proxies whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
@@ -35,6 +35,13 @@ pub struct Config {
     pub limits: Vec<Arc<Limit>>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub routes: Vec<Arc<Route>>,
+}
+
+/// A listener and the limits that count every request through it, before the route's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub server: ListenerSpec,
+    pub limits: Vec<LimitUse>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -14,7 +14,7 @@ pub struct Route {
     pub name: Arc<str>,
     pub matches: Match,
     pub action: Action,
-    /// The listener's limits first, then the route's own, each limit once.
+    /// The route's own; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.
     pub max_body: Option<u64>,

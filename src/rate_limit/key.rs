@@ -3,6 +3,24 @@
 use std::sync::Arc;
 
 use http::HeaderName;
+use smallvec::SmallVec;
+
+/// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key(pub SmallVec<[u8; 64]>);
+
+impl Key {
+    /// The bytes that identify the bucket, in this process and in the store.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(SmallVec::from_slice(text.as_bytes()))
+    }
+}
 
 /// How a request is turned into the key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
