@@ -1,3 +1,5 @@
 //! From a request to a route to a response.
 
+pub mod path;
 pub mod route;
+pub mod table;

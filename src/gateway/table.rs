@@ -1,0 +1,282 @@
+//! The route table: which route takes a request.
+//!
+//! Guarantees the order that the documentation promises: host (exact, then longer suffix, then any), then the path
+//! segment by segment (literal, `{param}`, `*`), then more header conditions, then a list of methods before any. The
+//! first route whose conditions all hold wins. Look-up does not depend on the number of routes. Knows nothing of what
+//! a route does.
+//!
+//! A trie of our own rather than matchit: a route that fails on a method or a header must give way to the next less
+//! specific one, and `/{tenant}/x/*` must live beside `/*`; neither can be said there.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Method};
+
+use super::path;
+use super::route::{HostMatch, Match, Route, Segment};
+
+/// Routes, found by request.
+#[derive(Debug, Default)]
+pub struct RouteTable {
+    exact: HashMap<Arc<str>, Node>,
+    /// By `.example.com`.
+    suffixes: HashMap<Arc<str>, Node>,
+    any: Node,
+}
+
+/// What the table says of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The index of the route in the list that the table was built from.
+    Route(usize),
+    /// Some route takes the path, with one of these methods.
+    MethodNotAllowed(HeaderValue),
+    Nothing,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    literals: HashMap<Arc<str>, Node>,
+    param: Option<Box<Node>>,
+    /// Routes whose pattern ends here, most specific first.
+    ends: Vec<Candidate>,
+    /// Routes whose pattern goes on with `/*`.
+    rest: Vec<Candidate>,
+}
+
+#[derive(Debug)]
+struct Candidate {
+    index: usize,
+    matches: Match,
+}
+
+/// The parts of a request that a route can ask for.
+struct Question<'a> {
+    method: &'a Method,
+    headers: &'a HeaderMap,
+    allowed: BTreeSet<String>,
+}
+
+impl RouteTable {
+    /// Builds the table of `routes`; `Found::Route` indexes this slice.
+    pub fn build(routes: &[Arc<Route>]) -> Self {
+        let mut table = Self::default();
+        for (index, route) in routes.iter().enumerate() {
+            let root = match &route.matches.host {
+                HostMatch::Exact(host) => table.exact.entry(host.clone()).or_default(),
+                HostMatch::Suffix(suffix) => table.suffixes.entry(suffix.clone()).or_default(),
+                HostMatch::Any => &mut table.any,
+            };
+            root.insert(Candidate { index, matches: route.matches.clone() });
+        }
+        table
+    }
+
+    /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
+    pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Found {
+        let mut question = Question { method, headers, allowed: BTreeSet::new() };
+        let segments = path::segments(path);
+        match self.roots(host).find_map(|root| root.find(segments.clone(), &mut question)) {
+            Some(index) => Found::Route(index),
+            None => question.missed(),
+        }
+    }
+
+    fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Node> {
+        let suffixes = host
+            .match_indices('.')
+            .filter(|_| !self.suffixes.is_empty())
+            .filter_map(|(at, _)| self.suffixes.get(&host[at..]));
+        let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
+        exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
+    }
+}
+
+impl Node {
+    fn insert(&mut self, candidate: Candidate) {
+        let mut node = self;
+        for segment in &candidate.matches.path.segments {
+            node = match segment {
+                Segment::Literal(text) => node.literals.entry(text.clone()).or_default(),
+                Segment::Param(_) => node.param.get_or_insert_default(),
+            };
+        }
+        let list = if candidate.matches.path.rest { &mut node.rest } else { &mut node.ends };
+        list.push(candidate);
+        list.sort_by_key(|candidate| std::cmp::Reverse(candidate.matches.specificity()));
+    }
+
+    fn find<'p>(
+        &self,
+        mut segments: impl Iterator<Item = &'p str> + Clone,
+        question: &mut Question<'_>,
+    ) -> Option<usize> {
+        let after = match segments.next() {
+            None => question.pick(&self.ends),
+            Some(segment) => self.descend(segment, segments, question),
+        };
+        after.or_else(|| question.pick(&self.rest))
+    }
+
+    fn descend<'p>(
+        &self,
+        segment: &str,
+        rest: impl Iterator<Item = &'p str> + Clone,
+        question: &mut Question<'_>,
+    ) -> Option<usize> {
+        let literal = self.literals.get(segment).and_then(|node| node.find(rest.clone(), question));
+        literal.or_else(|| {
+            let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
+            param.find(rest, question)
+        })
+    }
+}
+
+impl Question<'_> {
+    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        for Candidate { index, matches } in candidates {
+            if !matches.takes_headers(self.headers) {
+                continue;
+            }
+            if matches.takes_method(self.method) {
+                return Some(*index);
+            }
+            self.allowed.extend(matches.methods.iter().map(ToString::to_string));
+        }
+        None
+    }
+
+    fn missed(self) -> Found {
+        if self.allowed.is_empty() {
+            return Found::Nothing;
+        }
+        let allow = self.allowed.into_iter().collect::<Vec<_>>().join(", ");
+        HeaderValue::try_from(allow).map_or(Found::Nothing, Found::MethodNotAllowed)
+    }
+}
+
+impl Match {
+    fn specificity(&self) -> (usize, bool) {
+        (self.headers.len(), !self.methods.is_empty())
+    }
+
+    fn takes_method(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.contains(method)
+    }
+
+    fn takes_headers(&self, headers: &HeaderMap) -> bool {
+        self.headers.iter().all(|wanted| match &wanted.value {
+            None => headers.contains_key(&wanted.name),
+            Some(value) => headers.get_all(&wanted.name).iter().any(|found| found == value),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::StatusCode;
+
+    use super::*;
+    use crate::gateway::route::{Action, HeaderMatch, PathPattern, Respond};
+
+    fn pattern(text: &str) -> PathPattern {
+        let (text, rest) = text.strip_suffix("/*").map_or((text, false), |prefix| (prefix, true));
+        let segments = path::segments(text)
+            .map(|segment| match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+                Some(name) => Segment::Param(name.into()),
+                None => Segment::Literal(segment.into()),
+            })
+            .collect();
+        PathPattern { segments, rest }
+    }
+
+    fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static str, &'static str)]) -> Arc<Route> {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| HeaderMatch {
+                name: http::HeaderName::from_static(name),
+                value: Some(HeaderValue::from_static(value)),
+            })
+            .collect();
+        Arc::new(Route {
+            name: path.into(),
+            matches: Match { host, path: pattern(path), methods: methods.to_vec(), headers },
+            action: Action::Respond(Respond { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
+            limits: vec![],
+            max_body: None,
+            timeout: None,
+        })
+    }
+
+    fn find(table: &RouteTable, host: &str, path: &str) -> Found {
+        table.find(host, path, &Method::GET, &HeaderMap::new())
+    }
+
+    #[test]
+    fn prefers_literals_to_parameters_to_prefixes_segment_by_segment() {
+        let any = || HostMatch::Any;
+        let paths = ["/*", "/users/*", "/users/{id}", "/users/me", "/users/me/*", "/{tenant}/x/*", "/"];
+        let routes: Vec<_> = paths.iter().map(|path| route(any(), path, &[], &[])).collect();
+        let table = RouteTable::build(&routes);
+        for (path, index) in [
+            ("/", 6),
+            ("/other", 0),
+            ("/users", 1),
+            ("/users/", 1),
+            ("/users/7", 2),
+            ("/users/me", 3),
+            ("/users/me/mail", 4),
+            ("/users/7/mail", 1),
+            ("/acme/x", 5),
+            ("/acme/x/y", 5),
+            ("/acme/y", 0),
+        ] {
+            assert_eq!(find(&table, "h", path), Found::Route(index), "{path}");
+        }
+    }
+
+    #[test]
+    fn prefers_the_exact_host_to_longer_and_shorter_suffixes_to_any() {
+        let hosts = [
+            HostMatch::Any,
+            HostMatch::Suffix(".example.com".into()),
+            HostMatch::Suffix(".api.example.com".into()),
+            HostMatch::Exact("a.api.example.com".into()),
+        ];
+        let routes: Vec<_> = hosts.into_iter().map(|host| route(host, "/*", &[], &[])).collect();
+        let table = RouteTable::build(&routes);
+        for (host, index) in [
+            ("a.api.example.com", 3),
+            ("b.api.example.com", 2),
+            ("api.example.com", 1),
+            ("example.com", 0),
+            ("x.org", 0),
+            ("", 0),
+        ] {
+            assert_eq!(find(&table, host, "/"), Found::Route(index), "{host}");
+        }
+    }
+
+    #[test]
+    fn gives_way_when_a_method_or_a_header_does_not_fit() {
+        let any = || HostMatch::Any;
+        let routes = [
+            route(any(), "/a", &[Method::POST], &[]),
+            route(any(), "/a", &[], &[("x-canary", "1")]),
+            route(any(), "/{x}", &[Method::GET], &[]),
+        ];
+        let table = RouteTable::build(&routes);
+        let mut canary = HeaderMap::new();
+        canary.insert("x-canary", HeaderValue::from_static("1"));
+        assert_eq!(table.find("", "/a", &Method::POST, &canary), Found::Route(1));
+        assert_eq!(table.find("", "/a", &Method::POST, &HeaderMap::new()), Found::Route(0));
+        assert_eq!(table.find("", "/a", &Method::GET, &HeaderMap::new()), Found::Route(2));
+        assert_eq!(
+            table.find("", "/a", &Method::DELETE, &HeaderMap::new()),
+            Found::MethodNotAllowed(HeaderValue::from_static("GET, POST"))
+        );
+        assert_eq!(table.find("", "/a/b", &Method::GET, &HeaderMap::new()), Found::Nothing);
+    }
+}
