@@ -1,26 +1,21 @@
-//! Whom a limit counts: the parts a bucket's key is made of.
+//! Whom a limit counts: the parts a bucket's key is made of, and how they are read from a request.
+//!
+//! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
+//! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+use std::io::Write;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use http::{HeaderMap, HeaderName, Method, Uri};
+use percent_encoding::percent_decode;
+use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(pub SmallVec<[u8; 64]>);
-
-impl Key {
-    /// The bytes that identify the bucket, in this process and in the store.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<&str> for Key {
-    fn from(text: &str) -> Self {
-        Self(SmallVec::from_slice(text.as_bytes()))
-    }
-}
 
 /// How a request is turned into the key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,4 +56,284 @@ pub enum OnMissing {
     Skip,
     /// The request is refused with 400.
     Refuse,
+}
+
+/// What a key can be made of.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    pub method: &'a Method,
+    pub uri: &'a Uri,
+    pub headers: &'a HeaderMap,
+    /// `None` where the transport has no addresses.
+    pub client_ip: Option<IpAddr>,
+    /// In lower case, without a port.
+    pub host: &'a str,
+    pub route: &'a str,
+    /// Looks a path parameter up.
+    pub param: &'a dyn Fn(&str) -> Option<&'a str>,
+}
+
+/// What became of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Extracted {
+    Key(Key),
+    /// A part is missing and the limit does not apply without it.
+    Skip,
+    /// A part is missing and the request is refused.
+    Refuse,
+}
+
+/// Values up to this long stand in a key as they are, in bytes.
+const LONGEST_IN_CLEAR: usize = 64;
+/// Stands for a missing part. No value can look like it: `%` is escaped in values.
+const MISSING: u8 = b'%';
+/// Before a hash. Escaped at the start of values, for the same reason.
+const HASHED: u8 = b'#';
+const SEPARATOR: u8 = b'|';
+
+impl Key {
+    /// The bytes that identify the bucket, in this process and in the store.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn push_escaped(&mut self, value: &[u8]) {
+        for &byte in value {
+            match byte {
+                b'%' | SEPARATOR | HASHED | b'{' | b'}' | 0..=b' ' | 0x7f.. => {
+                    self.0.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+                }
+                _ => self.0.push(byte),
+            }
+        }
+    }
+
+    /// 128 bits of SHA-256: enough that nobody finds two values of one hash.
+    fn push_hash(&mut self, value: &[u8]) {
+        self.0.push(HASHED);
+        for byte in &Sha256::digest(value)[..16] {
+            self.0.extend_from_slice(&[hex(byte >> 4), hex(byte & 15)]);
+        }
+    }
+
+    fn push_value(&mut self, value: &[u8], secret: bool) {
+        if secret || value.len() > LONGEST_IN_CLEAR {
+            self.push_hash(value);
+        } else {
+            self.push_escaped(value);
+        }
+    }
+
+    fn push_ip(&mut self, ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) {
+        let (masked, prefix, whole): (IpAddr, u8, u8) = match ip.to_canonical() {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(ipv4_prefix.min(32))).unwrap_or(0);
+                ((u32::from(v4) & mask).to_be_bytes().into(), ipv4_prefix, 32)
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0);
+                (Ipv6Addr::from(u128::from(v6) & mask).into(), ipv6_prefix, 128)
+            }
+        };
+        // Writing to memory cannot fail.
+        let _ = if prefix < whole { write!(self.0, "{masked}/{prefix}") } else { write!(self.0, "{masked}") };
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(SmallVec::from_slice(text.as_bytes()))
+    }
+}
+
+impl KeySpec {
+    /// The key of a request's bucket under the limit called `limit`.
+    pub fn extract(&self, limit: &str, facts: &Facts<'_>) -> Extracted {
+        let mut key = Key::from(limit);
+        key.0.push(b':');
+        for (at, part) in self.parts.iter().enumerate() {
+            if at > 0 {
+                key.0.push(SEPARATOR);
+            }
+            if part.push(&mut key, facts).is_none() {
+                match self.on_missing {
+                    OnMissing::Share => key.0.push(MISSING),
+                    OnMissing::Skip => return Extracted::Skip,
+                    OnMissing::Refuse => return Extracted::Refuse,
+                }
+            }
+        }
+        Extracted::Key(key)
+    }
+}
+
+impl KeyPart {
+    /// Appends this part of the request to the key. `None`: the request lacks it.
+    fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
+        match self {
+            Self::ClientIp { ipv4_prefix, ipv6_prefix } => key.push_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix),
+            Self::Header(name) => key.push_value(&joined(facts.headers, name)?, is_secret_header(name)),
+            Self::Cookie(name) => key.push_value(cookie(facts.headers, name)?, true),
+            Self::Query(name) => key.push_value(&query(facts.uri.query()?, name)?, is_secret(name)),
+            Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), is_secret(name)),
+            Self::Method => key.push_value(facts.method.as_str().as_bytes(), false),
+            Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), false),
+            Self::Route => key.push_value(facts.route.as_bytes(), false),
+            Self::Constant(text) => key.push_value(text.as_bytes(), false),
+        }
+        Some(())
+    }
+}
+
+/// All values of a field as one (RFC 9110 §5.3), so that a repeated field is not a way to a bucket of one's own.
+fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<std::borrow::Cow<'a, [u8]>> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?.as_bytes();
+    let Some(second) = values.next() else { return Some(first.into()) };
+    let mut all = first.to_vec();
+    for value in std::iter::once(second).chain(values) {
+        all.extend_from_slice(b", ");
+        all.extend_from_slice(value.as_bytes());
+    }
+    Some(all.into())
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';')).find_map(|pair| {
+        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
+        (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
+    })
+}
+
+fn query(query: &str, name: &str) -> Option<Vec<u8>> {
+    query.split('&').find_map(|pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (found == name || form_decode(found) == name.as_bytes()).then(|| form_decode(value))
+    })
+}
+
+/// As forms are written: `+` is a space, then percent-encoding.
+fn form_decode(text: &str) -> Vec<u8> {
+    let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_decode(&spaced).collect()
+}
+
+fn is_secret_header(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION || *name == COOKIE || is_secret(name.as_str())
+}
+
+/// Names that people give to things they would not want to read in a key listing.
+fn is_secret(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    ["key", "token", "secret", "auth", "password", "session", "signature", "jwt"]
+        .iter()
+        .any(|word| lower.contains(word))
+}
+
+fn hex(nibble: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(nibble & 15)]
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> Extracted {
+        let facts = Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            client_ip: ip.parse().ok(),
+            host: "h.example",
+            route: "orders",
+            param: &|name| (name == "id").then_some("42"),
+        };
+        KeySpec { parts, on_missing }.extract("l", &facts)
+    }
+
+    fn text_of(parts: Vec<KeyPart>, request: &Request<()>, ip: &str) -> String {
+        match key_of(parts, OnMissing::Share, request, ip) {
+            Extracted::Key(key) => String::from_utf8(key.0.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ip() -> KeyPart {
+        KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }
+    }
+
+    #[test]
+    fn counts_ipv6_by_its_prefix_and_mapped_ipv4_as_ipv4() {
+        let request = Request::new(());
+        assert_eq!(text_of(vec![ip()], &request, "192.0.2.1"), "l:192.0.2.1");
+        assert_eq!(text_of(vec![ip()], &request, "::ffff:192.0.2.1"), "l:192.0.2.1");
+        assert_eq!(text_of(vec![ip()], &request, "2001:db8:1:2:3:4:5:6"), "l:2001:db8:1:2::/64");
+        let wide = KeyPart::ClientIp { ipv4_prefix: 0, ipv6_prefix: 0 };
+        assert_eq!(text_of(vec![wide.clone()], &request, "192.0.2.1"), "l:0.0.0.0/0");
+        assert_eq!(text_of(vec![wide], &request, "2001:db8::1"), "l:::/0");
+    }
+
+    #[test]
+    fn reads_every_part_of_a_request() {
+        let request = Request::builder()
+            .method("POST")
+            .uri("/x?a=1&tenant=a+b%21&e")
+            .header("x-tenant", "acme")
+            .header("cookie", "a=1; sidx=no; sid=s3cret")
+            .body(())
+            .unwrap();
+        let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
+        assert_eq!(text_of(vec![header, KeyPart::Route], &request, ""), "l:acme|orders");
+        assert_eq!(text_of(vec![KeyPart::Query("tenant".into())], &request, ""), "l:a%20b!");
+        assert_eq!(text_of(vec![KeyPart::Query("e".into())], &request, ""), "l:");
+        assert_eq!(text_of(vec![KeyPart::PathParam("id".into()), KeyPart::Method], &request, ""), "l:42|POST");
+        assert_eq!(text_of(vec![KeyPart::Host, KeyPart::Constant("c".into())], &request, ""), "l:h.example|c");
+        let sid = text_of(vec![KeyPart::Cookie("sid".into())], &request, "");
+        assert!(sid.starts_with("l:#") && sid.len() == 35, "{sid}");
+    }
+
+    #[test]
+    fn secrets_and_long_values_leave_only_as_a_hash() {
+        let long = "x".repeat(65);
+        let request = Request::builder()
+            .header("authorization", "Bearer abc")
+            .header("x-api-key", "abc")
+            .header("x-long", &long)
+            .body(())
+            .unwrap();
+        for name in ["authorization", "x-api-key", "x-long"] {
+            let key = text_of(vec![KeyPart::Header(HeaderName::from_static(name))], &request, "");
+            assert!(key.starts_with("l:#") && !key.contains("abc") && key.len() == 35, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_missing_part_does_as_the_limit_says() {
+        let request = Request::new(());
+        let parts = || vec![KeyPart::Header(HeaderName::from_static("x-tenant"))];
+        assert_eq!(key_of(parts(), OnMissing::Share, &request, ""), Extracted::Key(Key::from("l:%")));
+        assert_eq!(key_of(parts(), OnMissing::Skip, &request, ""), Extracted::Skip);
+        assert_eq!(key_of(parts(), OnMissing::Refuse, &request, ""), Extracted::Refuse);
+    }
+
+    #[test]
+    fn a_repeated_field_counts_as_its_list() {
+        let request = Request::builder().header("x-t", "a").header("x-t", "b").body(()).unwrap();
+        assert_eq!(text_of(vec![KeyPart::Header(HeaderName::from_static("x-t"))], &request, ""), "l:a,%20b");
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_never_share_a_key(a in ".{0,80}", b in ".{0,80}", c in ".{0,80}", d in ".{0,80}") {
+            let request = Request::new(());
+            let key = |x: &str, y: &str| {
+                text_of(vec![KeyPart::Constant(x.into()), KeyPart::Constant(y.into())], &request, "")
+            };
+            prop_assert_eq!(key(&a, &b) == key(&c, &d), (&a, &b) == (&c, &d));
+            prop_assert!(key(&a, &b) != text_of(vec![KeyPart::Constant(a.as_str().into()), KeyPart::Header(COOKIE)], &request, ""));
+        }
+    }
 }
