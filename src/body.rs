@@ -3,10 +3,10 @@
 //! Streams by default: nothing here collects a body.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
 /// What can go wrong while a body streams.
@@ -23,8 +23,18 @@ pub enum BodyFailure {
     Malformed,
 }
 
+/// Told when a body has ended or was dropped before its end.
+pub trait Observer: Send {
+    /// `bytes` of content passed; `complete` says whether that was all of it.
+    fn ended(self: Box<Self>, bytes: u64, complete: bool);
+}
+
 /// A request or response body.
-pub struct Body(Kind);
+pub struct Body {
+    kind: Kind,
+    passed: u64,
+    observer: Option<Box<dyn Observer>>,
+}
 
 enum Kind {
     Full(Bytes),
@@ -35,24 +45,53 @@ enum Kind {
 impl Body {
     /// A body of no bytes.
     pub fn empty() -> Self {
-        Self(Kind::Full(Bytes::new()))
+        Bytes::new().into()
     }
 
     /// Any other body, behind one allocation.
     pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
-        Self(Kind::Boxed(Box::pin(body)))
+        Kind::Boxed(Box::pin(body)).into()
+    }
+
+    /// The same body, whose end is told to `observer`.
+    pub fn observed(mut self, observer: Box<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    fn end(&mut self, complete: bool) {
+        if let Some(observer) = self.observer.take() {
+            observer.ended(self.passed, complete);
+        }
     }
 }
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Self(Kind::Full(bytes))
+        Kind::Full(bytes).into()
     }
 }
 
 impl From<Incoming> for Body {
     fn from(incoming: Incoming) -> Self {
-        Self(Kind::Incoming(incoming))
+        Kind::Incoming(incoming).into()
+    }
+}
+
+impl From<Kind> for Body {
+    fn from(kind: Kind) -> Self {
+        Self { kind, passed: 0, observer: None }
+    }
+}
+
+impl Kind {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            Self::Boxed(body) => body.as_mut().poll_frame(cx),
+        }
     }
 }
 
@@ -61,16 +100,18 @@ impl http_body::Body for Body {
     type Error = BoxError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.get_mut().0 {
-            Kind::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Kind::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
-            Kind::Boxed(body) => body.as_mut().poll_frame(cx),
+        let this = self.get_mut();
+        let polled = ready!(this.kind.poll_frame(cx));
+        match &polled {
+            Some(Ok(frame)) => this.passed += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => this.end(false),
+            None => this.end(true),
         }
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Full(bytes) => bytes.is_empty(),
             Kind::Incoming(incoming) => incoming.is_end_stream(),
             Kind::Boxed(body) => body.is_end_stream(),
@@ -78,10 +119,18 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Incoming(incoming) => incoming.size_hint(),
             Kind::Boxed(body) => body.size_hint(),
         }
+    }
+}
+
+/// A body that knows its length is often dropped right after its last byte, without being asked for more.
+impl Drop for Body {
+    fn drop(&mut self) {
+        let complete = self.is_end_stream();
+        self.end(complete);
     }
 }

@@ -2,15 +2,14 @@
 //!
 //! No other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use crate::body::Body;
-
-/// The field that carries a request's id, both ways.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use crate::request_id::REQUEST_ID;
 
 /// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -32,7 +31,7 @@ pub enum Failure {
     HeadersTooLarge,
     /// A limit whose store is away denies meanwhile, or a quota is used up: rendered with the violated policies.
     QuotaExceeded {
-        violated: Vec<std::sync::Arc<str>>,
+        violated: Vec<Arc<str>>,
         retry_after_secs: u64,
     },
     /// More requests in flight than the gateway takes.
@@ -119,9 +118,9 @@ impl Failure {
     }
 
     /// The whole answer.
-    pub fn respond(&self, request_id: &HeaderValue) -> Response<Body> {
+    pub fn respond<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
         let row = self.row();
-        let mut response = Response::new(Body::from(self.problem(&row, request_id)));
+        let mut response = Response::new(B::from(self.problem(&row, request_id)));
         *response.status_mut() = row.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -7,6 +7,7 @@ pub mod error;
 pub mod gateway;
 pub mod proxy;
 pub mod rate_limit;
+pub mod request_id;
 pub mod server;
 pub mod store;
 pub mod upstream;

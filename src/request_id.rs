@@ -1,0 +1,47 @@
+//! The id of a request: in the answer, in the upstream's request, in the log.
+
+use http::{HeaderName, HeaderValue};
+
+/// The field that carries a request's id, both ways.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The longest id that is taken over from a trusted peer, in bytes.
+const LONGEST: usize = 128;
+
+/// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.
+pub fn generate() -> HeaderValue {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut bits = fastrand::u128(..);
+    let mut text = [0; 32];
+    for digit in &mut text {
+        *digit = DIGITS[(bits & 15) as usize];
+        bits >>= 4;
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+}
+
+/// The id that a trusted peer sent, if it is fit for a log.
+pub fn accept(sent: &HeaderValue) -> Option<HeaderValue> {
+    let fit = !sent.is_empty() && sent.len() <= LONGEST && sent.as_bytes().iter().all(u8::is_ascii_graphic);
+    fit.then(|| sent.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn makes_ids_of_one_shape_that_differ() {
+        let (one, other) = (generate(), generate());
+        assert_ne!(one, other);
+        assert!(one.len() == 32 && one.as_bytes().iter().all(u8::is_ascii_hexdigit));
+    }
+
+    #[test]
+    fn accepts_only_what_is_fit_for_a_log() {
+        assert!(accept(&HeaderValue::from_static("abc-123")).is_some());
+        for bad in ["", "a b", &"x".repeat(129)] {
+            assert!(accept(&HeaderValue::from_str(bad).unwrap()).is_none(), "{bad:?}");
+        }
+    }
+}
