@@ -1,0 +1,213 @@
+//! The account of one request: opened at its head, settled when its answer's body has ended or was dropped.
+//!
+//! Counts, times and logs. Handles are resolved once per route; nothing is formatted per request unless the access log
+//! is on.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::UNIX_EPOCH;
+
+use http::{HeaderValue, Method, StatusCode};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use serde::Serialize;
+
+use crate::body::Observer;
+use crate::clock::{self, Instant};
+use crate::telemetry::AccessLog;
+
+/// The metrics of one route.
+pub struct RouteMetrics {
+    route: Arc<str>,
+    duration: Histogram,
+    requests: Tally,
+}
+
+/// `tollgate_requests_total` of one route: a list of the counters that were needed so far, append-only and without
+/// locks. Routes answer with few methods and statuses, so the list is short.
+#[derive(Default)]
+struct Tally(OnceLock<Box<Entry>>);
+
+struct Entry {
+    method: Method,
+    status: StatusCode,
+    counter: Counter,
+    next: Tally,
+}
+
+/// Requests in flight, of one worker.
+pub struct InFlight {
+    count: AtomicUsize,
+    gauge: Gauge,
+}
+
+/// One request's account.
+pub struct Account {
+    pub started: Instant,
+    pub metrics: Arc<RouteMetrics>,
+    pub in_flight: Arc<InFlight>,
+    pub method: Method,
+    pub status: StatusCode,
+    pub log: Option<Box<Entered>>,
+}
+
+/// What the access log wants to know, gathered at the head of a request.
+pub struct Entered {
+    pub log: AccessLog,
+    pub client: String,
+    pub host: String,
+    pub path: String,
+    pub protocol: &'static str,
+    pub request_id: HeaderValue,
+    pub user_agent: Option<HeaderValue>,
+}
+
+/// One line of the access log.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Seconds since 1970-01-01T00:00:00Z at the end of the answer.
+    time: f64,
+    client: &'a str,
+    method: &'a str,
+    host: &'a str,
+    /// Without the query: queries carry secrets.
+    path: &'a str,
+    protocol: &'a str,
+    route: &'a str,
+    status: u16,
+    bytes: u64,
+    /// Whether the whole answer was sent.
+    complete: bool,
+    duration_ms: f64,
+    request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_agent: Option<&'a str>,
+}
+
+impl RouteMetrics {
+    /// Resolves the metrics of the route called `route`.
+    pub fn of(route: Arc<str>) -> Self {
+        let duration = histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
+        Self { route, duration, requests: Tally::default() }
+    }
+}
+
+impl Tally {
+    /// The counter of this method and status, made when first needed.
+    fn get(&self, route: &str, method: &Method, status: StatusCode) -> &Counter {
+        let mut tally = self;
+        loop {
+            let entry = tally.0.get_or_init(|| Entry::new(route, method, status));
+            if entry.method == *method && entry.status == status {
+                return &entry.counter;
+            }
+            tally = &entry.next;
+        }
+    }
+}
+
+impl Entry {
+    fn new(route: &str, method: &Method, status: StatusCode) -> Box<Self> {
+        let counter = counter!(
+            "tollgate_requests_total",
+            "route" => route.to_owned(),
+            "method" => method.to_string(),
+            "status" => status.as_str().to_owned(),
+        );
+        Box::new(Self { method: method.clone(), status, counter, next: Tally::default() })
+    }
+}
+
+impl InFlight {
+    /// Nothing is in flight yet.
+    pub fn new() -> Self {
+        Self { count: AtomicUsize::new(0), gauge: gauge!("tollgate_requests_in_flight") }
+    }
+
+    /// Counts one more; says how many there were before.
+    pub fn enter(&self) -> usize {
+        self.gauge.increment(1.0);
+        self.count.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn leave(&self) {
+        self.gauge.decrement(1.0);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The method as a metric label: methods nobody registered share one, or clients could grow the metrics without bound.
+pub fn known_method(method: &Method) -> Method {
+    const KNOWN: [Method; 9] = [
+        Method::GET,
+        Method::POST,
+        Method::HEAD,
+        Method::PUT,
+        Method::DELETE,
+        Method::PATCH,
+        Method::OPTIONS,
+        Method::CONNECT,
+        Method::TRACE,
+    ];
+    if KNOWN.contains(method) { method.clone() } else { Method::from_bytes(b"OTHER").unwrap_or_default() }
+}
+
+impl Observer for Account {
+    fn ended(self: Box<Self>, bytes: u64, complete: bool) {
+        let took = clock::now().saturating_duration_since(self.started);
+        self.in_flight.leave();
+        self.metrics.duration.record(took.as_secs_f64());
+        self.metrics.requests.get(&self.metrics.route, &self.method, self.status).increment(1);
+        if let Some(entered) = &self.log {
+            entered.log.record(&Line {
+                time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+                client: &entered.client,
+                method: self.method.as_str(),
+                host: &entered.host,
+                path: &entered.path,
+                protocol: entered.protocol,
+                route: &self.metrics.route,
+                status: self.status.as_u16(),
+                bytes,
+                complete,
+                duration_ms: took.as_secs_f64() * 1000.0,
+                request_id: entered.request_id.to_str().unwrap_or_default(),
+                user_agent: entered.user_agent.as_ref().and_then(|value| value.to_str().ok()),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_nobody_registered_share_a_label() {
+        assert_eq!(known_method(&Method::GET), Method::GET);
+        assert_eq!(known_method(&Method::from_bytes(b"BREW").unwrap()).as_str(), "OTHER");
+    }
+
+    #[test]
+    fn a_tally_keeps_one_entry_for_each_method_and_status() {
+        let tally = Tally::default();
+        for _ in 0..3 {
+            tally.get("r", &Method::GET, StatusCode::OK);
+            tally.get("r", &Method::GET, StatusCode::NOT_FOUND);
+            tally.get("r", &Method::POST, StatusCode::OK);
+        }
+        let mut length = 0;
+        let mut at = &tally;
+        while let Some(entry) = at.0.get() {
+            length += 1;
+            at = &entry.next;
+        }
+        assert_eq!(length, 3);
+    }
+}

@@ -1,0 +1,52 @@
+//! What the gateway tells Prometheus: every metric's name, help text and buckets, and the recorder behind them.
+//!
+//! Modules resolve their handles once and never format a label per request. A bucket's key is never a label.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Upper bounds in seconds, from a cache's answer to a patient upstream's.
+const REQUEST_BUCKETS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// Upper bounds in seconds around the store's default timeout of 20 ms.
+const STORE_BUCKETS: &[f64] =
+    &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0];
+
+/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few seconds,
+/// or histograms grow while nobody scrapes.
+pub fn install() -> Result<PrometheusHandle, BuildError> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("tollgate_store_call_duration_seconds".to_owned()), STORE_BUCKETS)?
+        .set_buckets(REQUEST_BUCKETS)?
+        .install_recorder()?;
+    describe();
+    gauge!("tollgate_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    Ok(handle)
+}
+
+fn describe() {
+    describe_counter!("tollgate_requests_total", "Requests answered, by route, method and status.");
+    describe_histogram!(
+        "tollgate_request_duration_seconds",
+        "From a request's head to the end of its answer, by route."
+    );
+    describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended.");
+    describe_counter!("tollgate_ratelimit_decisions_total", "Decisions, by limit, verdict and who made them.");
+    describe_gauge!("tollgate_store_up", "Whether the shared store decides (1) or each node for itself (0).");
+    describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
+    describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
+    describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
+    describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known.");
+    describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
+    describe_gauge!("tollgate_connections", "Open client connections.");
+    describe_counter!("tollgate_connections_total", "Client connections accepted.");
+    describe_counter!("tollgate_upstream_requests_total", "Requests sent upstream, by upstream and outcome.");
+    describe_gauge!("tollgate_upstream_connections", "Open connections to an upstream.");
+    describe_counter!("tollgate_upstream_connects_total", "Connections tried to an upstream, by outcome.");
+    describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");
+    describe_histogram!("tollgate_upstream_response_seconds", "From sending a request upstream to its answer's head.");
+    describe_counter!("tollgate_config_reloads_total", "Reloads of the configuration, by outcome.");
+    describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
+    describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");
+    describe_gauge!("tollgate_build_info", "1, with the version as a label.");
+}

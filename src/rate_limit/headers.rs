@@ -1,0 +1,134 @@
+//! The fields that tell a client where it stands: the one place that knows their syntax.
+//!
+//! `RateLimit-Policy` and `RateLimit` as of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 syntax. Quotas are
+//! told in requests, not tokens: a client that does `r` more requests, then waits `t` seconds, is not denied for it.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+/// The policies that applied to a request.
+pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// What is left of them.
+pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// What one limit has left for this client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Requests in a full bucket.
+    pub quota: u64,
+    /// Requests that would pass now.
+    pub remaining: u64,
+    /// Seconds until more would: until the next one when there are none, until all of them otherwise.
+    pub reset_secs: u64,
+}
+
+/// The fields of one answer, rendered.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    policy: Option<HeaderValue>,
+    limit: Option<HeaderValue>,
+    legacy: Option<Standing>,
+}
+
+/// `"per-client";q=20;w=2`: `quota` requests in `window_secs`.
+pub fn policy_item(name: &str, quota: u64, window_secs: u64) -> String {
+    format!("\"{name}\";q={quota};w={window_secs}")
+}
+
+/// The value of `RateLimit-Policy` for these items.
+pub fn policy_value<'a>(items: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
+    let list = items.collect::<Vec<_>>().join(", ");
+    HeaderValue::try_from(list).ok().filter(|value| !value.is_empty())
+}
+
+impl Fields {
+    /// Renders the fields of an answer that these limits judged.
+    pub fn render<'a>(
+        policy: Option<HeaderValue>,
+        standings: impl Iterator<Item = (&'a str, Standing)>,
+        legacy: bool,
+    ) -> Self {
+        let mut text: SmallVec<[u8; 128]> = SmallVec::new();
+        let mut tightest: Option<Standing> = None;
+        let mut digits = itoa::Buffer::new();
+        for (name, standing) in standings {
+            if !text.is_empty() {
+                text.extend_from_slice(b", ");
+            }
+            text.push(b'"');
+            text.extend_from_slice(name.as_bytes());
+            text.extend_from_slice(b"\";r=");
+            text.extend_from_slice(digits.format(standing.remaining).as_bytes());
+            text.extend_from_slice(b";t=");
+            text.extend_from_slice(digits.format(standing.reset_secs).as_bytes());
+            tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
+        }
+        let limit = HeaderValue::from_bytes(&text).ok().filter(|value| !value.is_empty());
+        Self { policy, limit, legacy: tightest.filter(|_| legacy) }
+    }
+
+    /// Adds the fields to an answer, beside those that an upstream may have sent.
+    pub fn apply(&self, headers: &mut HeaderMap) {
+        if let Some(policy) = &self.policy {
+            headers.append(RATELIMIT_POLICY, policy.clone());
+        }
+        if let Some(limit) = &self.limit {
+            headers.append(RATELIMIT, limit.clone());
+        }
+        if let Some(Standing { quota, remaining, reset_secs }) = self.legacy {
+            headers.insert(LEGACY_LIMIT, quota.into());
+            headers.insert(LEGACY_REMAINING, remaining.into());
+            headers.insert(LEGACY_RESET, reset_secs.into());
+        }
+    }
+}
+
+impl Standing {
+    /// The one that a client meets first.
+    fn tighter(self, other: Self) -> Self {
+        if (self.remaining, std::cmp::Reverse(self.reset_secs)) < (other.remaining, std::cmp::Reverse(other.reset_secs)) {
+            self
+        } else {
+            other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPENT: Standing = Standing { quota: 20, remaining: 0, reset_secs: 1 };
+    const HALF: Standing = Standing { quota: 1000, remaining: 500, reset_secs: 1800 };
+
+    #[test]
+    fn writes_the_fields_of_the_draft() {
+        let policy = policy_value([policy_item("per-client", 20, 2), policy_item("t", 1000, 3600)].iter().map(|s| &**s));
+        let fields = Fields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
+        let mut headers = HeaderMap::new();
+        fields.apply(&mut headers);
+        assert_eq!(headers[RATELIMIT_POLICY], "\"per-client\";q=20;w=2, \"t\";q=1000;w=3600");
+        assert_eq!(headers[RATELIMIT], "\"per-client\";r=0;t=1, \"t\";r=500;t=1800");
+        assert_eq!(headers.len(), 2);
+    }
+
+    #[test]
+    fn the_legacy_fields_tell_of_the_tightest_limit() {
+        let mut headers = HeaderMap::new();
+        Fields::render(None, [("a", HALF), ("b", SPENT)].into_iter(), true).apply(&mut headers);
+        assert_eq!(headers[LEGACY_LIMIT], "20");
+        assert_eq!(headers[LEGACY_REMAINING], "0");
+        assert_eq!(headers[LEGACY_RESET], "1");
+    }
+
+    #[test]
+    fn says_nothing_where_no_limit_applied() {
+        let mut headers = HeaderMap::new();
+        Fields::render(None, std::iter::empty(), true).apply(&mut headers);
+        assert!(headers.is_empty());
+    }
+}
