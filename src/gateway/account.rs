@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
 use http::{HeaderValue, Method, StatusCode};
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, histogram};
 use serde::Serialize;
 
 use crate::body::Observer;
@@ -36,19 +36,19 @@ struct Entry {
 }
 
 /// Requests in flight, of one worker.
-pub struct InFlight {
-    count: AtomicUsize,
-    gauge: Gauge,
-}
+#[derive(Debug, Default)]
+pub struct InFlight(AtomicUsize);
 
-/// One request's account.
+/// One request's account. Settled when dropped, so that a client that leaves early is counted too.
 pub struct Account {
-    pub started: Instant,
+    started: Instant,
+    in_flight: Arc<InFlight>,
+    method: Method,
+    log: Option<Box<Entered>>,
     pub metrics: Arc<RouteMetrics>,
-    pub in_flight: Arc<InFlight>,
-    pub method: Method,
     pub status: StatusCode,
-    pub log: Option<Box<Entered>>,
+    bytes: u64,
+    complete: bool,
 }
 
 /// What the access log wants to know, gathered at the head of a request.
@@ -119,31 +119,28 @@ impl Entry {
 }
 
 impl InFlight {
-    /// Nothing is in flight yet.
-    pub fn new() -> Self {
-        Self { count: AtomicUsize::new(0), gauge: gauge!("tollgate_requests_in_flight") }
-    }
-
     /// Counts one more; says how many there were before.
     pub fn enter(&self) -> usize {
-        self.gauge.increment(1.0);
-        self.count.fetch_add(1, Ordering::Relaxed)
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 
     fn leave(&self) {
-        self.gauge.decrement(1.0);
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Default for InFlight {
-    fn default() -> Self {
-        Self::new()
-    }
+/// The status of a request whose client left before there was an answer (as nginx has it; not in any RFC).
+fn client_closed() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 /// The method as a metric label: methods nobody registered share one, or clients could grow the metrics without bound.
-pub fn known_method(method: &Method) -> Method {
+fn known_method(method: &Method) -> Method {
     const KNOWN: [Method; 9] = [
         Method::GET,
         Method::POST,
@@ -158,28 +155,53 @@ pub fn known_method(method: &Method) -> Method {
     if KNOWN.contains(method) { method.clone() } else { Method::from_bytes(b"OTHER").unwrap_or_default() }
 }
 
+impl Account {
+    /// Opens the account of a request that started at `started` and is counted in `in_flight` from now on.
+    pub fn open(
+        started: Instant,
+        in_flight: Arc<InFlight>,
+        method: &Method,
+        metrics: Arc<RouteMetrics>,
+        log: Option<Box<Entered>>,
+    ) -> Box<Self> {
+        let (method, status) = (known_method(method), client_closed());
+        Box::new(Self { started, in_flight, method, log, metrics, status, bytes: 0, complete: false })
+    }
+
+    fn line<'a>(&'a self, entered: &'a Entered, seconds: f64) -> Line<'a> {
+        Line {
+            time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            client: &entered.client,
+            method: self.method.as_str(),
+            host: &entered.host,
+            path: &entered.path,
+            protocol: entered.protocol,
+            route: &self.metrics.route,
+            status: self.status.as_u16(),
+            bytes: self.bytes,
+            complete: self.complete,
+            duration_ms: seconds * 1000.0,
+            request_id: entered.request_id.to_str().unwrap_or_default(),
+            user_agent: entered.user_agent.as_ref().and_then(|value| value.to_str().ok()),
+        }
+    }
+}
+
 impl Observer for Account {
-    fn ended(self: Box<Self>, bytes: u64, complete: bool) {
-        let took = clock::now().saturating_duration_since(self.started);
+    fn ended(mut self: Box<Self>, bytes: u64, complete: bool) {
+        self.bytes = bytes;
+        self.complete = complete;
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let seconds = clock::now().saturating_duration_since(self.started).as_secs_f64();
         self.in_flight.leave();
-        self.metrics.duration.record(took.as_secs_f64());
+        self.metrics.duration.record(seconds);
         self.metrics.requests.get(&self.metrics.route, &self.method, self.status).increment(1);
         if let Some(entered) = &self.log {
-            entered.log.record(&Line {
-                time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
-                client: &entered.client,
-                method: self.method.as_str(),
-                host: &entered.host,
-                path: &entered.path,
-                protocol: entered.protocol,
-                route: &self.metrics.route,
-                status: self.status.as_u16(),
-                bytes,
-                complete,
-                duration_ms: took.as_secs_f64() * 1000.0,
-                request_id: entered.request_id.to_str().unwrap_or_default(),
-                user_agent: entered.user_agent.as_ref().and_then(|value| value.to_str().ok()),
-            });
+            entered.log.record(&self.line(entered, seconds));
         }
     }
 }

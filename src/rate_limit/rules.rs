@@ -124,7 +124,7 @@ impl Rule {
     fn new(LimitUse { limit, cost }: &LimitUse) -> Result<Self, ShapeError> {
         let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
         let quota = limit.burst.get() / *cost;
-        let window_secs = seconds_up(shape.window_us()).max(1);
+        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
         Ok(Self {
             name: limit.name.clone(),
             key: limit.key.clone(),
@@ -142,8 +142,8 @@ impl Rule {
         let wait_us = match (level.retry_after_us, remaining) {
             (0, 0) => {
                 // Granted, and nothing left: the next request passes once its cost is back.
-                let spare = self.shape.window_us().saturating_sub(self.shape.time_for(self.cost));
-                level.reset_after_us.saturating_sub(spare)
+                let spare = self.shape.capacity() - self.shape.charge(self.cost).min(self.shape.capacity());
+                level.reset_after_us.saturating_sub(self.shape.micros(spare))
             }
             (0, _) => level.reset_after_us,
             (retry_after_us, _) => retry_after_us,

@@ -1,0 +1,43 @@
+//! Tollgate's limiter on an axum router of one's own.
+//!
+//! `cargo run --example axum`, then `for i in $(seq 8); do curl -s -o /dev/null -w '%{http_code} ' localhost:3000/; done`
+//! shows five 200s and then 429s. With `Limiter::shared` instead of `Limiter::local` the limit holds across processes.
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate::rate_limit::layer::RateLimitLayer;
+use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::policy::{Limit, LimitUse, OnOutage, Rate};
+use tollgate::store::memory::MemoryStore;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let one = NonZeroU64::MIN;
+    let five = one.saturating_add(4);
+    let limit = Limit {
+        name: "per-client".into(),
+        key: KeySpec {
+            parts: vec![KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }],
+            on_missing: OnMissing::Share,
+        },
+        // One a second, five at once.
+        rate: Rate { tokens: one, period_us: NonZeroU64::MIN.saturating_add(999_999) },
+        burst: five,
+        cost: one,
+        on_outage: OnOutage::Local,
+    };
+    let buckets = Arc::new(MemoryStore::new(NonZeroUsize::MIN.saturating_add(99_999)));
+    let limits = [LimitUse { limit: Arc::new(limit), cost: one }];
+    let layer = RateLimitLayer::new(Limiter::local(buckets), &limits)?;
+
+    let router = Router::new().route("/", get(async || "hello\n")).layer(layer);
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! The limiter as a tower layer, for anyone's service: `Router::layer` of axum takes it as it is.
+//!
+//! A request that a limit denies is answered 429 at once and its body is never read; every answer says what is left.
+//! It is the same limiter that the gateway runs. Not to be mistaken for `tower::limit::RateLimitLayer`, which makes
+//! requests wait and knows no clients.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::extract::{ConnectInfo, MatchedPath};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::header::HOST;
+use http::{HeaderValue, Request, Response};
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::bucket::ShapeError;
+use super::decision::Verdict;
+use super::headers::Fields;
+use super::key::Facts;
+use super::limiter::Limiter;
+use super::policy::LimitUse;
+use super::rules::{Asking, Judged, Rules};
+use crate::error::Failure;
+use crate::request_id::{self, REQUEST_ID};
+
+/// Puts limits before a service.
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    limiter: Limiter,
+    rules: Arc<Rules>,
+}
+
+/// A service behind limits. Made by [`RateLimitLayer`].
+#[derive(Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    layer: RateLimitLayer,
+}
+
+impl RateLimitLayer {
+    /// A layer that holds every request to all of `limits`: a request that one of them denies charges none.
+    ///
+    /// `client_ip` is the peer's address as axum's `ConnectInfo<SocketAddr>` tells it, `route` the `MatchedPath`; path
+    /// parameters are not known here.
+    ///
+    /// # Errors
+    /// When a limit's rate or burst is out of bounds.
+    pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
+        Ok(Self { limiter, rules: Arc::new(Rules::new(limits, false)?) })
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, layer: self.clone() }
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ResBody: From<Bytes>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Limited<S, ReqBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        // The service that was polled ready must be the one that is called: a clone of it need not be ready.
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
+        let request_id = request.headers().get(REQUEST_ID).and_then(request_id::accept);
+        let request_id = request_id.unwrap_or_else(request_id::generate);
+        let step = match self.layer.ask(&request) {
+            Err(failure) => Step::Refused { failure: Some(failure) },
+            Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
+        };
+        Limited { step, rules: self.layer.rules.clone(), request_id, fields: None }
+    }
+}
+
+impl RateLimitLayer {
+    fn ask<B>(&self, request: &Request<B>) -> Result<Asking, Failure> {
+        let extensions = request.extensions();
+        let host = request.uri().authority().map(http::uri::Authority::as_str);
+        let host = host.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
+        self.rules.ask(&Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            client_ip: extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()),
+            host: &host.to_ascii_lowercase(),
+            route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
+            param: &|_| None,
+        })
+    }
+
+    fn decide(&self, asking: Asking) -> Decision {
+        if let Some(verdict) = self.limiter.decide_now(&asking.asks) {
+            return Decision::Made(Some((asking, verdict)));
+        }
+        let limiter = self.limiter.clone();
+        Decision::Waiting(Box::pin(async move {
+            let verdict = limiter.decide(&asking.asks).await;
+            (asking, verdict)
+        }))
+    }
+}
+
+/// A decision that was made in process, or that waits for the store.
+enum Decision {
+    Made(Option<(Asking, Verdict)>),
+    Waiting(BoxFuture<'static, (Asking, Verdict)>),
+}
+
+pin_project! {
+    /// The answer to come.
+    #[project = LimitedProj]
+    pub struct Limited<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        step: Step<S, B, S::Future>,
+        rules: Arc<Rules>,
+        request_id: HeaderValue,
+        fields: Option<Fields>,
+    }
+}
+
+pin_project! {
+    #[project = StepProj]
+    enum Step<S, B, F> {
+        Refused { failure: Option<Failure> },
+        Deciding { decision: Decision, held: Option<(S, Request<B>)> },
+        Passing { #[pin] inner: F },
+    }
+}
+
+impl<S, B, ResBody> Future for Limited<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: From<Bytes>,
+{
+    type Output = Result<Response<ResBody>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.step.as_mut().project() {
+                StepProj::Refused { failure } => {
+                    let failure = failure.take().unwrap_or(Failure::Panicked);
+                    return Poll::Ready(Ok(answer(failure.respond(this.request_id), this.fields.as_ref())));
+                }
+                StepProj::Passing { inner } => {
+                    let response = ready!(inner.poll(cx))?;
+                    return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
+                }
+                StepProj::Deciding { decision, held } => {
+                    let (asking, verdict) = ready!(decision.poll(cx));
+                    let Judged { fields, denied } = this.rules.judge(&asking, &verdict);
+                    *this.fields = Some(fields);
+                    match (denied, held.take()) {
+                        (None, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
+                        (denied, _) => Step::Refused { failure: denied },
+                    }
+                }
+            };
+            this.step.set(next);
+        }
+    }
+}
+
+impl Decision {
+    /// Must not be polled again once ready.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Asking, Verdict)> {
+        match self {
+            Self::Made(made) => made.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Waiting(waiting) => waiting.as_mut().poll(cx),
+        }
+    }
+}
+
+fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> {
+    if let Some(fields) = fields {
+        fields.apply(response.headers_mut());
+    }
+    response
+}

@@ -1,0 +1,176 @@
+//! A gateway as its users run it: the binary, on free ports, with a file of its own.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Longer than anything here should take, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Gateway {
+    child: Child,
+    folder: TempDir,
+    log: Arc<Mutex<Vec<String>>>,
+    /// One for each listener, in the order of the file.
+    pub listeners: Vec<SocketAddr>,
+    pub admin: SocketAddr,
+}
+
+impl Gateway {
+    /// Starts the gateway on `routes`, which listens on port 0 everywhere, and waits until it serves.
+    pub fn start(routes: &str) -> Self {
+        Self::start_as(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes)
+    }
+
+    /// The same with the system clock off by `offset`, such as `+1h`.
+    pub fn start_with_clock(offset: &str, routes: &str) -> Self {
+        let mut command = Command::new("faketime");
+        // Only the calendar is wrong on a node whose clock is off: monotonic clocks have no date.
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").args(["-f", offset, env!("CARGO_BIN_EXE_tollgate")]);
+        Self::start_as(command, routes)
+    }
+
+    fn start_as(mut command: Command, routes: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.yaml");
+        std::fs::write(&path, routes).unwrap();
+        let program = command.get_program().to_owned();
+        let mut child = command
+            .args(["run", "--log-format", "json", "--config"])
+            .arg(&path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {program:?}: {error}; `make test` installs what tests need"));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = follow(child.stderr.take().unwrap(), log.clone());
+        follow(child.stdout.take().unwrap(), log.clone());
+        let mut gateway =
+            Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        gateway.learn_addresses(&lines);
+        gateway
+    }
+
+    fn learn_addresses(&mut self, lines: &Receiver<String>) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let Ok(line) = lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+                panic!("the gateway did not start:\n{}", self.log());
+            };
+            let Ok(entry) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+            let address = || entry["address"].as_str().unwrap().parse().unwrap();
+            match entry["message"].as_str() {
+                Some("listening") => self.listeners.push(address()),
+                Some("admin port open") => self.admin = address(),
+                Some("serving") => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// `http://…` of the first listener.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.listeners[0])
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has written so far.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    /// Replaces the file as an editor does.
+    pub fn rewrite(&self, routes: &str) {
+        let next = self.folder.path().join("next");
+        std::fs::write(&next, routes).unwrap();
+        std::fs::rename(next, self.folder.path().join("routes.yaml")).unwrap();
+    }
+
+    /// Sends `TERM`, `HUP`, `KILL`, `STOP` or `CONT`.
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn wait(&mut self) -> ExitStatus {
+        eventually("the gateway ends", || self.child.try_wait().unwrap())
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// The value of the first metric line that starts with `series`, 0 when there is none.
+    pub fn metric(&self, series: &str) -> f64 {
+        let text = curl(&[&format!("http://{}/metrics", self.admin)]);
+        let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    }
+
+    /// Resident memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- the gateway's log\n{}", self.log());
+        }
+    }
+}
+
+fn follow(stream: impl std::io::Read + Send + 'static, log: Arc<Mutex<Vec<String>>>) -> Receiver<String> {
+    let (lines, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            log.lock().unwrap().push(line.clone());
+            let _ = lines.send(line);
+        }
+    });
+    receiver
+}
+
+/// Asks until there is an answer.
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// What `curl -sS` prints.
+pub fn curl(args: &[&str]) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "--max-time", "60"])
+        .args(args)
+        .output()
+        .unwrap_or_else(|error| panic!("cannot start curl: {error}; `make test` installs what tests need"));
+    assert!(output.status.success(), "curl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The status code that curl gets.
+pub fn status(args: &[&str]) -> u16 {
+    let args: Vec<&str> = ["-o", "/dev/null", "-w", "%{http_code}"].into_iter().chain(args.iter().copied()).collect();
+    curl(&args).parse().unwrap()
+}
