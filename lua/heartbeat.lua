@@ -1,7 +1,7 @@
--- Announces a node and tells it how many nodes live.
+-- Announces a node, or its leave, and tells how many nodes live.
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
--- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone.
+-- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves).
 -- Reply  integers: nodes alive, this one's rank among their ids in byte order, from 0.
 --
 -- Never: reads a caller's clock, or leaves the set behind when all nodes are gone.
@@ -12,6 +12,11 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local ttl = tonumber(ARGV[2])
 local score = string.format('%.0f', now)
+
+if ttl == 0 then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  return { redis.call('ZCARD', KEYS[1]), 0 }
+end
 
 redis.call('ZADD', KEYS[1], score, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))

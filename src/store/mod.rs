@@ -70,7 +70,8 @@ pub enum StoreError {
     Timeout,
     #[error("the connection is down")]
     Io,
-    #[error("the server is a read-only replica")]
+    /// A replica, or a primary that protects itself.
+    #[error("the server takes no writes")]
     ReadOnly,
     #[error("the server is loading its data")]
     Loading,
