@@ -1,5 +1,7 @@
 //! What a limit said, and who said it.
 
+use smallvec::SmallVec;
+
 /// Who made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
@@ -31,4 +33,14 @@ pub struct Level {
     pub retry_after_us: u64,
     /// Microseconds until the bucket is full again.
     pub reset_after_us: u64,
+}
+
+/// The outcome of all limits on one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub decided_by: DecidedBy,
+    /// Denied requests charged nothing.
+    pub granted: bool,
+    /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
+    pub levels: SmallVec<[Level; 4]>,
 }

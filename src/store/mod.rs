@@ -1,7 +1,21 @@
 //! Where buckets live.
+//!
+//! A store promises atomicity and a bound on its waiting; what taking from a bucket means is [`crate::rate_limit::bucket`]'s.
+
+pub mod memory;
+pub mod redis;
+mod shard;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use smallvec::SmallVec;
+
+use crate::rate_limit::bucket::Shape;
+use crate::rate_limit::decision::Level;
+use crate::rate_limit::key::Key;
+use crate::rate_limit::policy::OnOutage;
 
 /// How to reach the shared store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,4 +28,149 @@ pub struct RedisSpec {
     pub key_prefix: Arc<str>,
     /// Nodes to assume until the store has told how many there are.
     pub expected_nodes: u32,
+}
+
+/// What one request asks of one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    pub key: Key,
+    pub shape: Shape,
+    /// Tokens.
+    pub cost: u64,
+    /// The most tokens that any request of this limit costs, on whatever route: decides, the same for all of them, whether
+    /// the limit can be shared out among nodes (see [`crate::rate_limit::share`]).
+    pub largest_cost: u64,
+    pub on_outage: OnOutage,
+}
+
+/// Units granted, and the level of each asked bucket, in the order of the asks.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Grant {
+    pub units: u32,
+    pub levels: Levels,
+}
+
+/// One level per ask. More than four limits on a request go to the heap.
+pub type Levels = SmallVec<[Level; 4]>;
+
+/// A place that keeps buckets.
+pub trait Store: Send + Sync + 'static {
+    /// Takes as many of `units` equal requests as every asked bucket has room for, and charges that many to each: all or
+    /// nothing over the buckets. A denied unit charges nothing. Asks of the same key are charged their costs together.
+    ///
+    /// # Errors
+    /// When the store could not decide. It has answered by then, or its own time limit has passed.
+    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
+}
+
+/// Why a store could not decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("no answer in time")]
+    Timeout,
+    #[error("the connection is down")]
+    Io,
+    /// A replica, or a primary that protects itself.
+    #[error("the server takes no writes")]
+    ReadOnly,
+    #[error("the server is loading its data")]
+    Loading,
+    #[error("the server is out of memory")]
+    OutOfMemory,
+    /// Also a cluster that is down.
+    #[error("the key lives on another server")]
+    Moved,
+    #[error("the server refuses the credentials or their permissions")]
+    Auth,
+    #[error("the server is busy with a script")]
+    Busy,
+    /// More calls in flight than the client takes.
+    #[error("too many calls wait for the server")]
+    Overloaded,
+    /// An answer that is not what the script replies.
+    #[error("the server's answer makes no sense")]
+    Protocol,
+    #[error("the script failed: {0}")]
+    Script(Box<str>),
+}
+
+impl StoreError {
+    /// Every value of [`Self::as_str`], at its [`Self::index`].
+    pub const NAMES: [&'static str; 11] = [
+        "timeout",
+        "io",
+        "read_only",
+        "loading",
+        "out_of_memory",
+        "moved",
+        "auth",
+        "busy",
+        "overloaded",
+        "protocol",
+        "script",
+    ];
+
+    /// The place of this kind in [`Self::NAMES`].
+    pub fn index(&self) -> usize {
+        match self {
+            Self::Timeout => 0,
+            Self::Io => 1,
+            Self::ReadOnly => 2,
+            Self::Loading => 3,
+            Self::OutOfMemory => 4,
+            Self::Moved => 5,
+            Self::Auth => 6,
+            Self::Busy => 7,
+            Self::Overloaded => 8,
+            Self::Protocol => 9,
+            Self::Script(_) => 10,
+        }
+    }
+
+    /// The value of the `outcome` metric label.
+    pub fn as_str(&self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+}
+
+/// The buckets of one request, each once: a limit that is asked twice, by the listener and by the route, is one charge.
+pub(crate) struct Charges<'a> {
+    pub list: SmallVec<[Charge<'a>; 4]>,
+    /// For each ask, its charge's place in the list.
+    places: SmallVec<[usize; 4]>,
+}
+
+/// One bucket to charge.
+pub(crate) struct Charge<'a> {
+    pub key: &'a [u8],
+    pub shape: Shape,
+    pub cost: u64,
+    pub largest_cost: u64,
+}
+
+impl<'a> Charges<'a> {
+    pub fn of(asks: &'a [Ask]) -> Self {
+        let mut charges = Self { list: SmallVec::new(), places: SmallVec::new() };
+        for ask in asks {
+            let place = charges.place(ask);
+            charges.places.push(place);
+        }
+        charges
+    }
+
+    fn place(&mut self, ask: &'a Ask) -> usize {
+        let key = ask.key.as_bytes();
+        if let Some(place) = self.list.iter().position(|charge| charge.key == key) {
+            let charge = &mut self.list[place];
+            charge.cost = charge.cost.saturating_add(ask.cost);
+            return place;
+        }
+        self.list.push(Charge { key, shape: ask.shape, cost: ask.cost, largest_cost: ask.largest_cost });
+        self.list.len() - 1
+    }
+
+    /// Hands each ask the level of its bucket.
+    pub fn spread(&self, levels: &[Level]) -> Levels {
+        self.places.iter().filter_map(|place| levels.get(*place).copied()).collect()
+    }
 }

@@ -1,0 +1,34 @@
+-- Announces a node, or its leave, and tells how many nodes live.
+--
+-- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
+-- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves).
+-- Reply  integers: nodes alive, this one's rank among their ids in byte order, from 0.
+--
+-- Never: reads a caller's clock, or leaves the set behind when all nodes are gone.
+
+if redis.replicate_commands then redis.replicate_commands() end
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local ttl = tonumber(ARGV[2])
+local score = string.format('%.0f', now)
+
+if ttl == 0 then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  return { redis.call('ZCARD', KEYS[1]), 0 }
+end
+
+redis.call('ZADD', KEYS[1], score, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))
+-- Redis's clock stepped back: who was heard of in its future was heard of just now, or a dead node would live until then.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. score, '+inf')) do
+  redis.call('ZADD', KEYS[1], score, id)
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+
+local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
+local rank = 0
+for _, id in ipairs(ids) do
+  if id < ARGV[1] then rank = rank + 1 end
+end
+return { #ids, rank }

@@ -1,0 +1,142 @@
+//! Whether the shared store may be asked. One per node, shared by its workers.
+//!
+//! Guarantees that after a few failures in a row no request waits for the store until it is proven to decide again, by the
+//! same calls that requests make, over the same connections; and that each change is logged and counted once, by the one
+//! who caused it. Refuses to know what the store is, and what is decided instead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use metrics::{Counter, Gauge, counter, gauge};
+use tokio::sync::Notify;
+
+use super::bucket::Shape;
+use super::key::Key;
+use super::policy::OnOutage;
+use crate::store::{Ask, Store, StoreError};
+
+/// Failures in a row that open the breaker. Each of them cost a request the store's time limit.
+const TOLERATED_FAILURES: u32 = 5;
+
+/// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// `!` starts no limit's name, so no limit's bucket is probed away.
+const PROBE_KEY: &str = "!probe";
+
+/// Closed: the store is asked. Open: it is not, and a prober finds out when it may be again.
+pub struct Breaker {
+    open: AtomicBool,
+    /// In a row.
+    failures: AtomicU32,
+    opened: Notify,
+    probing: AtomicBool,
+    store_up: Gauge,
+    to_open: Counter,
+    to_closed: Counter,
+}
+
+/// Gives the prober's place free again, also when its task is dropped.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Breaker {
+    /// A closed breaker. Metrics go to the recorder that is installed by now.
+    pub fn new() -> Self {
+        let breaker = Self {
+            open: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            opened: Notify::new(),
+            probing: AtomicBool::new(false),
+            store_up: gauge!("tollgate_store_up"),
+            to_open: counter!("tollgate_store_breaker_transitions_total", "to" => "open"),
+            to_closed: counter!("tollgate_store_breaker_transitions_total", "to" => "closed"),
+        };
+        breaker.store_up.set(1.0);
+        breaker
+    }
+
+    /// No request may ask the store.
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// The store decided.
+    pub fn succeeded(&self) {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The store could not decide.
+    pub fn failed(&self, why: &StoreError) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures >= TOLERATED_FAILURES && self.flip(false, true) {
+            self.store_up.set(0.0);
+            self.to_open.increment(1);
+            tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone");
+            self.opened.notify_one();
+        }
+    }
+
+    fn close(&self) {
+        self.failures.store(0, Ordering::Relaxed);
+        if self.flip(true, false) {
+            self.store_up.set(1.0);
+            self.to_closed.increment(1);
+            tracing::info!("the store is back: limits hold across the fleet again");
+        }
+    }
+
+    /// Whether this call made the change.
+    fn flip(&self, from: bool, to: bool) -> bool {
+        self.open.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    async fn until_open(&self) {
+        while !self.is_open() {
+            self.opened.notified().await;
+        }
+    }
+
+    fn claim_prober(&self) -> Option<Turn<'_>> {
+        (!self.probing.swap(true, Ordering::AcqRel)).then_some(Turn(&self.probing))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Closes the breaker whenever every one of `stores`, the workers' own, decides again. Runs until dropped; a second one on
+/// the same breaker ends at once.
+pub async fn run_control(breaker: Arc<Breaker>, stores: Vec<Arc<dyn Store>>) {
+    let (Some(_turn), Some(asks)) = (breaker.claim_prober(), probe()) else { return };
+    loop {
+        breaker.until_open().await;
+        while breaker.is_open() {
+            let answers = join_all(stores.iter().map(|store| store.take(&asks, 1))).await;
+            if answers.iter().all(Result::is_ok) {
+                breaker.close();
+            } else {
+                tokio::time::sleep(PROBE_INTERVAL).await;
+            }
+        }
+    }
+}
+
+/// A request on a bucket of its own, wide enough to be granted, so that it proves writing too.
+fn probe() -> Option<[Ask; 1]> {
+    let plenty = std::num::NonZeroU64::new(1_000_000)?;
+    let shape = Shape::new(plenty, plenty, plenty).ok()?;
+    Some([Ask { key: Key::from(PROBE_KEY), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }])
+}

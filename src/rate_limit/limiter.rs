@@ -1,0 +1,160 @@
+//! Judges a request by its limits: asks the shared store, or decides in this process when there is none or it is away.
+//!
+//! Guarantees an answer, within the store's time limit, never an error: when the store fails, the same request is decided
+//! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, no future is needed and nothing
+//! waits. Refuses to know requests, headers and how the store is reached.
+
+use std::sync::Arc;
+
+use metrics::{Counter, Histogram, counter, histogram};
+use smallvec::SmallVec;
+
+use super::breaker::Breaker;
+use super::decision::{DecidedBy, Level, Verdict};
+use super::policy::OnOutage;
+use super::share::{Share, ShareCell};
+use crate::clock;
+use crate::store::memory::MemoryStore;
+use crate::store::{Ask, Grant, Levels, Store, StoreError};
+
+/// When to ask again for a limit that denies while the store is away. It is probed several times a second.
+const OUTAGE_RETRY_US: u64 = 1_000_000;
+
+/// One per worker; clones are cheap.
+#[derive(Clone)]
+pub struct Limiter {
+    memory: Arc<MemoryStore>,
+    shared: Option<Shared>,
+}
+
+/// What a limiter of a fleet has more.
+#[derive(Clone)]
+struct Shared {
+    store: Arc<dyn Store>,
+    breaker: Arc<Breaker>,
+    share: Arc<ShareCell>,
+    calls: Arc<Calls>,
+}
+
+/// The metrics of calls to the store, resolved once.
+struct Calls {
+    ok: Counter,
+    failed: [Counter; StoreError::NAMES.len()],
+    seconds: Histogram,
+}
+
+impl Limiter {
+    /// Limits of this node only.
+    pub fn local(memory: Arc<MemoryStore>) -> Self {
+        Self { memory, shared: None }
+    }
+
+    /// Limits that hold across all users of `store`. `memory`, `breaker` and `share` are one per node, `store` is the
+    /// worker's own. Metrics go to the recorder that is installed by now.
+    pub fn shared(
+        memory: Arc<MemoryStore>,
+        store: Arc<dyn Store>,
+        breaker: Arc<Breaker>,
+        share: Arc<ShareCell>,
+    ) -> Self {
+        let calls = Arc::new(Calls::new());
+        Self { memory, shared: Some(Shared { store, breaker, share, calls }) }
+    }
+
+    /// The verdict, when no store has to be asked for it: without a future, without waiting.
+    pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
+        match &self.shared {
+            None => Some(self.by_share(asks, Share::WHOLE)),
+            Some(shared) if shared.breaker.is_open() => Some(self.during_outage(asks, shared)),
+            Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
+            Some(_) => None,
+        }
+    }
+
+    /// The verdict, from the store if it decides in time.
+    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
+        if let Some(verdict) = self.decide_now(asks) {
+            return verdict;
+        }
+        let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
+        match shared.ask(asks).await {
+            Some(grant) => self.by_store(asks, grant),
+            None => self.during_outage(asks, shared),
+        }
+    }
+
+    fn by_store(&self, asks: &[Ask], grant: Grant) -> Verdict {
+        let now_us = clock::monotonic_micros();
+        for (ask, level) in asks.iter().zip(&grant.levels) {
+            self.memory.note(ask, level.reset_after_us, now_us);
+        }
+        Verdict { decided_by: DecidedBy::Redis, granted: grant.units > 0, levels: grant.levels }
+    }
+
+    fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
+        let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
+        Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
+    }
+
+    fn during_outage(&self, asks: &[Ask], shared: &Shared) -> Verdict {
+        let share = shared.share.get();
+        if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
+            return self.by_share(asks, share);
+        }
+        let denied = asks.iter().any(|ask| ask.on_outage == OnOutage::Deny);
+        let local: SmallVec<[Ask; 4]> =
+            asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
+        // No units: a look that charges nothing.
+        let units = if denied { 0 } else { 1 };
+        let grant = self.memory.take_at(&local, units, clock::monotonic_micros(), share);
+        let mut levels = grant.levels.into_iter();
+        let levels: Levels = asks
+            .iter()
+            .filter_map(|ask| match ask.on_outage {
+                OnOutage::Local => levels.next(),
+                OnOutage::Allow => Some(uncounted(ask)),
+                OnOutage::Deny => Some(DENIED),
+            })
+            .collect();
+        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, levels }
+    }
+}
+
+/// A limit that denies while the store is away.
+const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
+
+/// A limit that lets everything pass while the store is away.
+fn uncounted(ask: &Ask) -> Level {
+    Level { remaining: ask.shape.burst(), retry_after_us: 0, reset_after_us: 0 }
+}
+
+impl Shared {
+    /// The store's grant, or `None` when it could not decide. Feeds the breaker and the metrics.
+    async fn ask(&self, asks: &[Ask]) -> Option<Grant> {
+        let started = clock::now();
+        let answer = self.store.take(asks, 1).await;
+        self.calls.seconds.record(clock::now().saturating_duration_since(started));
+        match answer {
+            Ok(grant) => {
+                self.calls.ok.increment(1);
+                self.breaker.succeeded();
+                Some(grant)
+            }
+            Err(error) => {
+                self.calls.failed[error.index()].increment(1);
+                self.breaker.failed(&error);
+                None
+            }
+        }
+    }
+}
+
+impl Calls {
+    fn new() -> Self {
+        Self {
+            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
+            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
+            seconds: histogram!("tollgate_store_call_duration_seconds"),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What part of every limit this node enforces while the shared store is away.
+//!
+//! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes agree on how many they are.
+//! A node of `n` enforces a `n`-th of rate and burst. Where that is smaller than one request, the shares would deny
+//! everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the others deny.
+//! Refuses to know how nodes are counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::bucket::Shape;
+
+/// How many nodes there are, and which of them this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    nodes: u32,
+    rank: u32,
+}
+
+/// No node has this rank: this node does not know its place yet, so it owns no key alone.
+const UNPLACED: u32 = u32::MAX;
+
+impl Share {
+    /// All of every limit: there is no other node.
+    pub const WHOLE: Self = Self { nodes: 1, rank: 0 };
+
+    /// Node `rank` (from 0) of `nodes`. No nodes count as one.
+    pub fn new(nodes: u32, rank: u32) -> Self {
+        Self { nodes: nodes.max(1), rank }
+    }
+
+    /// One of `nodes`, without knowing which. If each of them took itself for the first, a key that one node owns alone
+    /// would be granted by all: so such keys are denied until the node has its place.
+    pub fn unplaced(nodes: u32) -> Self {
+        if nodes <= 1 { Self::WHOLE } else { Self { nodes, rank: UNPLACED } }
+    }
+
+    pub fn nodes(self) -> u32 {
+        self.nodes
+    }
+
+    /// The shape that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
+    /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node would
+    /// grant dear requests from the whole while others grant cheap ones from their shares.
+    pub fn of(self, key: &[u8], shape: Shape, largest_cost: u64) -> Option<Shape> {
+        let part = shape.shared_by(self.nodes);
+        if part.charge(largest_cost) <= part.capacity() {
+            return Some(part);
+        }
+        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(shape)
+    }
+}
+
+/// The share as the fleet's heartbeat last learned it, read by every worker.
+#[derive(Debug)]
+pub struct ShareCell {
+    packed: AtomicU64,
+    fleet_nodes: metrics::Gauge,
+}
+
+impl ShareCell {
+    /// Until a heartbeat has told otherwise, this is one of `nodes`.
+    pub fn expecting(nodes: u32) -> Self {
+        let cell = Self { packed: AtomicU64::new(0), fleet_nodes: metrics::gauge!("tollgate_fleet_nodes") };
+        cell.set(Share::unplaced(nodes));
+        cell
+    }
+
+    pub fn get(&self) -> Share {
+        let packed = self.packed.load(Ordering::Relaxed);
+        let halves = packed.to_le_bytes();
+        let [a, b, c, d, e, f, g, h] = halves;
+        Share { nodes: u32::from_le_bytes([a, b, c, d]), rank: u32::from_le_bytes([e, f, g, h]) }
+    }
+
+    pub fn set(&self, share: Share) {
+        self.packed.store(u64::from(share.nodes) | u64::from(share.rank) << 32, Ordering::Relaxed);
+        self.fleet_nodes.set(f64::from(share.nodes));
+    }
+}
+
+/// FNV-1a, 64 bits: the same on every node, unlike the seeded hash of the local store.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::num::NonZeroU64;
+
+    fn shape(tokens: u64, burst: u64) -> Shape {
+        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        Shape::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap()
+    }
+
+    #[test]
+    fn a_share_smaller_than_a_request_makes_one_node_the_owner() {
+        let tiny = shape(2, 2);
+        for key in [b"a".as_slice(), b"b", b"c", b"per-user\0alice"] {
+            let owners = (0..3).filter(|rank| Share::new(3, *rank).of(key, tiny, 1) == Some(tiny)).count();
+            let deniers = (0..3).filter(|rank| Share::new(3, *rank).of(key, tiny, 1).is_none()).count();
+            assert_eq!((owners, deniers), (1, 2));
+        }
+    }
+
+    #[test]
+    fn a_cheap_request_follows_the_dearest_of_its_limit() {
+        let limit = shape(8, 8);
+        let owners = (0..2).filter(|rank| Share::new(2, *rank).of(b"k", limit, 5).is_some()).count();
+        assert_eq!(owners, 1);
+        assert_eq!(Share::new(2, 0).of(b"k", limit, 4), Some(limit.shared_by(2)));
+    }
+
+    #[test]
+    fn a_node_without_a_place_owns_nothing_alone() {
+        assert_eq!(Share::unplaced(3).of(b"k", shape(2, 2), 1), None);
+        assert_eq!(Share::unplaced(1).of(b"k", shape(2, 2), 2), Some(shape(2, 2)));
+    }
+
+    #[test]
+    fn the_cell_returns_what_was_set() {
+        let cell = ShareCell::expecting(4);
+        assert_eq!(cell.get(), Share::unplaced(4));
+        cell.set(Share::new(7, 6));
+        assert_eq!(cell.get(), Share::new(7, 6));
+    }
+}

@@ -1,0 +1,39 @@
+//! Scripts by their hash.
+//!
+//! Guarantees that a script runs once, also when the server has forgotten it. Refuses to know what scripts do.
+
+use std::sync::LazyLock;
+
+use fred::bytes_utils::Str;
+use fred::clients::Client;
+use fred::error::Error;
+use fred::interfaces::LuaInterface;
+use fred::types::{Key, Value};
+use fred::util::sha1_hash;
+
+pub(super) static TOKEN_BUCKET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/token_bucket.lua")));
+
+pub(super) static HEARTBEAT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
+
+/// A script that replies with integers.
+pub(super) struct Script {
+    text: &'static str,
+    sha1: Str,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Self {
+        Self { text, sha1: Str::from(sha1_hash(text)) }
+    }
+
+    /// Runs it by its hash, or by its text when the server does not have it, which also loads it.
+    pub(super) async fn run(&self, client: &Client, keys: Vec<Key>, args: Vec<Value>) -> Result<Vec<i64>, Error> {
+        let known = client.evalsha(self.sha1.clone(), keys.clone(), args.clone()).await;
+        match known {
+            Err(error) if error.details().starts_with("NOSCRIPT") => client.eval(self.text, keys, args).await,
+            other => other,
+        }
+    }
+}

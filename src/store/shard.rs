@@ -1,0 +1,156 @@
+//! One lock's worth of buckets: a bounded table that forgets without giving anything away.
+//!
+//! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not full
+//! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
+//! not know counts as full only from then on. That holds while the limit stands; a limit changed after its bucket was
+//! evicted starts from the floor in time, not in tokens.
+//! Refuses to know locks and shares.
+
+use hashbrown::HashTable;
+
+use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+
+/// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
+const PROBES: usize = 16;
+
+pub(super) struct Shard {
+    entries: Vec<Entry>,
+    /// Places in `entries`.
+    index: HashTable<u32>,
+    capacity: usize,
+    /// Where the next look for an entry to drop starts.
+    cursor: usize,
+    /// Microseconds: an unknown bucket may have been charged up to this time.
+    floor_us: u64,
+}
+
+struct Entry {
+    key: Box<[u8]>,
+    hash: u64,
+    /// When the bucket is full again, in ticks since the clock's zero.
+    full_at: u64,
+    /// Ticks of one token, and of one microsecond, in the shape that `full_at` counts in.
+    emission: u64,
+    ticks_per_us: u64,
+}
+
+/// A bucket as found.
+pub(super) struct Found {
+    slot: Option<usize>,
+    /// Ticks until it is full, at most the capacity.
+    pub backlog: u64,
+    /// What is stored says something else, and would go on doing so.
+    pub stale: bool,
+}
+
+impl Shard {
+    pub fn new(capacity: usize) -> Self {
+        Self { entries: Vec::new(), index: HashTable::new(), capacity: capacity.max(1), cursor: 0, floor_us: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The bucket of `key` at `now_us`, in ticks of `shape`.
+    pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
+        let slot = self.slot(hash, key);
+        let (backlog, converted) = match slot.map(|slot| &self.entries[slot]) {
+            Some(entry) => entry.backlog(shape, now_us),
+            None => (self.floor_us.saturating_sub(now_us).saturating_mul(shape.ticks_per_us()), false),
+        };
+        let capped = backlog.min(shape.capacity());
+        Found { slot, backlog: capped, stale: backlog > 0 && (converted || backlog > shape.capacity()) }
+    }
+
+    /// Stores what [`Self::find`] found, changed to `backlog`. Nothing else may have touched the shard in between.
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], shape: Shape, backlog: u64, now_us: u64) {
+        let full_at = now_us.saturating_mul(shape.ticks_per_us()).saturating_add(backlog);
+        if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
+            entry.full_at = full_at;
+            entry.emission = shape.emission();
+            entry.ticks_per_us = shape.ticks_per_us();
+            return;
+        }
+        if self.entries.len() >= self.capacity {
+            self.make_room(now_us);
+        }
+        let entry =
+            Entry { key: key.into(), hash, full_at, emission: shape.emission(), ticks_per_us: shape.ticks_per_us() };
+        self.insert(entry);
+    }
+
+    /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
+    pub fn sweep(&mut self, now_us: u64) {
+        let mut slot = 0;
+        while slot < self.entries.len() {
+            if self.entries[slot].full_at_us() <= now_us { self.remove(slot) } else { slot += 1 }
+        }
+        if self.entries.len() < self.entries.capacity() / 4 {
+            let room = self.entries.len() * 2;
+            self.entries.shrink_to(room);
+            let entries = &self.entries;
+            self.index.shrink_to(room, |slot| entries[*slot as usize].hash);
+        }
+    }
+
+    fn slot(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let same = |slot: &u32| self.entries.get(*slot as usize).is_some_and(|entry| *entry.key == *key);
+        self.index.find(hash, same).map(|slot| *slot as usize)
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let hash = entry.hash;
+        let Ok(slot) = u32::try_from(self.entries.len()) else { return };
+        self.entries.push(entry);
+        let entries = &self.entries;
+        self.index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
+    }
+
+    /// Drops the full buckets among a few, or else the one that is full soonest, and raises the floor to that time.
+    fn make_room(&mut self, now_us: u64) {
+        let mut soonest: Option<(u64, usize)> = None;
+        for _ in 0..PROBES.min(self.entries.len()) {
+            self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };
+            let full_at = self.entries[self.cursor].full_at_us();
+            if full_at <= now_us {
+                self.remove(self.cursor);
+                return;
+            }
+            if soonest.is_none_or(|(earliest, _)| full_at < earliest) {
+                soonest = Some((full_at, self.cursor));
+            }
+        }
+        if let Some((full_at, slot)) = soonest {
+            self.floor_us = self.floor_us.max(full_at);
+            self.remove(slot);
+        }
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let is = |place: usize| move |slot: &u32| *slot as usize == place;
+        if let Ok(found) = self.index.find_entry(self.entries[slot].hash, is(slot)) {
+            found.remove();
+        }
+        self.entries.swap_remove(slot);
+        if let (Some(moved), Ok(new)) = (self.entries.get(slot), u32::try_from(slot))
+            && let Some(place) = self.index.find_mut(moved.hash, is(self.entries.len()))
+        {
+            *place = new;
+        }
+    }
+}
+
+impl Entry {
+    /// Ticks of `shape` until full, and whether they had to be converted into it.
+    fn backlog(&self, shape: Shape, now_us: u64) -> (u64, bool) {
+        let now = now_us.saturating_mul(self.ticks_per_us);
+        let backlog = self.full_at.saturating_sub(now).min(MAX_TICKS);
+        let same = self.emission == shape.emission() && self.ticks_per_us == shape.ticks_per_us();
+        if same { (backlog, false) } else { (bucket::convert(backlog, self.emission, shape), true) }
+    }
+
+    fn full_at_us(&self) -> u64 {
+        self.full_at.div_ceil(self.ticks_per_us)
+    }
+}

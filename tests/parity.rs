@@ -1,0 +1,228 @@
+//! The shipped script and the Rust arithmetic, the same decisions on the same random traces.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
+use proptest::prelude::*;
+use support::{HOUR, SECOND, ask, shape};
+use tollgate::rate_limit::bucket::Shape;
+use tollgate::rate_limit::decision::Level;
+use tollgate::rate_limit::share::Share;
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::{Ask, Grant};
+
+const SCRIPT: &str = include_str!("../lua/token_bucket.lua");
+
+/// As much of Redis as the script uses, on a clock of the test's own.
+#[derive(Default)]
+struct FakeRedis {
+    now_us: Cell<u64>,
+    /// Values, and the millisecond after which they are gone.
+    values: RefCell<HashMap<String, (String, u64)>>,
+    expires: bool,
+}
+
+impl FakeRedis {
+    fn call(&self, lua: &Lua, words: &[String]) -> mlua::Result<Value> {
+        let now_ms = self.now_us.get() / 1_000;
+        match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["TIME"] => {
+                let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
+                lua.create_sequence_from([seconds.to_string(), micros.to_string()]).map(Value::Table)
+            }
+            ["GET", key] => match self.values.borrow().get(*key) {
+                Some((value, until)) if !self.expires || now_ms <= *until => lua.create_string(value).map(Value::String),
+                _ => Ok(Value::Boolean(false)),
+            },
+            ["SET", key, value, "PX", ttl] => {
+                let ttl: u64 = ttl.parse().expect("a TTL is whole milliseconds");
+                assert!(ttl > 0, "Redis refuses a TTL of 0");
+                self.values.borrow_mut().insert((*key).to_owned(), ((*value).to_owned(), now_ms + ttl));
+                Ok(Value::Boolean(true))
+            }
+            other => panic!("the script calls {other:?}"),
+        }
+    }
+}
+
+/// The script, ready to run against its fake.
+struct Scripted {
+    lua: Lua,
+    run: Function,
+    redis: Rc<FakeRedis>,
+}
+
+impl Scripted {
+    fn new(expires: bool) -> Self {
+        let lua = Lua::new();
+        let redis = Rc::new(FakeRedis { expires, ..FakeRedis::default() });
+        let table = lua.create_table().unwrap();
+        let fake = redis.clone();
+        let call = lua.create_function(move |lua, words: Variadic<LuaString>| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy()).collect();
+            fake.call(lua, &words)
+        });
+        table.set("call", call.unwrap()).unwrap();
+        let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
+        table.set("error_reply", error_reply.unwrap()).unwrap();
+        lua.globals().set("redis", table).unwrap();
+        let run = lua.load(SCRIPT).into_function().unwrap();
+        Self { lua, run, redis }
+    }
+
+    fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
+        let mut args = vec![deadline.to_string(), units.to_string()];
+        for ask in asks {
+            let shape = ask.shape;
+            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), ask.cost];
+            args.extend(numbers.map(|number| number.to_string()));
+        }
+        let keys = asks.iter().map(|ask| String::from_utf8_lossy(ask.key.as_bytes()).into_owned());
+        self.lua.globals().set("KEYS", self.lua.create_sequence_from(keys)?)?;
+        self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
+        let reply: Table = self.run.call(())?;
+        // Redis truncates what is not an integer: nothing may be lost by that.
+        reply.sequence_values::<f64>().map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64)).collect()
+    }
+
+    fn take(&self, asks: &[Ask], units: u32, now_us: u64) -> Grant {
+        self.redis.now_us.set(now_us);
+        let reply = self.reply(asks, units, u64::MAX).unwrap();
+        let number = |at: usize| u64::try_from(reply[at]).unwrap();
+        assert_eq!(number(1), now_us);
+        let levels = (0..asks.len()).map(|i| Level {
+            remaining: number(2 + 3 * i),
+            retry_after_us: number(3 + 3 * i),
+            reset_after_us: number(4 + 3 * i),
+        });
+        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect() }
+    }
+
+    fn value(&self, key: &str) -> Option<String> {
+        self.redis.values.borrow().get(key).map(|(value, _)| value.clone())
+    }
+}
+
+/// A step of a trace: how far time moves (in fractions of a token), and what is asked.
+#[derive(Clone, Debug)]
+struct Step {
+    wait: i64,
+    asks: Vec<Ask>,
+    units: u32,
+}
+
+fn any_shape() -> impl Strategy<Value = Shape> {
+    prop_oneof![
+        Just(shape(3, HOUR, 3)),
+        Just(shape(7, SECOND, 20)),
+        Just(shape(7, SECOND, 5)),
+        Just(shape(50_000, SECOND, 100)),
+        Just(shape(1, 24 * HOUR, 1)),
+        Just(shape(999_983, SECOND, 1_000)),
+        Just(shape(1_000_000, HOUR, 1_000_000_000)),
+        (1_u64..3_000, 1_u64..10 * SECOND, 1_u64..200)
+            .prop_filter("in bounds", |(tokens, period, _)| tokens <= &(10 * period))
+            .prop_map(|(tokens, period, burst)| shape(tokens, period, burst)),
+    ]
+}
+
+fn any_step(back: bool) -> impl Strategy<Value = Step> {
+    let wait = prop_oneof![
+        4 => 0_i64..200_000,
+        2 => 0_i64..5,
+        1 => 0_i64..7_200_000_000,
+        1 => if back { -7_200_000_000_i64..0 } else { 0_i64..2_000 },
+    ];
+    let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_shape(), 1_u64..8), 1..4);
+    (wait, asked, 0_u32..12).prop_map(|(wait, asked, units)| {
+        let asks = asked.into_iter().map(|(key, (shape, cost))| ask(key, shape, cost.min(shape.burst())));
+        Step { wait, asks: asks.collect(), units }
+    })
+}
+
+fn same_decisions(steps: &[Step], expires: bool) -> Result<(), TestCaseError> {
+    let script = Scripted::new(expires);
+    let memory = MemoryStore::new(1_000);
+    let mut now_us: u64 = 1_763_000_000_000_000;
+    for step in steps {
+        now_us = now_us.saturating_add_signed(step.wait);
+        let scripted = script.take(&step.asks, step.units, now_us);
+        let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
+        prop_assert_eq!(scripted, native, "at {}", now_us);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_traces_with_changing_limits_decide_the_same(steps in prop::collection::vec(any_step(false), 1..60)) {
+        same_decisions(&steps, true)?;
+    }
+
+    /// Without expiry: a key that expired before its clock stepped back is gone, which only Redis knows.
+    #[test]
+    fn random_traces_on_a_clock_that_steps_back_decide_the_same(steps in prop::collection::vec(any_step(true), 1..60)) {
+        same_decisions(&steps, false)?;
+    }
+}
+
+#[test]
+fn a_key_expires_no_earlier_than_its_bucket_is_full() {
+    for now_us in [1_000_000_000, 1_000_000_999, 1_000_000_500] {
+        let script = Scripted::new(true);
+        script.take(&[ask("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
+        let (_, until_ms) = script.redis.values.borrow()["k"];
+        assert!((until_ms + 1) * 1_000 >= now_us + 3_000);
+    }
+}
+
+#[test]
+fn a_denial_writes_nothing() {
+    let script = Scripted::new(true);
+    let asks = [ask("k", shape(2, HOUR, 2), 2)];
+    assert_eq!(script.take(&asks, 1, 1_000_000).units, 1);
+    let before = script.value("k");
+    assert_eq!(script.take(&asks, 1, 2_000_000).units, 0);
+    assert_eq!(script.value("k"), before);
+    assert_eq!(script.take(&[ask("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
+    assert_eq!(script.value("other"), None);
+}
+
+#[test]
+fn a_clock_that_stepped_back_locks_nobody_out() {
+    let script = Scripted::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    assert_eq!(script.take(&asks, 10, 9 * HOUR).units, 10);
+    let denied = script.take(&asks, 1, 5 * HOUR);
+    assert_eq!((denied.units, denied.levels[0].retry_after_us), (0, 100_000));
+    assert_eq!(script.take(&asks, 1, 5 * HOUR + 100_000).units, 1);
+}
+
+#[test]
+fn a_call_past_its_deadline_charges_nothing() {
+    let script = Scripted::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    script.redis.now_us.set(5_000_001);
+    assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
+    assert_eq!(script.value("k"), None);
+    assert_eq!(script.reply(&asks, 1, 5_000_001).unwrap()[0], 1);
+}
+
+#[test]
+fn a_foreign_value_is_named_and_no_bucket_charged() {
+    for foreign in ["hello", "1:2:3", "1:2:3:4:5", "-1:0:5:1", "1:0:0:1", "1:0:5:0", "1:7:5:7", "1.5:0:5:1", ""] {
+        let script = Scripted::new(true);
+        script.redis.values.borrow_mut().insert("secret-key".into(), (foreign.into(), u64::MAX));
+        let limit = shape(10, SECOND, 10);
+        let error = script.reply(&[ask("a", limit, 1), ask("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("not Tollgate's") && !text.contains("secret-key"), "{foreign:?}: {text}");
+        assert_eq!(script.value("a"), None);
+    }
+}

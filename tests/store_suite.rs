@@ -1,0 +1,162 @@
+//! One behaviour, demanded of every store.
+
+mod support;
+
+use std::sync::Arc;
+
+use support::redis::RedisServer;
+use support::{HOUR, SECOND, ask, eventually, shape};
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::redis::RedisStore;
+use tollgate::store::{Ask, Grant, Store};
+
+/// A store and what keeps it alive.
+struct Fixture {
+    store: Arc<dyn Store>,
+    _server: Option<RedisServer>,
+}
+
+impl Fixture {
+    async fn memory() -> Self {
+        Self { store: Arc::new(MemoryStore::new(10_000)), _server: None }
+    }
+
+    async fn redis() -> Self {
+        let server = RedisServer::start();
+        let store = Arc::new(RedisStore::connect(&server.spec()).unwrap());
+        let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
+        eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
+        Self { store, _server: Some(server) }
+    }
+
+    async fn take(&self, asks: &[Ask], units: u32) -> Grant {
+        self.store.take(asks, units).await.unwrap()
+    }
+
+    /// Whether one request passes.
+    async fn passes(&self, asks: &[Ask]) -> bool {
+        self.take(asks, 1).await.units == 1
+    }
+}
+
+async fn denies_once_the_burst_is_spent(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 1)];
+    for left in (0..10).rev() {
+        let grant = store.take(&asks, 1).await;
+        assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[0].retry_after_us), (1, left, 0));
+    }
+    let denied = store.take(&asks, 1).await;
+    assert_eq!(denied.units, 0);
+    let level = denied.levels[0];
+    assert!(level.retry_after_us > 350 * SECOND && level.retry_after_us <= 360 * SECOND, "{level:?}");
+    assert!(level.reset_after_us > HOUR - 10 * SECOND && level.reset_after_us <= HOUR, "{level:?}");
+}
+
+async fn grants_as_many_units_as_fit(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 3)];
+    let grant = store.take(&asks, 7).await;
+    assert_eq!((grant.units, grant.levels[0].remaining), (3, 1));
+    assert!(grant.levels[0].retry_after_us > 0);
+}
+
+async fn a_cost_takes_as_many_tokens(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 5)];
+    assert!(store.passes(&asks).await);
+    assert!(store.passes(&asks).await);
+    assert!(!store.passes(&asks).await);
+}
+
+async fn a_cost_over_the_burst_never_passes(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 11)];
+    assert!(!store.passes(&asks).await);
+    assert!(store.passes(&[ask("k", shape(10, HOUR, 10), 10)]).await);
+}
+
+async fn a_request_passes_all_its_limits_or_charges_none(store: Fixture) {
+    let (wide, narrow) = (ask("wide", shape(5, HOUR, 5), 1), ask("narrow", shape(2, HOUR, 2), 1));
+    let both = [wide.clone(), narrow];
+    assert_eq!(store.take(&both, 4).await.units, 2);
+    let denied = store.take(&both, 1).await;
+    assert_eq!(denied.units, 0);
+    assert_eq!((denied.levels[0].remaining, denied.levels[0].retry_after_us), (3, 0));
+    assert!(denied.levels[1].retry_after_us > 0);
+    assert_eq!(store.take(&[wide], 9).await.units, 3);
+}
+
+async fn a_denial_charges_nothing(store: Fixture) {
+    let dear = [ask("k", shape(10, HOUR, 10), 6)];
+    assert!(store.passes(&dear).await);
+    for _ in 0..20 {
+        assert!(!store.passes(&dear).await);
+    }
+    assert_eq!(store.take(&[ask("k", shape(10, HOUR, 10), 1)], 9).await.units, 4);
+}
+
+async fn two_keys_are_independent(store: Fixture) {
+    let limit = shape(1, HOUR, 1);
+    assert!(store.passes(&[ask("a", limit, 1)]).await);
+    assert!(store.passes(&[ask("b", limit, 1)]).await);
+    assert!(!store.passes(&[ask("a", limit, 1)]).await);
+}
+
+async fn a_limit_asked_twice_is_charged_for_both(store: Fixture) {
+    let limit = shape(10, HOUR, 10);
+    let twice = [ask("k", limit, 2), ask("other", limit, 1), ask("k", limit, 3)];
+    let first = store.take(&twice, 1).await;
+    assert_eq!(first.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [5, 9, 5]);
+    assert!(store.passes(&twice).await);
+    assert!(!store.passes(&twice).await);
+}
+
+async fn a_changed_limit_carries_the_consumption_over(store: Fixture) {
+    assert_eq!(store.take(&[ask("k", shape(10, HOUR, 10), 1)], 7).await.units, 7);
+    let slower = [ask("k", shape(7, 24 * HOUR, 20), 1)];
+    assert_eq!(store.take(&slower, 0).await.levels[0].remaining, 13);
+    assert_eq!(store.take(&slower, 20).await.units, 13);
+}
+
+async fn a_lowered_limit_locks_nobody_out(store: Fixture) {
+    assert_eq!(store.take(&[ask("k", shape(10, 24 * HOUR, 10), 1)], 10).await.units, 10);
+    let lower = [ask("k", shape(20, SECOND, 2), 1)];
+    let denied = store.take(&lower, 1).await;
+    assert!(denied.levels[0].retry_after_us <= 50_000, "{denied:?}");
+    eventually("a token is back", || store.passes(&lower)).await;
+}
+
+async fn tokens_come_back_with_time(store: Fixture) {
+    let asks = [ask("k", shape(20, SECOND, 1), 1)];
+    assert!(store.passes(&asks).await);
+    eventually("a token is back", || store.passes(&asks)).await;
+}
+
+/// Expands each behaviour over each store.
+macro_rules! suite {
+    ($($behaviour:ident)*) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Fixture::memory().await).await;
+            })*
+        }
+        mod redis {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Fixture::redis().await).await;
+            })*
+        }
+    };
+}
+
+suite! {
+    denies_once_the_burst_is_spent
+    grants_as_many_units_as_fit
+    a_cost_takes_as_many_tokens
+    a_cost_over_the_burst_never_passes
+    a_request_passes_all_its_limits_or_charges_none
+    a_denial_charges_nothing
+    two_keys_are_independent
+    a_limit_asked_twice_is_charged_for_both
+    a_changed_limit_carries_the_consumption_over
+    a_lowered_limit_locks_nobody_out
+    tokens_come_back_with_time
+}

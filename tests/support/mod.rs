@@ -1,0 +1,54 @@
+//! What the tests of the limiter share. Each test crate uses a part of it.
+
+pub mod redis;
+
+use std::future::{Future, Ready};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tollgate::clock;
+use tollgate::rate_limit::bucket::Shape;
+use tollgate::rate_limit::key::Key;
+use tollgate::rate_limit::policy::OnOutage;
+use tollgate::store::Ask;
+
+pub const SECOND: u64 = 1_000_000;
+pub const HOUR: u64 = 3_600 * SECOND;
+
+/// `tokens` every `period_us`, `burst` at once.
+pub fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    Shape::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+}
+
+pub fn ask(key: &str, shape: Shape, cost: u64) -> Ask {
+    Ask { key: Key::from(key), shape, cost, largest_cost: cost, on_outage: OnOutage::Local }
+}
+
+/// Asks again and again until the condition holds. Fails when it does not within `limit`.
+pub async fn eventually_within<F, C>(limit: Duration, what: &str, mut condition: C)
+where
+    F: Future<Output = bool>,
+    C: FnMut() -> F,
+{
+    let started = clock::now();
+    while !condition().await {
+        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub async fn eventually<F, C>(what: &str, condition: C)
+where
+    F: Future<Output = bool>,
+    C: FnMut() -> F,
+{
+    eventually_within(Duration::from_secs(5), what, condition).await;
+}
+
+/// What is named here is not dead in the test crates that don't use it.
+const _: () = {
+    let _ = (SECOND, HOUR, shape as fn(_, _, _) -> _, ask as fn(&str, _, _) -> _);
+    let _ = eventually::<Ready<bool>, fn() -> Ready<bool>>;
+    let _ = eventually_within::<Ready<bool>, fn() -> Ready<bool>>;
+};

@@ -1,0 +1,152 @@
+//! A redis-server of a test's own, and the faults it can suffer.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tollgate::clock;
+use tollgate::store::RedisSpec;
+
+const SERVER: &str = "/usr/bin/redis-server";
+
+/// Killed when dropped.
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// Starts one that keeps nothing on disk, and waits until it answers.
+    pub fn start() -> Self {
+        Self::start_at(free_port())
+    }
+
+    /// The same on a port of the caller's choice.
+    pub fn start_at(port: u16) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let child = spawn(port, &dir);
+        let mut server = Self { child, port, dir };
+        server.wait_until_up();
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A store on this server, with a time limit that a busy machine keeps.
+    pub fn spec(&self) -> RedisSpec {
+        spec_at(self.port)
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill9(&mut self) {
+        signal("KILL", &self.child);
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, empty, on the same port. It must have been killed.
+    pub fn restart(&mut self) {
+        self.child = spawn(self.port, &self.dir);
+        self.wait_until_up();
+    }
+
+    /// It keeps its connections but answers nothing.
+    pub fn stop(&self) {
+        signal("STOP", &self.child);
+    }
+
+    pub fn cont(&self) {
+        signal("CONT", &self.child);
+    }
+
+    /// One command over a connection of its own. A reply of several parts is returned as its header only.
+    pub fn command(&self, parts: &[&str]) -> String {
+        self.try_command(parts).unwrap()
+    }
+
+    fn try_command(&self, parts: &[&str]) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut request = format!("*{}\r\n", parts.len());
+        for part in parts {
+            request.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+        }
+        stream.write_all(request.as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end().to_owned();
+        match line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) => {
+                let mut bulk = vec![0; length];
+                reader.read_exact(&mut bulk)?;
+                Ok(String::from_utf8_lossy(&bulk).into_owned())
+            }
+            None => Ok(line),
+        }
+    }
+
+    fn wait_until_up(&mut self) {
+        let started = clock::now();
+        while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
+            assert!(self.child.try_wait().unwrap().is_none(), "{SERVER} ended at once: is its port {} taken?", self.port);
+            assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // Ended already when the test killed it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A store on a port of this machine.
+pub fn spec_at(port: u16) -> RedisSpec {
+    RedisSpec {
+        url: format!("redis://127.0.0.1:{port}").into(),
+        timeout: Duration::from_secs(1),
+        key_prefix: "t:".into(),
+        expected_nodes: 1,
+    }
+}
+
+fn spawn(port: u16, dir: &TempDir) -> Child {
+    Command::new(SERVER)
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .arg("--dir")
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{SERVER} is needed ({error}): install the package redis-server"))
+}
+
+fn signal(name: &str, child: &Child) {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// What is named here is not dead in the test crates that don't use it.
+const _: () = {
+    let _ = RedisServer::start;
+    let _ = RedisServer::port;
+    let _ = RedisServer::spec;
+    let _ = RedisServer::kill9;
+    let _ = RedisServer::restart;
+    let _ = RedisServer::stop;
+    let _ = RedisServer::cont;
+    let _ = RedisServer::command;
+    let _ = (free_port, spec_at);
+};
