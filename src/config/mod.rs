@@ -1,4 +1,23 @@
 //! From the file to the domain.
+//!
+//! Two steps: `raw` mirrors the file and refuses unknown keys; `build` turns it into [`Config`] and judges what needs
+//! more than one place of the file. All mistakes of a file are found at once. Domain types know nothing of this module.
+
+mod build;
+mod decode;
+mod env;
+mod load;
+mod mistake;
+mod node;
+mod raw;
+mod restart;
+mod schema;
+pub mod units;
+mod yaml;
+
+pub use load::{Loaded, load, parse};
+pub use mistake::{Mistake, Mistakes};
+pub use schema::schema;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

@@ -6,6 +6,7 @@ pub mod memory;
 pub mod redis;
 mod shard;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ use crate::rate_limit::key::Key;
 use crate::rate_limit::policy::OnOutage;
 
 /// How to reach the shared store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
-    /// `redis://` or `rediss://`, credentials included: never print it.
+    /// `redis://` or `rediss://`, credentials included: print [`RedisSpec::redacted_url`] instead.
     pub url: Arc<str>,
     /// The longest a decision may wait for the store.
     pub timeout: Duration,
@@ -28,6 +29,28 @@ pub struct RedisSpec {
     pub key_prefix: Arc<str>,
     /// Nodes to assume until the store has told how many there are.
     pub expected_nodes: u32,
+}
+
+impl RedisSpec {
+    /// The URL without credentials: nothing between the scheme and the last `@`, and no query, which may carry some too.
+    pub fn redacted_url(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        let host = host.split('?').next().unwrap_or_default();
+        let credentials = if rest.contains('@') { "…@" } else { "" };
+        format!("{scheme}://{credentials}{host}")
+    }
+}
+
+impl fmt::Debug for RedisSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSpec")
+            .field("url", &self.redacted_url())
+            .field("timeout", &self.timeout)
+            .field("key_prefix", &self.key_prefix)
+            .field("expected_nodes", &self.expected_nodes)
+            .finish()
+    }
 }
 
 /// What one request asks of one bucket.

@@ -1,0 +1,126 @@
+//! Addresses: of sockets, networks, endpoints and the store.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde_json::{Value as Json, json};
+
+use super::number::or_variable;
+use crate::config::decode::Scalar;
+use crate::config::mistake::{Trouble, quote};
+
+/// A network, or one address as the smallest network.
+#[derive(Clone, Copy)]
+pub(in crate::config) struct Cidr(pub IpNet);
+
+/// `http://host:port` of an endpoint.
+#[derive(Clone)]
+pub(in crate::config) struct Authority(pub http::uri::Authority);
+
+/// The address of the store, credentials included. Not printable, and never quoted in a mistake.
+#[derive(Clone)]
+pub(in crate::config) struct RedisUrl(pub Arc<str>);
+
+impl Scalar for SocketAddr {
+    const WHAT: &'static str = "an address and port";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let trouble = Trouble::new(format!("{} is not an address and port", quote(text)));
+        Err(match text.rsplit_once(':') {
+            Some(("" | "*", port)) if port.parse::<u16>().is_ok() => trouble.hint(format!("write 0.0.0.0:{port}")),
+            Some(("localhost", port)) if port.parse::<u16>().is_ok() => trouble.hint(format!("write 127.0.0.1:{port}")),
+            _ => trouble.hint("write 0.0.0.0:8080, 127.0.0.1:8080 or [::]:8080"),
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for Cidr {
+    const WHAT: &'static str = "a network";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.map(|network| Self(network.trunc())).map_err(|_| {
+            Trouble::new(format!("{} is not a network", quote(text))).hint("write 10.0.0.0/8, fd00::/8 or one address")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for Authority {
+    const WHAT: &'static str = "the address of a server";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        const FORM: &str = "write http://host:port";
+        if text.starts_with("https://") {
+            return Err(Trouble::new("https to an upstream is not supported yet").hint(FORM));
+        }
+        let trouble = |what: &str| Trouble::new(format!("{} {what}", quote(text))).hint(FORM);
+        let rest = text.strip_prefix("http://").ok_or_else(|| trouble("does not start with http://"))?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains(['/', '?', '#']) {
+            return Err(trouble("has more than a host and a port")
+                .hint("a route's strip_prefix, replace_prefix or replace_path changes paths"));
+        }
+        if rest.contains('@') {
+            return Err(trouble("carries credentials"));
+        }
+        authority(rest).map(Self).ok_or_else(|| trouble("is not the address of a server"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("http://[^/?#@]+/?") })
+    }
+}
+
+impl Scalar for RedisUrl {
+    const WHAT: &'static str = "the address of a store";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let fine = is_redis_url(text);
+        let trouble = || {
+            Trouble::new("this is not the address of a Redis").hint(
+                "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
+                 password percent-encoded",
+            )
+        };
+        fine.then(|| Self(text.into())).ok_or_else(trouble)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("rediss?(-cluster|-sentinel)?://.+") })
+    }
+}
+
+/// The schemes are those that the client library gives a meaning to.
+fn is_redis_url(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let plain = scheme.strip_suffix("-cluster").or_else(|| scheme.strip_suffix("-sentinel")).unwrap_or(scheme);
+    if !matches!(plain, "redis" | "rediss") || text.contains('#') {
+        return false;
+    }
+    let (rest, _query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    (database.is_empty() || database.parse::<u8>().is_ok())
+        && authority(host).is_some()
+        && text.parse::<http::Uri>().is_ok()
+}
+
+/// `host` or `host:port`, with a port that is one.
+pub(super) fn authority(text: &str) -> Option<http::uri::Authority> {
+    let authority = text.parse::<http::uri::Authority>().ok()?;
+    let port = text.strip_prefix(authority.host())?;
+    let port_fits = port.is_empty() || (authority.port_u16().is_some_and(|port| port > 0));
+    (!authority.host().is_empty() && !text.contains('@') && port_fits).then_some(authority)
+}

@@ -1,0 +1,127 @@
+//! Words: names, switches and choices.
+
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::number::or_variable;
+use crate::config::AccessLog;
+use crate::config::decode::Scalar;
+use crate::config::mistake::{Trouble, quote};
+use crate::rate_limit::key::OnMissing;
+use crate::rate_limit::policy::OnOutage;
+use crate::upstream::Balance;
+
+/// The name of a limit, an upstream or a route. Goes into header fields and metric labels as it is.
+#[derive(Clone)]
+pub(in crate::config) struct Name(pub Arc<str>);
+
+/// Any text.
+#[derive(Clone)]
+pub(in crate::config) struct Text(pub Arc<str>);
+
+/// A switch that is only ever turned on.
+#[derive(Clone, Copy)]
+pub(in crate::config) struct Yes;
+
+impl Scalar for Name {
+    const WHAT: &'static str = "a name";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        if (1..=64).contains(&text.len()) && text.bytes().all(fine) {
+            return Ok(Self(text.into()));
+        }
+        Err(Trouble::new(format!("{} is not a name", quote(text)))
+            .hint("1 to 64 letters, digits, dots, dashes and underscores"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[A-Za-z0-9_.-]{1,64}") })
+    }
+}
+
+impl Scalar for Text {
+    const WHAT: &'static str = "text";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        Ok(Self(text.into()))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl Scalar for bool {
+    const WHAT: &'static str = "true or false";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(Trouble::new(format!("{} is neither true nor false", quote(text))).hint("write true or false")),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "boolean" }, { "type": "string", "pattern": or_variable("true|false") }] })
+    }
+}
+
+impl Scalar for Yes {
+    const WHAT: &'static str = "true";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        match text {
+            "true" => Ok(Self),
+            _ => Err(Trouble::new(format!("{} is not true", quote(text))).hint("write true, or leave the key out")),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "const": true })
+    }
+}
+
+/// Gives a domain enum its words in the file.
+macro_rules! words {
+    ($($ty:ident: $what:literal { $($word:literal => $variant:ident),* })*) => { $(
+        impl Scalar for $ty {
+            const WHAT: &'static str = $what;
+
+            fn read(text: &str) -> Result<Self, Trouble> {
+                match text {
+                    $( $word => Ok(Self::$variant), )*
+                    _ => Err(unknown(text, &[$($word),*])),
+                }
+            }
+
+            fn schema() -> Json {
+                choice(&[$($word),*])
+            }
+        }
+    )* };
+}
+
+words! {
+    AccessLog: "off or json" { "off" => Off, "json" => Json }
+    OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
+    OnMissing: "share, skip or refuse" { "share" => Share, "skip" => Skip, "refuse" => Refuse }
+    Balance: "round_robin or least_requests" { "round_robin" => RoundRobin, "least_requests" => LeastRequests }
+}
+
+/// A word that is none of `words`.
+pub(super) fn unknown(text: &str, words: &[&str]) -> Trouble {
+    let trouble = Trouble::new(format!("{} is not one of {}", quote(text), words.join(", ")));
+    trouble.suggest(text, words.iter().copied(), format!("write {}", words.join(" or ")))
+}
+
+fn choice(words: &[&str]) -> Json {
+    let mut words: Vec<Json> = words.iter().map(|word| json!(word)).collect();
+    if words.contains(&json!("off")) {
+        // An editor that reads YAML 1.1 takes a bare `off` for `false`.
+        words.push(json!(false));
+    }
+    json!({ "anyOf": [{ "enum": words }, { "type": "string", "pattern": "\\$\\{" }] })
+}
