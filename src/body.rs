@@ -23,6 +23,18 @@ pub enum BodyFailure {
     Malformed,
 }
 
+/// What goes with a body that streams in from a peer and must learn how it ended. Dropped: it was given up.
+pub trait Tail: Send {
+    /// The peer sent something.
+    fn progressed(&mut self);
+
+    /// Nothing has come since the last call of `progressed`. Ready when the wait is over for good.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError>;
+
+    /// The body arrived whole.
+    fn ended(self: Box<Self>);
+}
+
 /// Told when a body has ended or was dropped before its end.
 pub trait Observer: Send {
     /// `bytes` of content passed; `complete` says whether that was all of it.
@@ -39,6 +51,7 @@ pub struct Body {
 enum Kind {
     Full(Bytes),
     Incoming(Incoming),
+    Tailed(Incoming, Option<Box<dyn Tail>>),
     Boxed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
 }
 
@@ -46,6 +59,11 @@ impl Body {
     /// A body of no bytes.
     pub fn empty() -> Self {
         Bytes::new().into()
+    }
+
+    /// A body whose end matters to `tail`. It has not ended yet.
+    pub fn tailed(incoming: Incoming, tail: Box<dyn Tail>) -> Self {
+        Kind::Tailed(incoming, Some(tail)).into()
     }
 
     /// Any other body, behind one allocation.
@@ -90,6 +108,7 @@ impl Kind {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            Self::Tailed(incoming, tail) => poll_tailed(incoming, tail, cx),
             Self::Boxed(body) => body.as_mut().poll_frame(cx),
         }
     }
@@ -113,7 +132,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Incoming(incoming) => incoming.is_end_stream(),
+            Kind::Incoming(incoming) | Kind::Tailed(incoming, _) => incoming.is_end_stream(),
             Kind::Boxed(body) => body.is_end_stream(),
         }
     }
@@ -121,7 +140,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Incoming(incoming) => incoming.size_hint(),
+            Kind::Incoming(incoming) | Kind::Tailed(incoming, _) => incoming.size_hint(),
             Kind::Boxed(body) => body.size_hint(),
         }
     }
@@ -133,4 +152,32 @@ impl Drop for Body {
         let complete = self.is_end_stream();
         self.end(complete);
     }
+}
+
+fn poll_tailed(
+    incoming: &mut Incoming,
+    tail: &mut Option<Box<dyn Tail>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    let polled = Pin::new(&mut *incoming).poll_frame(cx);
+    match (&polled, tail.as_mut()) {
+        (_, None) => {}
+        (Poll::Pending, Some(waiting)) => {
+            if let Poll::Ready(error) = waiting.poll_stalled(cx) {
+                *tail = None;
+                return Poll::Ready(Some(Err(error)));
+            }
+        }
+        // Whoever writes a body on asks no further after its last byte or its trailers.
+        (Poll::Ready(Some(Ok(frame))), Some(moving)) if !frame.is_trailers() && !incoming.is_end_stream() => {
+            moving.progressed();
+        }
+        (Poll::Ready(Some(Err(_))), Some(_)) => *tail = None,
+        (Poll::Ready(_), Some(_)) => {
+            if let Some(whole) = tail.take() {
+                whole.ended();
+            }
+        }
+    }
+    polled.map_err(Into::into)
 }

@@ -91,7 +91,9 @@ async fn connecting_neither_waits_nor_fails_when_redis_is_absent() {
 
 #[tokio::test]
 async fn a_bad_url_is_refused_without_showing_it() {
-    for url in ["http://user:hunter2@h/", "redis://user:hunter2@:99999999", "redis://user:hunter2@h/not-a-db", "hunter2"] {
+    for url in
+        ["http://user:hunter2@h/", "redis://user:hunter2@:99999999", "redis://user:hunter2@h/not-a-db", "hunter2"]
+    {
         let spec = RedisSpec { url: url.into(), ..spec_at(1) };
         let error = RedisStore::connect(&spec).err().unwrap_or_else(|| panic!("{url} is accepted"));
         assert_eq!(error, ConnectError::Url);
@@ -104,7 +106,8 @@ async fn the_database_and_the_password_of_the_url_are_used() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~*", "+@all"]);
     server.command(&["CONFIG", "SET", "requirepass", "other"]);
-    let right = RedisSpec { url: format!("redis://gate:hunter2@127.0.0.1:{}/3", server.port()).into(), ..server.spec() };
+    let right =
+        RedisSpec { url: format!("redis://gate:hunter2@127.0.0.1:{}/3", server.port()).into(), ..server.spec() };
     let store = connected(&right).await;
     store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
     let wrong = RedisSpec { url: format!("redis://gate:wrong@127.0.0.1:{}", server.port()).into(), ..server.spec() };

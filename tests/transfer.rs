@@ -126,7 +126,9 @@ fn an_event_arrives_while_the_next_one_is_not_sent_yet() {
     let go_on = std::sync::Arc::new(std::sync::Mutex::new(go_on));
     let address = upstream(move |_, mut reader| {
         let stream = reader.get_mut();
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .unwrap();
         for event in ["one", "two", "three"] {
             write!(stream, "{:x}\r\ndata: {event}\n\n\r\n", event.len() + 8).unwrap();
             go_on.lock().unwrap().recv().unwrap();

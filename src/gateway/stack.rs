@@ -43,7 +43,12 @@ struct Passed<'g> {
 }
 
 /// Answers one request.
-pub async fn serve(gateway: &Gateway, entrance: &Entrance, connection: &Connection, request: Request<Body>) -> Response<Body> {
+pub async fn serve(
+    gateway: &Gateway,
+    entrance: &Entrance,
+    connection: &Connection,
+    request: Request<Body>,
+) -> Response<Body> {
     // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
     let exchange = Exchange::open(gateway, connection, &request);
     let before = entrance.in_flight.enter();

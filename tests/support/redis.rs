@@ -93,7 +93,11 @@ impl RedisServer {
     fn wait_until_up(&mut self) {
         let started = clock::now();
         while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
-            assert!(self.child.try_wait().unwrap().is_none(), "{SERVER} ended at once: is its port {} taken?", self.port);
+            assert!(
+                self.child.try_wait().unwrap().is_none(),
+                "{SERVER} ended at once: is its port {} taken?",
+                self.port
+            );
             assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,0 +1,295 @@
+//! Connections to upstreams: opened, asked, given back. The only file that names the HTTP client.
+//!
+//! Guarantees that a connection is reused only after both of its messages ended, and closed otherwise. One task drives
+//! each connection for all its life; a request spawns nothing. Knows nothing of what is in a message.
+
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout};
+
+use super::alarm::Alarm;
+use super::body::{Phase, Progress, Upload};
+use super::pool::{Pool, Pooled};
+use super::retry::{Failed, Permission};
+use crate::body::{Body, BodyFailure, BoxError, Tail};
+use crate::clock;
+use crate::error::Failure;
+use crate::upstream::endpoints::{ConnectError, InFlight};
+use crate::upstream::meters::OpenConnection;
+use crate::upstream::{Upstream, UpstreamSpec};
+
+/// What one connection buffers at most, each way.
+const BUFFER: usize = 64 * 1024;
+
+/// How long a connection just given back may take to get ready. It needs one turn of its task.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// One worker's connections.
+pub struct Client {
+    pool: Arc<Pool<Box<Connection>>>,
+    http: Builder,
+}
+
+/// A connection, with the exchange it carries. Dropped in the middle of one, it closes.
+pub struct Connection {
+    sender: SendRequest<Upload>,
+    alarm: Alarm,
+    home: Weak<Pool<Box<Connection>>>,
+    key: Arc<str>,
+    spec: Arc<UpstreamSpec>,
+    _open: Arc<OpenConnection>,
+    /// It has carried an exchange before this one.
+    used: bool,
+    exchange: Exchange,
+}
+
+/// What is true of one exchange only.
+#[derive(Default)]
+struct Exchange {
+    endpoint: Option<InFlight>,
+    upload: Option<Arc<Progress>>,
+    /// The server closes the connection after it.
+    last: bool,
+    /// The alarm is set for the response body's next frame.
+    waiting: bool,
+}
+
+/// The upstream stopped in the middle of its response.
+#[derive(Debug, thiserror::Error)]
+#[error("the upstream's response stalled")]
+struct Stalled;
+
+impl Client {
+    pub fn new() -> Self {
+        let mut http = Builder::new();
+        http.max_buf_size(BUFFER).writev(true);
+        Self { pool: Arc::default(), http }
+    }
+
+    /// Drops connections that were idle for too long. Cheap; to be called every few seconds.
+    pub fn sweep(&self) {
+        self.pool.sweep(clock::now());
+    }
+
+    /// Connections without work.
+    pub fn idle(&self) -> usize {
+        self.pool.len()
+    }
+
+    /// An idle connection to the endpoint, unless a `fresh` one is wanted or there is none.
+    pub async fn lease(
+        &self,
+        upstream: &Upstream,
+        endpoint: InFlight,
+        now: Instant,
+        fresh: bool,
+    ) -> Result<Box<Connection>, ConnectError> {
+        let kept = if fresh { None } else { self.kept(endpoint.key(), now).await };
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => self.open(upstream, &endpoint).await?,
+        };
+        if !Arc::ptr_eq(&connection.spec, upstream.spec()) {
+            connection.spec = Arc::clone(upstream.spec());
+        }
+        connection.exchange.endpoint = Some(endpoint);
+        Ok(connection)
+    }
+
+    async fn kept(&self, key: &str, now: Instant) -> Option<Box<Connection>> {
+        while let Some(mut connection) = self.pool.take(key, now) {
+            let sender = &mut connection.sender;
+            if sender.is_ready() || matches!(timeout(SETTLE, sender.ready()).await, Ok(Ok(()))) {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    async fn open(&self, upstream: &Upstream, endpoint: &InFlight) -> Result<Box<Connection>, ConnectError> {
+        let stream = match endpoint.connect(upstream.spec().connect_timeout).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                upstream.meters().connect_failed(&error);
+                if endpoint.note_refused() {
+                    tracing::warn!(endpoint = %endpoint.key(), %error, "an endpoint accepts no connection");
+                }
+                return Err(error);
+            }
+        };
+        if endpoint.note_connected() {
+            tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
+        }
+        let shaken = self.http.handshake(TokioIo::new(stream)).await;
+        let (sender, driver) = shaken.map_err(|error| ConnectError::Failed(std::io::Error::other(error)))?;
+        let open = Arc::new(upstream.meters().connected());
+        let (key, held) = (Arc::clone(endpoint.key()), Arc::clone(&open));
+        tokio::spawn(async move {
+            if let Err(error) = driver.with_upgrades().await {
+                tracing::debug!(endpoint = %key, %error, "an upstream connection broke");
+            }
+            drop(held);
+        });
+        Ok(Box::new(Connection {
+            sender,
+            alarm: Alarm::new(clock::now() + upstream.spec().response_timeout),
+            home: Arc::downgrade(&self.pool),
+            key: Arc::clone(endpoint.key()),
+            spec: Arc::clone(upstream.spec()),
+            _open: open,
+            used: false,
+            exchange: Exchange::default(),
+        }))
+    }
+}
+
+impl Connection {
+    /// It comes from the pool, so the server may be about to close it.
+    pub fn is_used(&self) -> bool {
+        self.used
+    }
+
+    /// The server closes it after this exchange.
+    pub fn mark_last(&mut self) {
+        self.exchange.last = true;
+    }
+
+    /// Sends the request and waits for the response's header section.
+    pub async fn send(&mut self, request: Request<Upload>, now: Instant) -> Result<Response<Incoming>, Failed> {
+        self.exchange.upload = request.body().progress().cloned();
+        self.alarm.set(now + self.spec.response_timeout);
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let (alarm, upload, spec) = (&mut self.alarm, self.exchange.upload.as_deref(), &*self.spec);
+        let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
+            Poll::Ready(answered) => Poll::Ready(Some(answered)),
+            Poll::Pending => poll_overdue(alarm, upload, spec, cx).map(|()| None),
+        });
+        match answered.await {
+            Some(Ok(response)) => Ok(response),
+            Some(Err(error)) => Err(self.explain(error)),
+            None => Err(Failed { failure: Failure::ResponseTimeout, permission: Permission::Never }),
+        }
+    }
+
+    fn explain(&mut self, mut error: TrySendError<Request<Upload>>) -> Failed {
+        let unsent = error.take_message();
+        let error = error.into_error();
+        tracing::debug!(endpoint = %self.key, %error, cause = error.source(), used = self.used, "an exchange failed");
+        let failure = classify(&error);
+        let permission = match unsent {
+            Some(request) => {
+                // Its body goes on elsewhere: the end of this exchange must not stop it.
+                self.exchange.upload = None;
+                Permission::Unsent(Box::new(request))
+            }
+            None if self.used && failure == Failure::UpstreamClosed => Permission::Stale,
+            None => Permission::Never,
+        };
+        Failed { failure, permission }
+    }
+
+    /// The response's body. With its end the connection is free again; dropped before, it closes.
+    pub fn carry(self: Box<Self>, incoming: Incoming) -> Body {
+        if http_body::Body::is_end_stream(&incoming) {
+            self.ended();
+            Body::from(incoming)
+        } else {
+            Body::tailed(incoming, self)
+        }
+    }
+}
+
+/// Ready when the response is overdue. Its time starts when the request is complete; until then it is the upstream's
+/// taking nothing that counts, and a client that sends nothing is the upload's own business.
+fn poll_overdue(alarm: &mut Alarm, upload: Option<&Progress>, spec: &UpstreamSpec, cx: &mut Context<'_>) -> Poll<()> {
+    loop {
+        ready!(alarm.poll(cx));
+        let Some(upload) = upload else { return Poll::Ready(()) };
+        let left = match upload.phase() {
+            Phase::Held | Phase::Starved => spec.idle_timeout,
+            Phase::Sending => spec.idle_timeout.saturating_sub(upload.idle_for()),
+            Phase::Whole => spec.response_timeout.saturating_sub(upload.idle_for()),
+        };
+        if left.is_zero() {
+            return Poll::Ready(());
+        }
+        alarm.set(clock::now() + left);
+    }
+}
+
+fn classify(error: &hyper::Error) -> Failure {
+    if let Some(failure) = find_body_failure(error) {
+        return match failure {
+            BodyFailure::Timeout => Failure::RequestTimeout,
+            BodyFailure::TooLarge => Failure::BodyTooLarge,
+            BodyFailure::Malformed => Failure::BadRequest("the request body is malformed"),
+        };
+    }
+    if error.is_user() {
+        Failure::BadRequest("the request body broke off")
+    } else if error.is_parse() || error.is_parse_too_large() {
+        Failure::UpstreamInvalid
+    } else {
+        Failure::UpstreamClosed
+    }
+}
+
+fn find_body_failure(error: &hyper::Error) -> Option<BodyFailure> {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.filter_map(|cause| cause.downcast_ref().copied()).next()
+}
+
+impl Pooled for Box<Connection> {
+    fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl Tail for Connection {
+    fn progressed(&mut self) {
+        self.exchange.waiting = false;
+    }
+
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        if !std::mem::replace(&mut self.exchange.waiting, true) {
+            self.alarm.set(clock::now() + self.spec.idle_timeout);
+        }
+        self.alarm.poll(cx).map(|()| Stalled.into())
+    }
+
+    fn ended(mut self: Box<Self>) {
+        let exchange = std::mem::take(&mut self.exchange);
+        let whole = exchange.upload.as_ref().is_none_or(|upload| upload.phase() == Phase::Whole);
+        if whole
+            && !exchange.last
+            && let Some(home) = self.home.upgrade()
+        {
+            self.used = true;
+            let (limit, expires) = (self.spec.keepalive_connections, clock::now() + self.spec.keepalive_timeout);
+            home.put(self, limit, expires);
+        }
+    }
+}
+
+/// However an exchange ends, what is left of its request is not sent.
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if let Some(upload) = self.upload.take() {
+            upload.stop();
+        }
+    }
+}

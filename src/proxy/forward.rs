@@ -1,0 +1,251 @@
+//! The way of one request to an upstream and of its response back.
+//!
+//! Guarantees that bodies stream, that either a response or a typed failure comes out, and that every upstream gets
+//! HTTP/1.1 it can read one way only. Knows nothing of routes, limits and listeners.
+
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+
+use super::body::Upload;
+use super::client::{Client, Connection};
+use super::forwarded::Origin;
+use super::retry::{MAX_ENDPOINTS, Retry};
+use super::upgrade::Wish;
+use super::{headers, target};
+use crate::body::Body;
+use crate::clock;
+use crate::error::Failure;
+use crate::gateway::route::{Forward, HostPolicy};
+use crate::request_id::REQUEST_ID;
+use crate::upstream::Upstream;
+use crate::upstream::balance::Tried;
+use crate::upstream::endpoints::ConnectError;
+
+/// One worker's way to upstreams, with the connections it keeps.
+pub struct Proxy {
+    client: Client,
+}
+
+/// A request ready to be sent, but for what depends on the endpoint.
+struct Outbound {
+    request: Request<Upload>,
+    wish: Option<Wish>,
+    /// Its Host is the endpoint's.
+    host_of_endpoint: bool,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self { client: Client::new() }
+    }
+}
+
+impl Proxy {
+    /// Drops idle connections whose time is over. To be called every few seconds on the worker.
+    pub fn sweep(&self) {
+        self.client.sweep();
+    }
+
+    /// Connections kept without work.
+    pub fn idle_connections(&self) -> usize {
+        self.client.idle()
+    }
+
+    /// Sends `request` to an endpoint of `upstream`. Must run inside the worker's runtime.
+    ///
+    /// The response's body streams; the connection is free again when it ended. Failures are those of the upstream
+    /// (502, 503, 504), or of the request and its body (400, 408, 413, 501).
+    pub async fn forward(
+        &self,
+        request: Request<Body>,
+        rule: &Forward,
+        upstream: &Arc<Upstream>,
+        origin: &Origin,
+        request_id: &HeaderValue,
+    ) -> Result<Response<Body>, Failure> {
+        let pending = upstream.meters().request();
+        let result = match Outbound::prepare(request, rule, upstream, origin, request_id) {
+            Ok(outbound) => self.exchange(outbound, upstream, request_id).await,
+            Err(failure) => Err(failure),
+        };
+        pending.finish(&result);
+        result
+    }
+
+    async fn exchange(
+        &self,
+        outbound: Outbound,
+        upstream: &Upstream,
+        request_id: &HeaderValue,
+    ) -> Result<Response<Body>, Failure> {
+        upstream.budget().deposit();
+        let Outbound { mut request, wish, host_of_endpoint } = outbound;
+        let mut tried = Tried::default();
+        let mut retry = Retry::default();
+        let mut fresh = false;
+        let mut last = Failure::NoEndpoint;
+        while tried.count() < MAX_ENDPOINTS {
+            let Some(endpoint) = upstream.pick(&mut tried) else { break };
+            if host_of_endpoint {
+                request.headers_mut().insert(HOST, endpoint.host().clone());
+            }
+            let now = clock::now();
+            let mut connection = match self.client.lease(upstream, endpoint, now, fresh).await {
+                Ok(connection) => connection,
+                Err(error) => {
+                    last = connect_failure(&error);
+                    continue;
+                }
+            };
+            if connection.is_used() {
+                retry.remember(&request);
+            }
+            match connection.send(request, now).await {
+                Ok(response) => {
+                    upstream.meters().responded(clock::now().saturating_duration_since(now));
+                    return relay(response, connection, wish, request_id);
+                }
+                Err(failed) => request = retry.decide(failed, upstream)?,
+            }
+            fresh = true;
+        }
+        Err(last)
+    }
+}
+
+fn connect_failure(error: &ConnectError) -> Failure {
+    match error {
+        ConnectError::Timeout => Failure::ConnectTimeout,
+        ConnectError::Failed(_) => Failure::ConnectFailed,
+    }
+}
+
+/// What the client gets of a response.
+fn relay(
+    mut response: Response<Incoming>,
+    mut connection: Box<Connection>,
+    wish: Option<Wish>,
+    request_id: &HeaderValue,
+) -> Result<Response<Body>, Failure> {
+    let found = headers::strip_response(response.headers_mut());
+    let received = response.version();
+    headers::append_via(response.headers_mut(), received);
+    response.headers_mut().insert(REQUEST_ID, request_id.clone());
+    // What the client speaks is the server's business: it steps down where it must.
+    *response.version_mut() = Version::HTTP_11;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let wish = wish.ok_or(Failure::UpstreamInvalid)?;
+        let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
+        headers::keep_upgrade(response.headers_mut(), granted);
+        wish.grant(&mut response, connection);
+        return Ok(response.map(|_| Body::empty()));
+    }
+    if found.close {
+        connection.mark_last();
+    }
+    Ok(response.map(|incoming| connection.carry(incoming)))
+}
+
+impl Outbound {
+    fn prepare(
+        mut request: Request<Body>,
+        rule: &Forward,
+        upstream: &Upstream,
+        origin: &Origin,
+        request_id: &HeaderValue,
+    ) -> Result<Self, Failure> {
+        if request.method() == Method::CONNECT {
+            return Err(Failure::NotImplemented("this gateway opens no tunnels"));
+        }
+        let received = request.version();
+        let asked = host_asked_for(&request)?;
+        let found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
+        let wish = Wish::of(&mut request, found.upgrade.filter(|_| received == Version::HTTP_11));
+        target::rewrite(request.uri_mut(), &rule.rewrite)?;
+
+        let fields = request.headers_mut();
+        headers::join_cookies(fields);
+        headers::add_origin(fields, origin, asked.as_ref(), request_id);
+        headers::append_via(fields, received);
+        match &wish {
+            Some(wish) => headers::keep_upgrade(fields, wish.protocol().clone()),
+            None if found.te_trailers => headers::keep_te_trailers(fields),
+            None => {}
+        }
+        let host_of_endpoint = set_host(fields, &rule.host, asked);
+        let request = with_upload(request, received, upstream);
+        Ok(Self { request, wish, host_of_endpoint })
+    }
+}
+
+/// The authority of the target wins over `Host` (RFC 9112 §3.2.2).
+fn host_asked_for(request: &Request<Body>) -> Result<Option<HeaderValue>, Failure> {
+    if let Some(authority) = request.uri().authority() {
+        let text = authority.as_str();
+        let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+        return HeaderValue::from_str(host).map(Some).map_err(|_| Failure::BadRequest("the authority is malformed"));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (host, None) => Ok(host.cloned()),
+        _ => Err(Failure::BadRequest("more than one Host")),
+    }
+}
+
+/// Whether it remains for the endpoint to say.
+fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderValue>) -> bool {
+    match (policy, asked) {
+        (HostPolicy::Fixed(host), _) => drop(fields.insert(HOST, host.clone())),
+        (HostPolicy::Preserve, Some(host)) => drop(fields.insert(HOST, host)),
+        // HTTP/1.0 may go without; HTTP/1.1 may not.
+        (HostPolicy::Preserve, None) | (HostPolicy::Endpoint, _) => return true,
+    }
+    false
+}
+
+/// Gives the body its framing, and holds it back where the client waits to be asked for it.
+fn with_upload(request: Request<Body>, received: Version, upstream: &Upstream) -> Request<Upload> {
+    let (mut parts, body) = request.into_parts();
+    parts.extensions.clear();
+    parts.version = Version::HTTP_11;
+    frame(&mut parts.headers, &body);
+    let expects = headers::expects_continue(&parts.headers);
+    let held = expects && received != Version::HTTP_10 && !body.is_end_stream();
+    if expects && !held {
+        parts.headers.remove(EXPECT);
+    }
+    let upload = Upload::new(body, upstream.spec().idle_timeout, held);
+    let mut request = Request::from_parts(parts, upload);
+    if held && let Some(progress) = request.body().progress().cloned() {
+        hyper::ext::on_informational(&mut request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                progress.release();
+            }
+        });
+    }
+    request
+}
+
+/// The body alone decides how it is framed: a length that is not its own would let one message run into the next.
+fn frame(fields: &mut HeaderMap, body: &Body) {
+    let length = if body.is_end_stream() { None } else { body.size_hint().exact() };
+    match length {
+        Some(length) if is_length(fields, length) => {}
+        Some(length) => drop(fields.insert(CONTENT_LENGTH, length.into())),
+        None if body.is_end_stream() && is_length(fields, 0) => {}
+        None => drop(fields.remove(CONTENT_LENGTH)),
+    }
+    if length.is_none() && !body.is_end_stream() {
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+fn is_length(fields: &HeaderMap, length: u64) -> bool {
+    let mut values = fields.get_all(CONTENT_LENGTH).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only.is_some_and(|value| value.as_bytes() == itoa::Buffer::new().format(length).as_bytes())
+}

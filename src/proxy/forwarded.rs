@@ -1,0 +1,193 @@
+//! Where a request comes from, and who is believed about it.
+//!
+//! Guarantees that a client cannot choose the address it is counted by: what it says is read only as far as trusted
+//! proxies vouch for it. Of all fields that make such claims only `X-Forwarded-For`, `-Proto` and `-Host` are read.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipnet::{IpNet, Ipv4Net};
+
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The proxies whose `X-Forwarded-For` is believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies(Vec<IpNet>);
+
+/// How the client reached the first proxy that is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Http,
+    Https,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Whom limits count: the nearest address that no trusted proxy owns.
+    pub client_ip: IpAddr,
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    pub peer_trusted: bool,
+    pub scheme: Scheme,
+    /// The `Host` the client asked for, where a trusted peer told. Otherwise the request's own.
+    pub host: Option<HeaderValue>,
+}
+
+impl From<Vec<IpNet>> for TrustedProxies {
+    fn from(nets: Vec<IpNet>) -> Self {
+        Self(nets.into_iter().map(canonical).collect())
+    }
+}
+
+impl TrustedProxies {
+    /// IPv4-mapped IPv6 addresses count as the IPv4 address they stand for.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|net| net.contains(&address))
+    }
+}
+
+impl Scheme {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl Origin {
+    /// Reads no header unless the peer is trusted.
+    pub fn resolve(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> Self {
+        let peer = peer.to_canonical();
+        if !trusted.contains(peer) {
+            return Self { client_ip: peer, peer, peer_trusted: false, scheme: Scheme::Http, host: None };
+        }
+        Self {
+            client_ip: client_behind(headers, peer, trusted),
+            peer,
+            peer_trusted: true,
+            scheme: scheme(headers),
+            host: headers.get(X_FORWARDED_HOST).cloned(),
+        }
+    }
+}
+
+/// All lines are one list (RFC 9110 §5.2), read from right to left: each proxy appends whom it saw, so an address is
+/// as good as the one to its right. What is not an address ends the reading: nobody vouches for what stands before it.
+fn client_behind(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> IpAddr {
+    let mut client = peer;
+    for line in headers.get_all(X_FORWARDED_FOR).iter().rev() {
+        for element in line.as_bytes().rsplit(|&byte| byte == b',') {
+            let Some(address) = parse_address(element) else { return client };
+            client = address;
+            if !trusted.contains(address) {
+                return client;
+            }
+        }
+    }
+    client
+}
+
+/// An address, with or without a port, brackets or space around it.
+fn parse_address(element: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(element).ok()?.trim_matches([' ', '\t']);
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip())).ok()?;
+    Some(IpAddr::to_canonical(&address))
+}
+
+/// What the nearest proxy said, which stands last.
+fn scheme(headers: &HeaderMap) -> Scheme {
+    let said = headers.get_all(X_FORWARDED_PROTO).iter().next_back().map_or(&b""[..], HeaderValue::as_bytes);
+    let last = said.rsplit(|&byte| byte == b',').next().unwrap_or_default().trim_ascii();
+    if last.eq_ignore_ascii_case(b"https") { Scheme::Https } else { Scheme::Http }
+}
+
+fn canonical(net: IpNet) -> IpNet {
+    let mapped = match net {
+        IpNet::V6(v6) if v6.prefix_len() >= 96 => v6.addr().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96)),
+        _ => None,
+    };
+    mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok()).map_or(net, IpNet::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trusted() -> TrustedProxies {
+        vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap(), "::ffff:192.168.0.0/112".parse().unwrap()]
+            .into()
+    }
+
+    fn client(peer: &str, lines: &[&str]) -> String {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(line.as_bytes()).unwrap());
+        }
+        Origin::resolve(&headers, peer.parse().unwrap(), &trusted()).client_ip.to_string()
+    }
+
+    #[test]
+    fn an_untrusted_peer_is_the_client_whatever_it_says() {
+        assert_eq!(client("203.0.113.9", &["1.2.3.4"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn a_trusted_peer_without_a_list_is_the_client() {
+        assert_eq!(client("10.0.0.1", &[]), "10.0.0.1");
+    }
+
+    #[test]
+    fn the_first_untrusted_address_from_the_right_is_the_client() {
+        assert_eq!(client("10.0.0.1", &["1.1.1.1, 203.0.113.9, 10.0.0.3,10.0.0.2"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        assert_eq!(client("10.0.0.1", &["1.1.1.1", "203.0.113.9, 10.0.0.3", "10.0.0.2"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn a_list_of_trusted_addresses_leads_to_the_leftmost() {
+        assert_eq!(client("10.0.0.1", &["10.0.0.9, 10.0.0.2"]), "10.0.0.9");
+    }
+
+    #[test]
+    fn what_is_not_an_address_ends_the_reading() {
+        for junk in
+            ["unknown", "_hidden", "", "1.2.3", "1.2.3.4.5", "\"1.2.3.4\"", "[1.2.3.4", "caf\u{e9}", "1.2.3.4:99999"]
+        {
+            assert_eq!(client("10.0.0.1", &[&format!("203.0.113.9, {junk}, 10.0.0.2")]), "10.0.0.2", "{junk}");
+        }
+    }
+
+    #[test]
+    fn ports_and_brackets_are_read_over() {
+        assert_eq!(client("10.0.0.1", &["203.0.113.9:4711"]), "203.0.113.9");
+        assert_eq!(client("10.0.0.1", &["[2001:db8::1]:4711, [fd00::1]"]), "2001:db8::1");
+        assert_eq!(client("10.0.0.1", &["2001:db8::1"]), "2001:db8::1");
+    }
+
+    #[test]
+    fn mapped_addresses_are_the_ipv4_addresses_they_stand_for() {
+        assert_eq!(client("::ffff:10.0.0.1", &["::ffff:203.0.113.9, ::ffff:10.0.0.2"]), "203.0.113.9");
+        assert_eq!(client("::ffff:203.0.113.7", &["1.2.3.4"]), "203.0.113.7");
+        assert_eq!(client("192.168.0.1", &["203.0.113.9"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn scheme_and_host_are_believed_of_a_trusted_peer_only() {
+        let mut headers = HeaderMap::new();
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http, HTTPS"));
+        headers.insert(X_FORWARDED_HOST, HeaderValue::from_static("shop.example"));
+        let seen = Origin::resolve(&headers, "10.0.0.1".parse().unwrap(), &trusted());
+        assert_eq!((seen.scheme, seen.host), (Scheme::Https, Some(HeaderValue::from_static("shop.example"))));
+        let seen = Origin::resolve(&headers, "203.0.113.9".parse().unwrap(), &trusted());
+        assert_eq!((seen.scheme, seen.host), (Scheme::Http, None));
+    }
+}
