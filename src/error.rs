@@ -47,6 +47,8 @@ pub enum Failure {
     ResponseTimeout,
     /// HTTP/2 or HTTP/1.1 asked for something that this gateway does not do.
     NotImplemented(&'static str),
+    /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
+    VersionNotSupported,
     /// A bug: the request panicked.
     Panicked,
 }
@@ -101,6 +103,11 @@ impl Failure {
             }
             Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
             Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
+            Self::VersionNotSupported => closing(
+                S::HTTP_VERSION_NOT_SUPPORTED,
+                "version-not-supported",
+                "the gateway speaks HTTP/1.1 and HTTP/2",
+            ),
             Self::Panicked => {
                 closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
             }

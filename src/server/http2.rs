@@ -1,0 +1,207 @@
+//! HTTP/2 with prior knowledge (RFC 9113 §3.3) on the port that HTTP/1 uses.
+//!
+//! hyper and h2 refuse what is malformed, and count resets; here are only the bounds, and the rules on whom a request is
+//! for, which end in the same refusal as HTTP/1's.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{Method, Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::time::{Sleep, sleep, sleep_until};
+
+use super::connection::Connection;
+use super::exchange::{Counted, Counter, host_of, strip_connection};
+use super::listener::Socket;
+use super::{Drain, Handler, ListenerSpec};
+use crate::body::{Body, BodyFailure, BoxError};
+use crate::clock;
+use crate::error::Failure;
+
+/// Requests under way on one connection.
+const MAX_STREAMS: u32 = 128;
+/// Unread bytes of one request body, and of all on a connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+/// Unsent bytes of one response.
+const SEND_BUFFER: usize = 64 * 1024;
+/// A peer that is silent for so long is asked for a sign of life, and given so long for it.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// hyper's HTTP/2 side.
+pub fn builder(spec: &ListenerSpec) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(spec.max_header_bytes).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder
+}
+
+/// Serves until the connection ends.
+pub async fn drive<H: Handler>(
+    builder: &Builder<TokioExecutor>,
+    socket: Socket,
+    connection: &Arc<Connection>,
+    handler: H,
+    spec: &Arc<ListenerSpec>,
+    drain: &Drain,
+) {
+    let (shared, limits) = (Arc::clone(connection), Arc::clone(spec));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let answer = exchange(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut waiting = drain.clone();
+    let mut begun = pin!(waiting.begun());
+    let mut idle = pin!(sleep(spec.keepalive_timeout));
+    let mut closing = false;
+    let result = std::future::poll_fn(|cx| {
+        if !closing && (begun.as_mut().poll(cx).is_ready() || poll_idle(idle.as_mut(), connection, spec, cx).is_ready())
+        {
+            closing = true;
+            http.as_mut().graceful_shutdown();
+            // From here the timer bounds how long an idle client may take to close.
+            idle.as_mut().reset(clock::now() + spec.header_timeout);
+        }
+        let polled = http.as_mut().poll(cx);
+        if polled.is_pending() && closing && idle.as_mut().poll(cx).is_ready() {
+            if connection.idle_since().is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            idle.as_mut().reset(clock::now() + spec.header_timeout);
+            return idle.as_mut().poll(cx).map(|()| Ok(()));
+        }
+        polled
+    })
+    .await;
+    if let Err(error) = result {
+        tracing::debug!(%error, peer = %connection.peer, "an HTTP/2 connection ended in an error");
+    }
+}
+
+/// Ready once no request was under way for as long as a connection is kept.
+fn poll_idle(
+    mut timer: Pin<&mut Sleep>,
+    connection: &Connection,
+    spec: &ListenerSpec,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    while timer.as_mut().poll(cx).is_ready() {
+        let since = connection.idle_since().unwrap_or_else(clock::now);
+        let due = since + spec.keepalive_timeout;
+        if due <= clock::now() {
+            return Poll::Ready(());
+        }
+        timer.as_mut().reset(due);
+    }
+    Poll::Pending
+}
+
+async fn exchange<H: Handler>(
+    handler: H,
+    connection: Arc<Connection>,
+    spec: Arc<ListenerSpec>,
+    mut request: Request<Incoming>,
+) -> Response<Counted> {
+    connection.arrive();
+    let counter = Counter(Arc::clone(&connection));
+    let mut response = match check(&mut request, &spec) {
+        Err(failure) => handler.refuse(&connection, failure),
+        Ok(()) => {
+            let request = request.map(|incoming| {
+                if incoming.is_end_stream() { Body::from(incoming) } else { Body::boxed(Patient::new(incoming, &spec)) }
+            });
+            handler.handle(&connection, request).await
+        }
+    };
+    strip_connection(response.headers_mut());
+    counter.attach(response)
+}
+
+/// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request.
+fn check(request: &mut Request<Incoming>, spec: &ListenerSpec) -> Result<(), Failure> {
+    if request.method() == Method::CONNECT {
+        return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
+    }
+    if request.headers().len() > spec.max_headers {
+        return Err(Failure::HeadersTooLarge);
+    }
+    let authority = match request.uri().authority() {
+        Some(authority) if authority.as_str().contains('@') => {
+            return Err(Failure::BadRequest("the authority has user information"));
+        }
+        Some(authority) => host_of(authority),
+        None => None,
+    };
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (authority, hosts.next(), hosts.next()) {
+        (_, _, Some(_)) => Err(Failure::BadRequest("more than one Host")),
+        (None, None, _) => Err(Failure::BadRequest("neither :authority nor Host")),
+        (Some(authority), Some(host), _) if !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) => {
+            Err(Failure::BadRequest(":authority and Host differ"))
+        }
+        (Some(authority), None, _) => {
+            request.headers_mut().insert(HOST, authority);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A request body that fails when the client takes too long over the next part of it.
+struct Patient {
+    incoming: Incoming,
+    limit: Duration,
+    timer: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl Patient {
+    fn new(incoming: Incoming, spec: &ListenerSpec) -> Self {
+        let limit = spec.body_timeout;
+        Self { incoming, limit, timer: Box::pin(sleep_until(clock::now() + limit)), waiting: false }
+    }
+}
+
+impl http_body::Body for Patient {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(polled) = Pin::new(&mut this.incoming).poll_frame(cx) {
+            this.waiting = false;
+            return Poll::Ready(polled.map(|frame| frame.map_err(Into::into)));
+        }
+        if !std::mem::replace(&mut this.waiting, true) {
+            this.timer.as_mut().reset(clock::now() + this.limit);
+        }
+        this.timer.as_mut().poll(cx).map(|()| Some(Err(BodyFailure::Timeout.into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
