@@ -1,6 +1,9 @@
 //! Tollgate: an HTTP gateway whose rate limit is a promise.
 
+pub mod admin;
+pub mod app;
 pub mod body;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod error;

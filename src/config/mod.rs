@@ -13,6 +13,7 @@ mod raw;
 mod restart;
 mod schema;
 pub mod units;
+pub mod watch;
 mod yaml;
 
 pub use load::{Loaded, load, parse};
@@ -68,4 +69,27 @@ pub enum AccessLog {
     #[default]
     Off,
     Json,
+}
+
+impl Config {
+    /// What there is, in a few words.
+    pub fn summary(&self) -> String {
+        let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let parts = [
+            count(self.routes.len(), "route"),
+            count(self.limits.len(), "limit"),
+            count(self.upstreams.len(), "upstream"),
+            count(self.listeners.len(), "listener"),
+        ];
+        parts.join(", ")
+    }
+}
+
+impl Loaded {
+    /// Logs the warnings.
+    pub fn warn(&self) {
+        for warning in &self.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{Request, Response};
-use metrics::{Counter, counter};
+use metrics::Counter;
 
 use crate::body::Body;
 use crate::error::Failure;
@@ -32,11 +32,12 @@ pub mod route;
 pub mod stack;
 pub mod table;
 
-/// A configuration at work. Immutable.
+/// A configuration at work. Immutable; [`crate::app`] assembles it.
 pub struct Gateway {
     pub table: RouteTable,
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
+    pub upstreams: Upstreams,
     pub trusted_proxies: TrustedProxies,
     pub max_requests: Option<NonZeroUsize>,
     pub access_log: Option<AccessLog>,
@@ -44,6 +45,9 @@ pub struct Gateway {
     pub unrouted: Arc<RouteMetrics>,
     pub panics: Counter,
 }
+
+/// The upstreams of the node by name, with their state.
+pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 
 /// A route with all it needs to run.
 pub struct Guarded {
@@ -55,9 +59,6 @@ pub struct Guarded {
     pub upstream: Option<Arc<Upstream>>,
 }
 
-/// The upstreams of the node by name, with their state.
-pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
-
 /// Where one worker takes requests from one listener.
 #[derive(Clone)]
 pub struct Entrance {
@@ -67,13 +68,6 @@ pub struct Entrance {
     pub limiter: Limiter,
     pub proxy: Arc<Proxy>,
     pub in_flight: Arc<InFlight>,
-}
-
-impl Gateway {
-    /// The panics counter, resolved.
-    pub fn panics() -> Counter {
-        counter!("tollgate_panics_total")
-    }
 }
 
 impl Handler for Entrance {

@@ -97,7 +97,7 @@ async fn pass<'g>(
     let rules = &guarded.rules[entrance.listener];
     let mut fields = None;
     if !rules.is_empty() {
-        let facts = Facts {
+        let asked = rules.ask(&Facts {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
@@ -105,8 +105,8 @@ async fn pass<'g>(
             host: &exchange.host,
             route: &guarded.route.name,
             param: &|name| guarded.route.matches.path.param(name, &path),
-        };
-        let asking = match rules.ask(&facts) {
+        });
+        let asking = match asked {
             Ok(asking) => asking,
             Err(failure) => return Passed { result: Err(failure), fields: None, metrics },
         };

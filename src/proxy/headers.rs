@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 
 use super::forwarded::{Origin, Scheme, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::error::REQUEST_ID;
+use crate::request_id::REQUEST_ID;
 
 /// What the sweep saw and a proxy must know.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -90,7 +90,8 @@ impl Fields {
 impl Standing {
     /// The one that a client meets first.
     fn tighter(self, other: Self) -> Self {
-        if (self.remaining, std::cmp::Reverse(self.reset_secs)) < (other.remaining, std::cmp::Reverse(other.reset_secs)) {
+        if (self.remaining, std::cmp::Reverse(self.reset_secs)) < (other.remaining, std::cmp::Reverse(other.reset_secs))
+        {
             self
         } else {
             other
@@ -107,7 +108,8 @@ mod tests {
 
     #[test]
     fn writes_the_fields_of_the_draft() {
-        let policy = policy_value([policy_item("per-client", 20, 2), policy_item("t", 1000, 3600)].iter().map(|s| &**s));
+        let policy =
+            policy_value([policy_item("per-client", 20, 2), policy_item("t", 1000, 3600)].iter().map(|s| &**s));
         let fields = Fields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);

@@ -25,7 +25,7 @@ use super::headers::Fields;
 use super::key::Facts;
 use super::limiter::Limiter;
 use super::policy::LimitUse;
-use super::rules::{Asking, Judged, Rules};
+use super::rules::{Asking, Judged, LargestCosts, Rules};
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
 
@@ -52,7 +52,8 @@ impl RateLimitLayer {
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
     pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
-        Ok(Self { limiter, rules: Arc::new(Rules::new(limits, false)?) })
+        let costs = LargestCosts::over(limits.iter());
+        Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, false)?) })
     }
 }
 

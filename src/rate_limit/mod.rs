@@ -3,7 +3,10 @@
 pub mod breaker;
 pub mod bucket;
 pub mod decision;
+pub mod headers;
 pub mod key;
+pub mod layer;
 pub mod limiter;
 pub mod policy;
+pub mod rules;
 pub mod share;

@@ -2,6 +2,7 @@
 //!
 //! Guarantees that every decision is counted and told. Knows nothing of stores or of HTTP servers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -11,7 +12,7 @@ use smallvec::SmallVec;
 use super::bucket::{Shape, ShapeError};
 use super::decision::{DecidedBy, Level, Verdict};
 use super::headers::{self, Fields, Standing};
-use super::key::{Extracted, Facts, KeySpec};
+use super::key::{Extracted, Facts, Key, KeySpec};
 use super::policy::{LimitUse, OnOutage};
 use crate::error::Failure;
 use crate::store::Ask;
@@ -31,6 +32,7 @@ struct Rule {
     key: KeySpec,
     shape: Shape,
     cost: u64,
+    largest_cost: u64,
     on_outage: OnOutage,
     /// Requests in a full bucket.
     quota: u64,
@@ -42,6 +44,10 @@ struct Rule {
 struct Decisions([[Counter; BY.len()]; 2]);
 
 const BY: [DecidedBy; 4] = [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local];
+
+/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
+#[derive(Debug, Default)]
+pub struct LargestCosts(HashMap<Arc<str>, u64>);
 
 /// What a request asks of the limiter.
 #[derive(Debug)]
@@ -61,11 +67,15 @@ pub struct Judged {
 
 impl Rules {
     /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one.
-    pub fn new(uses: &[LimitUse], legacy_headers: bool) -> Result<Self, ShapeError> {
-        let mut rules: Vec<Rule> = Vec::with_capacity(uses.len());
+    pub fn new<'u>(
+        uses: impl Iterator<Item = &'u LimitUse>,
+        costs: &LargestCosts,
+        legacy_headers: bool,
+    ) -> Result<Self, ShapeError> {
+        let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
             rules.retain(|rule| rule.name != limit_use.limit.name);
-            rules.push(Rule::new(limit_use)?);
+            rules.push(Rule::new(limit_use, costs)?);
         }
         let policy = headers::policy_value(rules.iter().map(|rule| &*rule.policy));
         Ok(Self { rules, policy, legacy_headers })
@@ -82,7 +92,7 @@ impl Rules {
         for (index, rule) in self.rules.iter().enumerate() {
             match rule.key.extract(&rule.name, facts) {
                 Extracted::Key(key) => {
-                    asking.asks.push(Ask { key, shape: rule.shape, cost: rule.cost, on_outage: rule.on_outage });
+                    asking.asks.push(rule.ask(key));
                     asking.rules.push(index);
                 }
                 Extracted::Skip => {}
@@ -120,8 +130,24 @@ impl Rules {
     }
 }
 
+impl LargestCosts {
+    /// Over `uses`, which must be all there are.
+    pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
+        let mut costs = Self::default();
+        for LimitUse { limit, cost } in uses {
+            let largest = costs.0.entry(limit.name.clone()).or_default();
+            *largest = cost.get().max(*largest);
+        }
+        costs
+    }
+
+    fn of_limit(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+}
+
 impl Rule {
-    fn new(LimitUse { limit, cost }: &LimitUse) -> Result<Self, ShapeError> {
+    fn new(LimitUse { limit, cost }: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
         let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
         let quota = limit.burst.get() / *cost;
         let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
@@ -130,11 +156,17 @@ impl Rule {
             key: limit.key.clone(),
             shape,
             cost: cost.get(),
+            largest_cost: costs.of_limit(&limit.name).max(cost.get()),
             on_outage: limit.on_outage,
             quota,
             policy: headers::policy_item(&limit.name, quota, window_secs),
             decisions: Decisions::of(&limit.name),
         })
+    }
+
+    fn ask(&self, key: Key) -> Ask {
+        let Self { shape, cost, largest_cost, on_outage, .. } = *self;
+        Ask { key, shape, cost, largest_cost, on_outage }
     }
 
     fn standing(&self, level: &Level) -> Standing {

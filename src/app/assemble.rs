@@ -1,0 +1,60 @@
+//! From a configuration to a [`Gateway`] at work.
+
+use std::sync::Arc;
+
+use metrics::counter;
+
+use crate::config::Config;
+use crate::gateway::account::RouteMetrics;
+use crate::gateway::route::{Action, Route};
+use crate::gateway::table::RouteTable;
+use crate::gateway::{Gateway, Guarded, Upstreams};
+use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::rules::{LargestCosts, Rules};
+use crate::telemetry::AccessLog;
+use crate::upstream::{Upstream, UpstreamSpec};
+
+/// Puts `config` to work. Upstreams that are the same as `before` keep their state.
+///
+/// # Errors
+/// When a limit's rate or burst is out of bounds, which a checked configuration's are not.
+pub fn gateway(
+    config: &Config,
+    access_log: Option<AccessLog>,
+    before: Option<&Gateway>,
+) -> Result<Gateway, ShapeError> {
+    let upstreams = upstreams(config, before);
+    let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
+    let costs = LargestCosts::over(uses.chain(config.routes.iter().flat_map(|route| &route.limits)));
+    let guard = |route: &Arc<Route>| {
+        let rules = config
+            .listeners
+            .iter()
+            .map(|listener| Rules::new(listener.limits.iter().chain(&route.limits), &costs, config.legacy_headers));
+        let upstream = match &route.action {
+            Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
+            Action::Respond(_) | Action::Echo => None,
+        };
+        let metrics = Arc::new(RouteMetrics::of(route.name.clone()));
+        Ok(Guarded { route: route.clone(), rules: rules.collect::<Result<_, _>>()?, metrics, upstream })
+    };
+    Ok(Gateway {
+        table: RouteTable::build(&config.routes),
+        routes: config.routes.iter().map(guard).collect::<Result<_, _>>()?,
+        upstreams,
+        trusted_proxies: config.trusted_proxies.clone().into(),
+        max_requests: config.max_requests,
+        access_log,
+        unrouted: Arc::new(RouteMetrics::of("none".into())),
+        panics: counter!("tollgate_panics_total"),
+    })
+}
+
+fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {
+    let kept = |spec: &Arc<UpstreamSpec>| {
+        let running = before?.upstreams.get(&spec.name)?;
+        (**running.spec() == **spec).then(|| running.clone())
+    };
+    let of = |spec: &Arc<UpstreamSpec>| kept(spec).unwrap_or_else(|| Arc::new(Upstream::new(spec.clone())));
+    config.upstreams.iter().map(|spec| (spec.name.clone(), of(spec))).collect()
+}

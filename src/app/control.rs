@@ -1,0 +1,207 @@
+//! The control plane: admin port, breaker and heartbeats, upkeep, watching the file, signals, the end.
+
+use std::net::TcpListener as StdListener;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::future::pending;
+use metrics::{Gauge, counter, gauge};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{interval, sleep};
+
+use super::workers::Workers;
+use super::{Common, UPKEEP, access_log, assemble};
+use crate::admin::{self, Phase, Readiness};
+use crate::clock;
+use crate::config::watch::Watch;
+use crate::config::{self, Config};
+use crate::gateway::Gateway;
+use crate::gateway::account::InFlight;
+use crate::rate_limit::breaker;
+use crate::server::DrainSignal;
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::fleet::Fleet;
+use crate::telemetry;
+
+/// How often the file is looked at.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// What reloads work on.
+pub struct Live {
+    pub path: PathBuf,
+    pub config: Config,
+    pub gateway: Arc<ArcSwap<Gateway>>,
+    pub access_log: Option<telemetry::AccessLog>,
+}
+
+/// Renders the metrics, the levels among them as of now.
+struct Exporter {
+    prometheus: PrometheusHandle,
+    memory: Arc<MemoryStore>,
+    in_flight: Vec<Arc<InFlight>>,
+    requests: Gauge,
+    buckets: Gauge,
+}
+
+/// Watches over the running gateway until a signal ends it, then drains it.
+pub async fn run(
+    live: Live,
+    common: Common,
+    workers: Workers,
+    admin: Option<StdListener>,
+    prometheus: PrometheusHandle,
+    signal: DrainSignal,
+) -> anyhow::Result<ExitCode> {
+    let readiness = Readiness::default();
+    let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
+    let opened = admin.map(|socket| open_admin(socket, &readiness, &exporter)).transpose()?;
+    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.share.clone())).transpose()?;
+
+    readiness.enter(Phase::Serving);
+    tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
+    let drain_timeout = tokio::select! {
+        ended = stop_or_reload(live) => ended?,
+        () = upkeep(&common, &exporter) => unreachable_end()?,
+        () = guard_store(&common, &workers) => unreachable_end()?,
+        () = beat(fleet.as_ref()) => unreachable_end()?,
+    };
+
+    readiness.enter(Phase::Draining);
+    tracing::info!(timeout_s = drain_timeout.as_secs_f64(), "draining: no new connections, requests in flight may end");
+    signal.start(drain_timeout);
+    let cut = tokio::select! {
+        cut = workers.join() => cut?,
+        // Whoever asks twice means it.
+        () = terminated() => anyhow::bail!("stopped before the requests in flight had ended"),
+    };
+    if let Some(fleet) = fleet {
+        fleet.leave().await;
+    }
+    tracing::info!(cut, "stopped");
+    drop(opened);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// These tasks run until they are dropped: one that ends is a bug, and the gateway must not go on half alive.
+fn unreachable_end() -> anyhow::Result<Duration> {
+    anyhow::bail!("a task of the control plane ended")
+}
+
+fn open_admin(
+    socket: StdListener,
+    readiness: &Readiness,
+    exporter: &Arc<Exporter>,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    socket.set_nonblocking(true)?;
+    tracing::info!(address = %socket.local_addr()?, "admin port open");
+    let listener = TcpListener::from_std(socket)?;
+    let (readiness, exporter) = (readiness.clone(), exporter.clone());
+    Ok(tokio::spawn(async move {
+        if let Err(error) = admin::serve(listener, readiness, Arc::new(move || exporter.render())).await {
+            tracing::error!(%error, "the admin port failed");
+        }
+    }))
+}
+
+/// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT with the drain's time limit.
+async fn stop_or_reload(mut live: Live) -> anyhow::Result<Duration> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut watch = Watch::new(live.path.clone());
+    let mut look = interval(WATCH);
+    let mut ended = std::pin::pin!(terminated());
+    loop {
+        tokio::select! {
+            () = &mut ended => return Ok(live.config.drain_timeout),
+            _ = hangup.recv() => live.reload(),
+            _ = look.tick() => if watch.changed() { live.reload() },
+        }
+    }
+}
+
+async fn terminated() {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return pending().await;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}
+
+async fn upkeep(common: &Common, exporter: &Exporter) {
+    loop {
+        sleep(UPKEEP).await;
+        exporter.prometheus.run_upkeep();
+        common.memory.sweep(clock::monotonic_micros());
+    }
+}
+
+/// Closes the breaker again when the store is back, as seen over every worker's connection.
+async fn guard_store(common: &Common, workers: &Workers) {
+    if let Some(fleet) = &common.fleet {
+        let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
+        breaker::run_control(fleet.breaker.clone(), stores).await;
+    }
+    pending().await
+}
+
+async fn beat(fleet: Option<&Fleet>) {
+    match fleet {
+        Some(fleet) => fleet.run().await,
+        None => pending().await,
+    }
+}
+
+impl Live {
+    /// Takes the file over, or says why not and changes nothing.
+    fn reload(&mut self) {
+        match self.apply() {
+            Ok(()) => {
+                counter!("tollgate_config_reloads_total", "outcome" => "applied").increment(1);
+                tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");
+            }
+            Err(error) => {
+                counter!("tollgate_config_reloads_total", "outcome" => "rejected").increment(1);
+                tracing::error!("not reloaded, nothing has changed: {error:#}");
+            }
+        }
+    }
+
+    fn apply(&mut self) -> anyhow::Result<()> {
+        let loaded = config::load(&self.path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+        let stuck = self.config.needs_restart(&loaded.config);
+        anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
+        loaded.warn();
+        let access_log = access_log(&loaded.config, self.access_log.clone())?;
+        let before = self.gateway.load_full();
+        self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
+        self.access_log = access_log;
+        self.config = loaded.config;
+        Ok(())
+    }
+}
+
+impl Exporter {
+    fn new(prometheus: PrometheusHandle, common: &Common, workers: &Workers) -> Self {
+        Self {
+            prometheus,
+            memory: common.memory.clone(),
+            in_flight: workers.in_flight.clone(),
+            requests: gauge!("tollgate_requests_in_flight"),
+            buckets: gauge!("tollgate_local_buckets"),
+        }
+    }
+
+    fn render(&self) -> String {
+        let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
+        self.requests.set(requests as f64);
+        self.buckets.set(self.memory.len() as f64);
+        self.prometheus.render()
+    }
+}

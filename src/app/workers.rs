@@ -1,0 +1,120 @@
+//! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
+
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use anyhow::Context;
+use futures_util::future::join_all;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::{Common, UPKEEP};
+use crate::gateway::Entrance;
+use crate::gateway::account::InFlight;
+use crate::proxy::Proxy;
+use crate::rate_limit::limiter::Limiter;
+use crate::server::{self, Drained, ListenerSpec, Slots, worker};
+use crate::store::redis::RedisStore;
+
+/// A listener's part in one worker.
+pub struct Door {
+    pub socket: StdListener,
+    pub spec: Arc<ListenerSpec>,
+    pub slots: Slots,
+}
+
+/// What a worker hands to the control plane once it runs.
+struct Started {
+    in_flight: Arc<InFlight>,
+    store: Option<RedisStore>,
+}
+
+/// The workers, as the control plane sees them.
+pub struct Workers {
+    pub threads: Vec<JoinHandle<anyhow::Result<Drained>>>,
+    pub in_flight: Vec<Arc<InFlight>>,
+    pub stores: Vec<RedisStore>,
+}
+
+impl Workers {
+    /// Starts one for each set of doors, and returns once all of them serve.
+    pub fn start(doors: Vec<Vec<Door>>, common: &Common) -> anyhow::Result<Self> {
+        let (report, reports) = mpsc::channel();
+        let mut workers = Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new() };
+        for (index, doors) in doors.into_iter().enumerate() {
+            let (common, report) = (common.clone(), report.clone());
+            let thread = worker::spawn(index, move || work(common, doors, report));
+            workers.threads.push(thread.context("cannot start a worker")?);
+        }
+        drop(report);
+        for started in reports {
+            workers.in_flight.push(started.in_flight);
+            workers.stores.extend(started.store);
+        }
+        // A worker that failed has ended without a report, and its error is what it returned.
+        if workers.in_flight.len() < workers.threads.len() {
+            for thread in workers.threads.into_iter().filter(JoinHandle::is_finished) {
+                joined(thread)?;
+            }
+            anyhow::bail!("a worker did not start");
+        }
+        Ok(workers)
+    }
+
+    /// Waits until all connections have ended or were cut; says how many were cut.
+    pub async fn join(self) -> anyhow::Result<usize> {
+        let threads = self.threads;
+        let cut = tokio::task::spawn_blocking(move || threads.into_iter().map(joined).sum());
+        cut.await?
+    }
+}
+
+fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> {
+    let ended = thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?;
+    ended.map(|drained| drained.cut)
+}
+
+/// One worker, from start to drain.
+async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
+    let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
+    let limiter = match (&common.fleet, &store) {
+        (Some(fleet), Some(store)) => {
+            let store = Arc::new(store.clone());
+            Limiter::shared(common.memory.clone(), store, fleet.breaker.clone(), fleet.share.clone())
+        }
+        _ => Limiter::local(common.memory.clone()),
+    };
+    let proxy = Arc::new(Proxy::default());
+    let in_flight = Arc::new(InFlight::default());
+    let serving = doors.into_iter().enumerate().map(|(listener, door)| {
+        let (gateway, proxy, in_flight) = (common.gateway.clone(), proxy.clone(), in_flight.clone());
+        let entrance = Entrance { gateway, listener, limiter: limiter.clone(), proxy, in_flight };
+        let drain = common.drain.clone();
+        async move {
+            let socket = TcpListener::from_std(door.socket)?;
+            Ok(server::serve(socket, door.spec, entrance, door.slots, drain).await)
+        }
+    });
+    let serving = join_all(serving);
+    report.send(Started { in_flight: in_flight.clone(), store: store.clone() })?;
+    drop(report);
+
+    let ended: Vec<anyhow::Result<Drained>> = tokio::select! {
+        ended = serving => ended,
+        () = sweep(&proxy) => Vec::new(),
+    };
+    if let Some(store) = store {
+        store.close().await;
+    }
+    let cut = ended.into_iter().map(|drained| drained.map(|drained| drained.cut)).sum::<anyhow::Result<usize>>()?;
+    Ok(Drained { cut })
+}
+
+async fn sweep(proxy: &Proxy) {
+    loop {
+        sleep(UPKEEP).await;
+        proxy.sweep();
+    }
+}
