@@ -1,6 +1,5 @@
 # Built and run on the same Debian, so that the glibc it links is the glibc it meets. bookworm-slim rather than an image
-# without a shell: it is
-# larger, but Debian patches it, and the health check of deploy/compose.yaml needs something to run.
+# without a shell: it is larger, but Debian patches it, and the health check of deploy/compose.yaml needs a shell.
 
 FROM rust:1-slim-bookworm AS build
 WORKDIR /build

@@ -6,6 +6,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
+# What to try once it runs. README.md shows the answers.
+define TRY
+curl -i http://127.0.0.1:8080/hello
+curl -s -o /dev/null -w '%{http_code}\n' 'http://127.0.0.1:8080/hello?[1-30]'
+curl -s http://127.0.0.1:9901/metrics
+endef
+export TRY
+
 .DEFAULT_GOAL := help
 .PHONY: help run test lint format-check clippy deny audit doc bench
 
@@ -14,10 +22,7 @@ help: ## this list
 
 run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:9901
 	cargo build --release --locked
-	@printf '%s\n' '' 'Try, from another terminal:' '' \
-		"  curl -i http://127.0.0.1:8080/hello" \
-		"  curl -s -o /dev/null -w '%{http_code}\n' 'http://127.0.0.1:8080/hello?[1-30]'" \
-		"  curl -s http://127.0.0.1:9901/metrics" ''
+	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
 test: ## every test; installs redis-server, faketime, curl and promtool where they are missing
