@@ -1,6 +1,6 @@
 //! What is shipped around the gateway holds together: manifests, alert rules, the configurations in them and in the docs.
 
-#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::fs;
