@@ -55,6 +55,20 @@ fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
 }
 
 #[test]
+fn every_label_that_an_alert_selects_by_has_that_value_somewhere() {
+    let sources: String = files("src", "rs").iter().map(read).collect();
+    let alerts = read("deploy/prometheus/alerts.yaml");
+    let selected: Vec<_> = ["outcome=", "verdict=", "decided_by="]
+        .iter()
+        .flat_map(|label| alerts.split(label).skip(1))
+        .filter_map(|rest| rest.strip_prefix('"')?.split('"').next())
+        .collect();
+    assert!(selected.len() >= 3, "{selected:?}");
+    let unknown: Vec<_> = selected.iter().filter(|value| !sources.contains(&format!("\"{value}\""))).collect();
+    assert!(unknown.is_empty(), "an alert on these never fires: {unknown:?}");
+}
+
+#[test]
 fn the_gateway_refuses_a_configuration_that_is_broken() {
     let broken = read("deploy/compose/gateway.yaml").replace("upstream: echo", "upstream: nobody");
     assert!(check(temporary(&broken).path()).is_err(), "else the tests below would prove nothing");
