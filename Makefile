@@ -1,0 +1,58 @@
+# `make help` says what there is. Everything but the tools of `lint` and `test` is plain cargo.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Pinned: a newer release may know more licences and rules, and would fail a build that nobody changed.
+DENY_VERSION := 0.20.2
+DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+
+# What to try once it runs. README.md shows the answers.
+define TRY
+curl -i http://127.0.0.1:8080/hello
+curl -s -o /dev/null -w '%{http_code}\n' 'http://127.0.0.1:8080/hello?[1-30]'
+curl -s http://127.0.0.1:9901/metrics
+endef
+export TRY
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format-check clippy deny audit doc bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:9901
+	cargo build --release --locked
+	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
+	@exec $(TARGET)/release/tollgate run --config routes.yaml
+
+test: ## every test; installs redis-server, faketime, curl and promtool where they are missing
+	scripts/require redis-server faketime curl promtool
+	cargo test --locked
+
+lint: format-check clippy deny ## formatting, clippy, licences and duplicates of dependencies
+
+format-check:
+	@cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt || \
+		{ echo 'lint: needs rustfmt: it comes with the toolchain (rustup component add rustfmt)' >&2; exit 1; }
+	cargo fmt --check
+
+clippy:
+	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy || \
+		{ echo 'lint: needs clippy: it comes with the toolchain (rustup component add clippy)' >&2; exit 1; }
+	cargo clippy --locked --all-targets -- -D warnings
+
+deny: $(DENY)
+	$(DENY) --locked check licenses bans sources
+
+audit: $(DENY) ## known vulnerabilities of dependencies; fetches the RustSec database
+	$(DENY) --locked check advisories
+
+# `--debug`: it runs for a second, so optimising it costs more than it saves.
+$(DENY):
+	cargo install --locked --debug --root $(TARGET)/tools/cargo-deny-$(DENY_VERSION) cargo-deny@$(DENY_VERSION)
+
+doc: ## the library's documentation, broken links being errors
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
+
+bench: ## benchmarks
+	cargo bench --locked
