@@ -3,7 +3,7 @@
 //! The access log never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted
 //! when they do not fit.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -33,7 +33,10 @@ pub struct AccessLog {
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
 pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(filter)?).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
