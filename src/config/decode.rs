@@ -1,12 +1,12 @@
 //! Tree → raw types, all mistakes at once, and the JSON Schema of the same types.
 //!
 //! A type that can be read from the file says in one place how it is written: [`Scalar`] for single values, the
-//! `record!` macro for mappings. Decoding and schema both come from there, so they cannot drift apart. Knows no key of
+//! macro of `record` for mappings. Decoding and schema both come from there, so they cannot drift apart. Knows no key of
 //! the file and no rule that needs two of its places.
 
 use serde_json::{Map as Object, Value as Json, json};
 
-use super::mistake::{Report, Trouble, quote};
+use super::mistake::{Report, Trouble, nearest, quote};
 use super::node::{Entry, Node, Place, Value};
 
 /// A type that can be read from a node.
@@ -155,22 +155,26 @@ pub(super) fn mismatch(node: &Node, wanted: &str, hint: Option<&str>, report: &m
 pub(super) struct Fields<'a> {
     place: &'a Place,
     entries: &'a [Entry],
+    /// Keys that an unknown one was probably meant to be: not missing, only misspelt.
+    misspelt: Vec<&'static str>,
 }
 
 impl<'a> Fields<'a> {
     /// Reports what is not a mapping, and every unknown key.
-    pub fn open(node: &'a Node, known: &[&str], report: &mut Report) -> Option<Self> {
+    pub fn open(node: &'a Node, known: &[&'static str], report: &mut Report) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
             let hint = format!("its keys are {}", known.join(", "));
             mismatch(node, "a mapping", Some(&hint), report);
             return None;
         };
+        let mut misspelt = Vec::new();
         for Entry { key, key_place, .. } in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
+            misspelt.extend(nearest(key, known.iter().copied()));
             let trouble = Trouble::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
             report.mistake(key_place, trouble.suggest(key, known.iter().copied(), otherwise));
         }
-        Some(Self { place: &node.place, entries })
+        Some(Self { place: &node.place, entries, misspelt })
     }
 
     /// A key without a value counts as absent: a section whose lines are all commented out is no mistake.
@@ -181,6 +185,7 @@ impl<'a> Fields<'a> {
 
     pub fn optional<T: Decode>(&self, key: &str, report: &mut Report) -> Slot<T> {
         match self.find(key) {
+            None if self.misspelt.contains(&key) => Slot::Bad,
             None => Slot::Absent,
             Some(node) => T::decode(node, report).map_or(Slot::Bad, Slot::Good),
         }
@@ -207,97 +212,3 @@ impl<'a> Fields<'a> {
         T::decode(&node, report).map_or(Slot::Bad, Slot::Good)
     }
 }
-
-/// A property's schema with what an editor shows beside it.
-pub(super) fn describe(schema: Json, doc: &str, default: Option<Json>) -> Json {
-    // Draft 7 ignores what stands beside a reference.
-    let mut schema = if schema.get("$ref").is_some() { json!({ "allOf": [schema] }) } else { schema };
-    schema["description"] = doc.into();
-    if let Some(default) = default {
-        schema["default"] = default;
-    }
-    schema
-}
-
-/// Doc comments as one text.
-pub(super) fn join(lines: &[&str]) -> String {
-    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
-}
-
-/// Declares a mapping of the file: each key once, with its type, its doc and whether it must be there.
-///
-/// `required key: T`, `optional key: T` or `default("5s") key: T`. Every field becomes a [`Slot`]; a record declared
-/// `at place` also keeps its place.
-macro_rules! record {
-    (@name $field:ident) => {{
-        let name = stringify!($field);
-        name.strip_prefix("r#").unwrap_or(name)
-    }};
-    (@read required, $fields:ident, $report:ident, $key:expr, $doc:expr) => {
-        $fields.required($key, $doc, $report)
-    };
-    (@read optional, $fields:ident, $report:ident, $key:expr, $doc:expr) => {
-        $fields.optional($key, $report)
-    };
-    (@read default, $fields:ident, $report:ident, $key:expr, $doc:expr, $default:literal) => {
-        $fields.or_default($key, &serde_json::json!($default), $report)
-    };
-    (@require required, $key:expr) => { Some($key) };
-    (@require $other:ident, $key:expr) => { None::<&str> };
-    (@default) => { None };
-    (@default $default:literal) => { Some(serde_json::json!($default)) };
-    (
-        $(#[doc = $doc:literal])*
-        $name:ident $(at $place:ident)? {
-            $( $(#[doc = $field_doc:literal])* $kind:ident $(($default:literal))? $field:ident: $ty:ty, )*
-        }
-    ) => {
-        $(#[doc = $doc])*
-        pub(in crate::config) struct $name {
-            $( pub $place: $crate::config::node::Place, )?
-            $( $(#[doc = $field_doc])* pub $field: $crate::config::decode::Slot<$ty>, )*
-        }
-
-        impl $crate::config::decode::Decode for $name {
-            fn decode(
-                node: &$crate::config::node::Node,
-                report: &mut $crate::config::mistake::Report,
-            ) -> Option<Self> {
-                let known = [$( $crate::config::decode::record!(@name $field) ),*];
-                let fields = $crate::config::decode::Fields::open(node, &known, report)?;
-                Some(Self {
-                    $( $place: node.place.clone(), )?
-                    $( $field: $crate::config::decode::record!(
-                        @read $kind, fields, report, $crate::config::decode::record!(@name $field),
-                        &$crate::config::decode::join(&[$($field_doc),*]) $(, $default)?
-                    ), )*
-                })
-            }
-
-            fn schema(definitions: &mut $crate::config::decode::Definitions) -> serde_json::Value {
-                use $crate::config::decode::{describe, join, record};
-                if !definitions.contains_key(stringify!($name)) {
-                    let mut properties = serde_json::Map::new();
-                    let required = [$( record!(@require $kind, record!(@name $field)) ),*];
-                    $(
-                        let schema = <$ty as $crate::config::decode::Decode>::schema(definitions);
-                        let doc = join(&[$($field_doc),*]);
-                        properties.insert(
-                            record!(@name $field).to_owned(),
-                            describe(schema, &doc, record!(@default $($default)?)),
-                        );
-                    )*
-                    definitions.insert(stringify!($name).to_owned(), serde_json::json!({
-                        "type": "object",
-                        "description": join(&[$($doc),*]),
-                        "properties": properties,
-                        "required": required.into_iter().flatten().collect::<Vec<_>>(),
-                        "additionalProperties": false,
-                    }));
-                }
-                serde_json::json!({ "$ref": concat!("#/definitions/", stringify!($name)) })
-            }
-        }
-    };
-}
-pub(super) use record;

@@ -153,9 +153,11 @@ fn without_credentials(text: &str) -> String {
 
 /// The word that was probably meant, if one is near.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (word.chars().count() / 3).max(1);
+    let length = word.chars().count();
+    let most = ((length + 1) / 3).max(1);
     known
-        .filter(|candidate| candidate.len().abs_diff(word.len()) <= most * 4)
+        // No distance is shorter than the difference in length, and no word of ours is longer than a name.
+        .filter(|candidate| length <= 64 && candidate.chars().count().abs_diff(length) <= most)
         .map(|candidate| (distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= most)
         .min_by_key(|(distance, _)| *distance)

@@ -10,6 +10,7 @@ mod load;
 mod mistake;
 mod node;
 mod raw;
+mod record;
 mod restart;
 mod schema;
 pub mod units;

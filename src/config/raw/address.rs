@@ -33,6 +33,7 @@ impl Scalar for SocketAddr {
         Err(match text.rsplit_once(':') {
             Some(("" | "*", port)) if port.parse::<u16>().is_ok() => trouble.hint(format!("write 0.0.0.0:{port}")),
             Some(("localhost", port)) if port.parse::<u16>().is_ok() => trouble.hint(format!("write 127.0.0.1:{port}")),
+            _ if text.parse::<IpAddr>().is_ok() => trouble.hint("add a port, such as 10.0.0.1:8080 or [::1]:8080"),
             _ => trouble.hint("write 0.0.0.0:8080, 127.0.0.1:8080 or [::]:8080"),
         })
     }

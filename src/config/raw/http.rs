@@ -141,7 +141,7 @@ impl Scalar for HostPolicy {
             "preserve" => return Ok(Self::Preserve),
             "endpoint" => return Ok(Self::Endpoint),
             // A slip of these words would be a valid host.
-            _ if nearest(text, WORDS.into_iter()).is_some() => {
+            _ if !text.contains(['.', ':']) && nearest(text, WORDS.into_iter()).is_some() => {
                 return Err(trouble().suggest(text, WORDS.into_iter(), ""));
             }
             _ => {}

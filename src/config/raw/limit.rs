@@ -7,9 +7,10 @@ use serde_json::{Value as Json, json};
 
 use super::number::Whole;
 use super::word::{Name, Text, unknown};
-use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch, record};
+use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
+use crate::config::record::record;
 use crate::rate_limit::key::{KeyPart, OnMissing};
 use crate::rate_limit::policy::{MAX_BURST, OnOutage, Rate};
 

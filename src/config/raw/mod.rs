@@ -20,9 +20,10 @@ pub(super) use word::Name;
 use std::net::SocketAddr;
 
 use super::AccessLog;
-use super::decode::{At, Decode, Definitions, Many, Scalar, Table, mismatch, record};
+use super::decode::{At, Decode, Definitions, Many, Scalar, Table, mismatch};
 use super::mistake::{Report, Trouble, quote};
 use super::node::{Node, Value};
+use super::record::record;
 use crate::upstream::Balance;
 
 record! {

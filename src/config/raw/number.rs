@@ -86,6 +86,10 @@ impl Scalar for Rate {
     const WHAT: &'static str = "a rate";
 
     fn read(text: &str) -> Result<Self, Trouble> {
+        if text.starts_with("0/") {
+            let trouble = Trouble::new(format!("{} lets nothing pass", quote(text)));
+            return Err(trouble.hint("to refuse requests, give them a route that responds with an error"));
+        }
         let (tokens, period_us) = units::parse_rate(text).ok_or_else(|| {
             Trouble::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
         })?;

@@ -8,9 +8,10 @@ use super::limit::LimitUse;
 use super::number::{Size, Span};
 use super::path::{FullPath, Prefix};
 use super::word::{Name, Text, Yes};
-use crate::config::decode::{At, Decode, Definitions, Many, Scalar, Table, mismatch, record};
+use crate::config::decode::{At, Decode, Definitions, Many, Scalar, Table, mismatch};
 use crate::config::mistake::Report;
 use crate::config::node::{Node, Value};
+use crate::config::record::record;
 use crate::gateway::route::{HostMatch, HostPolicy, PathPattern};
 
 record! {

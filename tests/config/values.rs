@@ -1,0 +1,226 @@
+//! What a good file becomes.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tollgate::config::AccessLog;
+use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::rate_limit::key::{KeyPart, OnMissing};
+use tollgate::rate_limit::policy::{OnOutage, OutOfBounds, Rate};
+use tollgate::upstream::Balance;
+
+use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
+
+#[test]
+fn reads_the_file_of_the_design() {
+    let config = good(include_str!("good/design.yaml"));
+    assert_eq!(config.workers.get(), 4);
+    let [per_client, per_tenant] = &config.limits[..] else { panic!("{:?}", config.limits) };
+    assert_eq!(per_client.key.parts, [KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }]);
+    assert_eq!((per_client.rate.tokens.get(), per_client.rate.period_us.get()), (10, 1_000_000));
+    assert_eq!((per_client.burst.get(), per_client.cost.get()), (20, 1));
+    assert_eq!(per_tenant.key.parts, [KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route]);
+    assert_eq!((per_tenant.burst.get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
+    let [orders, rest] = &config.routes[..] else { panic!("{:?}", config.routes) };
+    assert_eq!(orders.matches.host, HostMatch::Exact("api.example.com".into()));
+    assert_eq!(orders.matches.path, PathPattern { segments: vec![Segment::Literal("orders".into())], rest: true });
+    assert_eq!(orders.matches.methods, [Method::GET, Method::POST]);
+    assert_eq!(orders.limits.iter().map(|used| &*used.limit.name).collect::<Vec<_>>(), ["per-client", "per-tenant"]);
+    let Action::Respond(respond) = &rest.action else { panic!("{:?}", rest.action) };
+    assert_eq!((respond.status, &respond.body[..]), (StatusCode::NOT_FOUND, &b"no such route\n"[..]));
+}
+
+#[test]
+fn reads_a_file_on_few_lines() {
+    let config = good(
+        "workers: 2\nlisteners: [{address: \"127.0.0.1:8080\"}]\nadmin: {address: \"127.0.0.1:19003\"}\n\n\
+         upstreams: {up: {endpoints: [\"http://127.0.0.1:9000\"]}}\n\
+         limits: {per-client: {key: client_ip, rate: 1/h, burst: 1}}\n\
+         routes: [{name: all, match: {path: \"/*\"}, upstream: up, limits: [per-client]}]\n",
+    );
+    assert_eq!(config.upstreams[0].endpoints[0].as_str(), "127.0.0.1:9000");
+}
+
+#[test]
+fn reads_every_key() {
+    let config = good(EVERY_KEY);
+    let seconds = Duration::from_secs;
+    assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLog::Json));
+    assert_eq!(config.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()]);
+    assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
+    assert!(config.legacy_headers);
+    assert_eq!(config.admin, None);
+
+    let listener = &config.listeners[0];
+    assert_eq!((listener.limits[0].limit.burst.get(), listener.limits[0].cost.get()), (6_000, 2));
+    let server = &listener.server;
+    assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
+    assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
+    assert_eq!((server.max_headers, server.max_connections), (50, 10));
+
+    let store = config.store.unwrap();
+    assert_eq!((&*store.url, &*store.key_prefix), ("rediss://user:hunter2@redis:6380/1", "gate:"));
+    assert_eq!((store.timeout, store.expected_nodes), (Duration::from_millis(10), 3));
+
+    let text = |text: &str| text.into();
+    let [everyone, one, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
+    assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
+    assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
+    let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
+    let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
+    assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);
+    assert_eq!((one.rate.tokens.get(), one.rate.period_us.get(), one.burst.get()), (3, 90_000_000, 3));
+    assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
+    assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));
+
+    let upstream = &config.upstreams[0];
+    assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
+    assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));
+    assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));
+    assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));
+}
+
+#[test]
+fn reads_every_kind_of_route() {
+    let config = good(EVERY_KEY);
+    let [users, moved, fixed, teapot, echo] = &config.routes[..] else { panic!("{:?}", config.routes) };
+
+    assert_eq!(users.matches.host, HostMatch::Suffix(".example.com".into()));
+    let segments = vec![Segment::Literal("a~b".into()), Segment::Param("id".into())];
+    assert_eq!(users.matches.path, PathPattern { segments, rest: true });
+    let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
+    assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
+    assert_eq!(users.limits.iter().map(|used| used.cost.get()).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!((users.max_body, users.timeout), (Some(10 << 20), Some(Duration::from_secs(7))));
+
+    let forward = |action: &Action| match action {
+        Action::Forward(forward) => (forward.rewrite.clone(), forward.host.clone()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(forward(&users.action), (Rewrite::StripPrefix("/a~b".into()), HostPolicy::Endpoint));
+    let replaced = Rewrite::ReplacePrefix { from: "/old".into(), to: "/new".into() };
+    assert_eq!(forward(&moved.action), (replaced, HostPolicy::Fixed(HeaderValue::from_static("api.internal:81"))));
+    assert_eq!(forward(&fixed.action), (Rewrite::Replace("/".into()), HostPolicy::Preserve));
+
+    let Action::Respond(respond) = &teapot.action else { panic!("{:?}", teapot.action) };
+    assert_eq!(respond.status, StatusCode::IM_A_TEAPOT);
+    assert_eq!(respond.headers, [(HeaderName::from_static("x-pot"), HeaderValue::from_static("7"))]);
+    assert_eq!(echo.action, Action::Echo);
+    assert_eq!(echo.matches.path, PathPattern { segments: vec![], rest: true });
+}
+
+#[test]
+fn a_key_without_a_value_is_as_good_as_absent() {
+    let config =
+        good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
+    assert_eq!((config.access_log, config.store, config.max_requests), (AccessLog::Off, None, None));
+    assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
+}
+
+#[test]
+fn two_listeners_may_each_take_any_free_port() {
+    let config = good(&format!("listeners: [{{address: \"127.0.0.1:0\"}}, {{address: \"127.0.0.1:0\"}}]\n{ROUTES}"));
+    assert_eq!(config.listeners.len(), 2);
+}
+
+#[test]
+fn routes_that_differ_in_anything_that_ranks_them_do_not_tie() {
+    let config = good(&format!(
+        "{LISTENERS}routes:
+  - {{name: a, match: {{path: \"/users/{{id}}\"}}, echo: true}}
+  - {{name: b, match: {{path: /users/me}}, echo: true}}
+  - {{name: c, match: {{path: \"/users/{{id}}\", methods: [GET]}}, echo: true}}
+  - {{name: d, match: {{path: \"/users/{{id}}\", methods: [PUT]}}, echo: true}}
+  - {{name: e, match: {{path: \"/users/{{id}}\", headers: {{x-a: \"1\"}}}}, echo: true}}
+  - {{name: f, match: {{path: \"/users/{{id}}\", headers: {{x-a: \"2\"}}}}, echo: true}}
+  - {{name: g, match: {{host: a.example, path: \"/users/{{id}}\"}}, echo: true}}
+  - {{name: h, match: {{host: \"*.a.example\", path: \"/users/{{id}}\"}}, echo: true}}
+  - {{name: i, match: {{path: \"/users/{{id}}/*\"}}, echo: true}}
+"
+    ));
+    assert_eq!(config.routes.len(), 9);
+}
+
+#[test]
+fn variables_take_part_in_the_reading_of_types() {
+    let text = "workers: ${UNSET:-6}\nmax_requests: ${EMPTY:-7}\nlisteners: [{address: \"127.0.0.1:${PORT}\"}]\n\
+         routes: [{name: all, respond: {body: \"$${PORT} is ${PORT}, ${EMPTY}$5\"}}]\n";
+    let config = good(text);
+    assert_eq!((config.workers.get(), config.max_requests), (6, NonZeroUsize::new(7)));
+    assert_eq!(config.listeners[0].server.address.port(), 8080);
+    let Action::Respond(respond) = &config.routes[0].action else { panic!("{:?}", config.routes) };
+    assert_eq!(respond.body, "${PORT} is 8080, $5");
+}
+
+#[test]
+fn a_printed_configuration_has_no_password() {
+    let config = good(EVERY_KEY);
+    let printed = format!("{config:?}");
+    assert!(!printed.contains("hunter2") && printed.contains("rediss://…@redis:6380/1"), "{printed}");
+}
+
+#[test]
+fn tells_which_sections_a_reload_cannot_change() {
+    let old = good(EVERY_KEY);
+    let changed = |from: &str, to: &str| {
+        assert!(EVERY_KEY.contains(from), "{from}");
+        old.needs_restart(&good(&EVERY_KEY.replace(from, to)))
+    };
+    assert_eq!(old.needs_restart(&old), [""; 0]);
+    assert_eq!(changed("workers: 3", "workers: 4"), ["workers"]);
+    assert_eq!(changed("[::1]:8080", "[::1]:8081"), ["listeners"]);
+    assert_eq!(changed("limits: [everyone]", "limits: []"), [""; 0]);
+    assert_eq!(changed("admin: off", "admin: {}"), ["admin"]);
+    assert_eq!(changed("gate:", "other:"), ["store"]);
+    assert_eq!(changed("max_local_buckets: 5000", "max_local_buckets: 5001"), ["max_local_buckets"]);
+    assert_eq!(changed("rate: 5000/s", "rate: 5001/s"), [""; 0]);
+}
+
+#[test]
+fn limits_have_the_same_bounds_everywhere() {
+    let check = |tokens, period_us, burst| {
+        let number = |number| NonZeroU64::new(number).unwrap();
+        Rate { tokens: number(tokens), period_us: number(period_us) }.check(number(burst))
+    };
+    assert_eq!(check(10_000_000, 1_000_000, 1_000_000_000), Ok(()));
+    assert_eq!(check(10_000_001, 1_000_000, 1), Err(OutOfBounds::Rate));
+    assert_eq!(check(1, 1_000_000, 1_000_000_001), Err(OutOfBounds::Burst));
+    assert_eq!(check(1, 86_400_000_000, 366), Ok(()));
+    assert_eq!(check(1, 86_400_000_000, 367), Err(OutOfBounds::Fill));
+    assert_eq!(check(u64::MAX, u64::MAX, u64::MAX), Err(OutOfBounds::Burst));
+}
+
+#[test]
+fn takes_the_addresses_of_redis_that_its_client_understands() {
+    let with = |url: &str| check(&format!("store: {{redis: '{url}'}}\n{LISTENERS}{ROUTES}"));
+    for url in [
+        "redis://redis",
+        "redis://127.0.0.1:6379/15",
+        "redis://[::1]:6379",
+        "rediss://default:p%40ss%2Fword@redis.example.com:6380",
+        "redis-cluster://a:7000?node=b:7001&node=c:7002",
+        "rediss-sentinel://:hunter2@a:26379/1?sentinelServiceName=main&node=b:26379",
+    ] {
+        assert!(with(url).is_ok(), "{url}");
+    }
+    for url in [
+        "",
+        "redis",
+        "redis:6379",
+        "redis://",
+        "redis://:hunter2@",
+        "redis://host:70000",
+        "redis://host:0",
+        "redis://host/zero",
+        "redis://:hunter#2@host",
+        "redis://:hunter/2@host",
+        "redis://a b",
+        "http://host",
+        "redis-other://host",
+    ] {
+        let told = with(url).unwrap_err().to_string();
+        assert!(told.contains("store.redis: this is not the address of a Redis\n"), "{url}: {told}");
+        assert!(!told.contains("hunter"), "{told}");
+    }
+}
