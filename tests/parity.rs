@@ -35,7 +35,9 @@ impl FakeRedis {
                 lua.create_sequence_from([seconds.to_string(), micros.to_string()]).map(Value::Table)
             }
             ["GET", key] => match self.values.borrow().get(*key) {
-                Some((value, until)) if !self.expires || now_ms <= *until => lua.create_string(value).map(Value::String),
+                Some((value, until)) if !self.expires || now_ms <= *until => {
+                    lua.create_string(value).map(Value::String)
+                }
                 _ => Ok(Value::Boolean(false)),
             },
             ["SET", key, value, "PX", ttl] => {
@@ -86,7 +88,10 @@ impl Scripted {
         self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
         let reply: Table = self.run.call(())?;
         // Redis truncates what is not an integer: nothing may be lost by that.
-        reply.sequence_values::<f64>().map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64)).collect()
+        reply
+            .sequence_values::<f64>()
+            .map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64))
+            .collect()
     }
 
     fn take(&self, asks: &[Ask], units: u32, now_us: u64) -> Grant {

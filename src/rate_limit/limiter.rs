@@ -102,8 +102,7 @@ impl Limiter {
             return self.by_share(asks, share);
         }
         let denied = asks.iter().any(|ask| ask.on_outage == OnOutage::Deny);
-        let local: SmallVec<[Ask; 4]> =
-            asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
+        let local: SmallVec<[Ask; 4]> = asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
         // No units: a look that charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.memory.take_at(&local, units, clock::monotonic_micros(), share);

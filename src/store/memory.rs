@@ -148,11 +148,7 @@ impl<'a> Place<'a> {
             let found = shard.find(self.hash, self.key, self.shape, now_us);
             shard.put(&found, self.hash, self.key, self.shape, taken.backlog, now_us);
         }
-        Level {
-            remaining: taken.remaining,
-            retry_after_us: taken.retry_after_us,
-            reset_after_us: taken.reset_after_us,
-        }
+        Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
     }
 
     /// The limit is another node's as long as the store is away: nothing is left here, and a guess at when to come back is

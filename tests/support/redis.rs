@@ -68,6 +68,13 @@ impl RedisServer {
         self.try_command(parts).unwrap()
     }
 
+    /// Scripts run by their hash since the server started.
+    pub fn script_calls(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
     fn try_command(&self, parts: &[&str]) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -93,7 +100,11 @@ impl RedisServer {
     fn wait_until_up(&mut self) {
         let started = clock::now();
         while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
-            assert!(self.child.try_wait().unwrap().is_none(), "{SERVER} ended at once: is its port {} taken?", self.port);
+            assert!(
+                self.child.try_wait().unwrap().is_none(),
+                "{SERVER} ended at once: is its port {} taken?",
+                self.port
+            );
             assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -148,5 +159,6 @@ const _: () = {
     let _ = RedisServer::stop;
     let _ = RedisServer::cont;
     let _ = RedisServer::command;
+    let _ = RedisServer::script_calls;
     let _ = (free_port, spec_at);
 };

@@ -51,8 +51,11 @@ pub(super) fn start(spec: &RedisSpec, timeout: Duration) -> Result<Client, Conne
             connection.reconnect_on_auth_error = true;
             connection.unresponsive =
                 UnresponsiveConfig { max_timeout: Some(timeout + SILENCE), interval: SILENCE / 2 };
-            connection.tcp =
-                TcpConfig { nodelay: Some(true), user_timeout: Some(CONNECT_TIMEOUT.max(timeout)), ..Default::default() };
+            connection.tcp = TcpConfig {
+                nodelay: Some(true),
+                user_timeout: Some(CONNECT_TIMEOUT.max(timeout)),
+                ..Default::default()
+            };
         })
         .set_policy(ReconnectPolicy::Constant {
             attempts: 0,
