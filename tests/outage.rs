@@ -1,6 +1,8 @@
 //! Redis dies, stalls, falls silent, refuses, forgets and comes back. Limits hold, requests do not wait, and Redis decides
 //! again soon.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that lacks what it needs fails")]
+
 mod support;
 
 use std::net::SocketAddr;

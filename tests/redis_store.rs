@@ -1,5 +1,7 @@
 //! What only a real Redis shows: what is stored, for how long, and what happens when it misbehaves.
 
+#![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
+
 mod support;
 
 use std::sync::Arc;
@@ -99,6 +101,21 @@ async fn a_bad_url_is_refused_without_showing_it() {
         assert_eq!(error, ConnectError::Url);
         assert!(!format!("{error} {error:?}").contains("hunter2"));
     }
+}
+
+#[tokio::test]
+async fn tls_is_set_up_from_the_url_and_a_server_without_it_is_an_outage() {
+    let server = RedisServer::start();
+    let url = format!("rediss://127.0.0.1:{}", server.port()).into();
+    let spec = RedisSpec { url, timeout: Duration::from_millis(50), ..server.spec() };
+    match RedisStore::connect(&spec) {
+        Ok(store) => {
+            let error = error_of(&store, "k").await;
+            assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
+        }
+        Err(error) => assert_eq!(error, ConnectError::Certificates, "a machine without root certificates"),
+    }
+    assert_eq!(server.script_calls(), 0, "nothing may go out in the clear");
 }
 
 #[tokio::test]

@@ -60,8 +60,9 @@ impl RedisStore {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
             let deadline = self.time.after(sent_us, self.timeout);
-            let keys = charges.list.iter().map(|charge| self.key(charge.key)).collect();
-            let reply = script::TOKEN_BUCKET.run(&self.client, keys, args(charges, units, deadline)).await;
+            let keys = || charges.list.iter().map(|charge| self.key(charge.key)).collect();
+            let input = || (keys(), args(charges, units, deadline));
+            let reply = script::TOKEN_BUCKET.run(&self.client, input).await;
             let reply = reply.map_err(|error| error::store_error(&error))?;
             let (now, grant) = parse(&reply, charges)?;
             self.time.learn(sent_us, now);
