@@ -227,3 +227,17 @@ async fn the_count_outlives_redis_and_its_memory() {
     support::eventually_within(Duration::from_secs(8), "a lasting count is believed", believed).await;
     beats.abort();
 }
+
+#[tokio::test]
+async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
+    let server = RedisServer::start();
+    // As if Redis's clock had stepped back since.
+    server.command(&["ZADD", "t:!nodes", "9999999999999", "ghost"]);
+    let share = Arc::new(ShareCell::expecting(1));
+    let fleet = Fleet::join(&server.spec(), share.clone()).unwrap();
+    let beats = tokio::spawn(async move { fleet.run().await });
+    eventually("it counts at first", || async { share.get().nodes() == 2 }).await;
+    let alone = || async { share.get() == Share::new(1, 0) };
+    support::eventually_within(Duration::from_secs(9), "it is forgotten", alone).await;
+    beats.abort();
+}
