@@ -85,7 +85,8 @@ impl Limiter {
 
     fn by_store(&self, asks: &[Ask], grant: Grant) -> Verdict {
         let now_us = clock::monotonic_micros();
-        for (ask, level) in asks.iter().zip(&grant.levels) {
+        let counted = asks.iter().zip(&grant.levels).filter(|(ask, _)| ask.on_outage == OnOutage::Local);
+        for (ask, level) in counted {
             self.memory.note(ask, level.reset_after_us, now_us);
         }
         Verdict { decided_by: DecidedBy::Redis, granted: grant.units > 0, levels: grant.levels }

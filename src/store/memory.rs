@@ -1,7 +1,7 @@
 //! Buckets in this process, for all of its workers.
 //!
 //! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than the
-//! limit even when buckets must be forgotten (see [`super::shard`]). Refuses to know why the decision is local: the caller
+//! limit even when buckets must be forgotten (see `shard.rs`). Refuses to know why the decision is local: the caller
 //! says which share of the limits is this node's.
 
 use std::hash::{BuildHasher, RandomState};

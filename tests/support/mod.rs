@@ -1,5 +1,7 @@
 //! What the tests of the limiter share. Each test crate uses a part of it.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
 pub mod redis;
 
 use std::future::{Future, Ready};

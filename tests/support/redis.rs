@@ -68,6 +68,13 @@ impl RedisServer {
         self.try_command(parts).unwrap()
     }
 
+    /// Scripts run by their hash since the server started.
+    pub fn script_calls(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
     fn try_command(&self, parts: &[&str]) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -152,5 +159,6 @@ const _: () = {
     let _ = RedisServer::stop;
     let _ = RedisServer::cont;
     let _ = RedisServer::command;
+    let _ = RedisServer::script_calls;
     let _ = (free_port, spec_at);
 };

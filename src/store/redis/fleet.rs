@@ -76,8 +76,8 @@ impl Fleet {
 
     async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let args = vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)];
-        let reply = script::HEARTBEAT.run(&self.client, vec![self.key.clone()], args).await;
+        let input = || (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
+        let reply = script::HEARTBEAT.run(&self.client, input).await;
         match reply.map_err(|error| error::store_error(&error))?.as_slice() {
             [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
                 (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),

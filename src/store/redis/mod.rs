@@ -60,8 +60,9 @@ impl RedisStore {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
             let deadline = self.time.after(sent_us, self.timeout);
-            let keys = charges.list.iter().map(|charge| self.key(charge.key)).collect();
-            let reply = script::TOKEN_BUCKET.run(&self.client, keys, args(charges, units, deadline)).await;
+            let keys = || charges.list.iter().map(|charge| self.key(charge.key)).collect();
+            let input = || (keys(), args(charges, units, deadline));
+            let reply = script::TOKEN_BUCKET.run(&self.client, input).await;
             let reply = reply.map_err(|error| error::store_error(&error))?;
             let (now, grant) = parse(&reply, charges)?;
             self.time.learn(sent_us, now);
@@ -158,4 +159,33 @@ impl ServerTime {
 
 fn signed(micros: impl TryInto<i64>) -> i64 {
     micros.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_micros(20_000);
+
+    #[test]
+    fn before_the_first_reply_every_deadline_has_passed() {
+        assert_eq!(ServerTime::default().after(u64::MAX, LIMIT), 0);
+    }
+
+    #[test]
+    fn a_deadline_is_a_time_limit_after_sending_and_at_most_a_latency_more() {
+        let time = ServerTime::default();
+        // Redis's clock reads 5_000_000 when this node's reads 1_000; the reply took some of the time from 900 on.
+        time.learn(900, 5_000_000);
+        assert_eq!(time.after(2_000, LIMIT), 5_001_000 + 20_000 + 100);
+    }
+
+    #[test]
+    fn a_clock_that_steps_is_learned_anew_in_both_directions() {
+        let time = ServerTime::default();
+        for now in [5_000_000, 9_000_000_000, 1_000_000] {
+            time.learn(1_000, now);
+            assert_eq!(time.after(1_000, LIMIT), now + 20_000);
+        }
+    }
 }

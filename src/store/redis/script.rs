@@ -17,6 +17,9 @@ pub(super) static TOKEN_BUCKET: LazyLock<Script> =
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
 
+/// KEYS and ARGV.
+pub(super) type Input = (Vec<Key>, Vec<Value>);
+
 /// A script that replies with integers.
 pub(super) struct Script {
     text: &'static str,
@@ -28,11 +31,15 @@ impl Script {
         Self { text, sha1: Str::from(sha1_hash(text)) }
     }
 
-    /// Runs it by its hash, or by its text when the server does not have it, which also loads it.
-    pub(super) async fn run(&self, client: &Client, keys: Vec<Key>, args: Vec<Value>) -> Result<Vec<i64>, Error> {
-        let known = client.evalsha(self.sha1.clone(), keys.clone(), args.clone()).await;
-        match known {
-            Err(error) if error.details().starts_with("NOSCRIPT") => client.eval(self.text, keys, args).await,
+    /// Runs it by its hash, or by its text when the server does not have it, which also loads it. `input` makes KEYS and
+    /// ARGV: a second time only when they are needed again.
+    pub(super) async fn run(&self, client: &Client, input: impl Fn() -> Input) -> Result<Vec<i64>, Error> {
+        let (keys, args) = input();
+        match client.evalsha(self.sha1.clone(), keys, args).await {
+            Err(error) if error.details().starts_with("NOSCRIPT") => {
+                let (keys, args) = input();
+                client.eval(self.text, keys, args).await
+            }
             other => other,
         }
     }
