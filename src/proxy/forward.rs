@@ -83,36 +83,38 @@ impl Proxy {
     ) -> Result<Response<Body>, Failure> {
         upstream.budget().deposit();
         let Outbound { mut request, wish, host_of_endpoint } = outbound;
-        let mut tried = Tried::default();
         let mut retry = Retry::default();
-        let mut fresh = false;
-        let mut last = Failure::NoEndpoint;
-        while tried.count() < MAX_ENDPOINTS {
-            let Some(endpoint) = upstream.pick(&mut tried) else { break };
-            if host_of_endpoint {
-                request.headers_mut().insert(HOST, endpoint.host().clone());
+        loop {
+            let mut connection = self.reach(upstream, retry.is_spent()).await?;
+            if host_of_endpoint && let Some(host) = connection.host() {
+                request.headers_mut().insert(HOST, host);
             }
-            let now = clock::now();
-            let mut connection = match self.client.lease(upstream, endpoint, now, fresh).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    last = connect_failure(&error);
-                    continue;
-                }
-            };
             if connection.is_used() {
                 retry.remember(&request);
             }
-            match connection.send(request, now).await {
+            match connection.send(request).await {
                 Ok(response) => {
-                    upstream.meters().responded(clock::now().saturating_duration_since(now));
+                    upstream.meters().responded(clock::now().saturating_duration_since(connection.leased_at()));
                     return relay(response, connection, wish, request_id);
                 }
                 Err(failed) => request = retry.decide(failed, upstream)?,
             }
-            fresh = true;
         }
-        Err(last)
+    }
+
+    /// A connection to the first endpoint that has one to give.
+    async fn reach(&self, upstream: &Upstream, fresh: bool) -> Result<Box<Connection>, Failure> {
+        let mut tried = Tried::default();
+        let mut failure = Failure::NoEndpoint;
+        while tried.count() < MAX_ENDPOINTS
+            && let Some(endpoint) = upstream.pick(&mut tried)
+        {
+            match self.client.lease(upstream, endpoint, fresh).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = connect_failure(&error),
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -217,16 +219,7 @@ fn with_upload(request: Request<Body>, received: Version, upstream: &Upstream) -
     if expects && !held {
         parts.headers.remove(EXPECT);
     }
-    let upload = Upload::new(body, upstream.spec().idle_timeout, held);
-    let mut request = Request::from_parts(parts, upload);
-    if held && let Some(progress) = request.body().progress().cloned() {
-        hyper::ext::on_informational(&mut request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                progress.release();
-            }
-        });
-    }
-    request
+    Request::from_parts(parts, Upload::new(body, upstream.spec().idle_timeout, held))
 }
 
 /// The body alone decides how it is framed: a length that is not its own would let one message run into the next.
