@@ -271,6 +271,18 @@ async fn a_length_beside_chunks_is_not_passed_on() {
 }
 
 #[tokio::test]
+async fn a_length_said_twice_is_passed_on_once() {
+    for twice in ["content-length: 2\r\ncontent-length: 2", "content-length: 2, 2"] {
+        let answer: &'static str = format!("HTTP/1.1 200 OK\r\n{twice}\r\n\r\nok").leak();
+        let server = Scripted::answering(answer).await;
+        let front = Front::to(&[server.address]).await;
+        let mut client = Wire::connect(front.address).await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(values(&client.head().await, "content-length"), ["2"]);
+    }
+}
+
+#[tokio::test]
 async fn informational_answers_are_waited_out() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let response = "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";

@@ -21,7 +21,7 @@ use super::alarm::Alarm;
 use super::body::{Phase, Progress, Upload};
 use super::pool::{Pool, Pooled};
 use super::retry::{Failed, Permission};
-use crate::body::{Body, BodyFailure, BoxError, Tail};
+use crate::body::{Body, BoxError, Tail};
 use crate::clock;
 use crate::error::Failure;
 use crate::upstream::endpoints::{ConnectError, InFlight};
@@ -204,19 +204,13 @@ impl Connection {
 
     fn explain(&mut self, mut error: TrySendError<Request<Upload>>) -> Failed {
         let unsent = error.take_message();
+        if unsent.is_some() {
+            // Its body goes on elsewhere: the end of this exchange must not stop it.
+            self.exchange.upload = None;
+        }
         let error = error.into_error();
         tracing::debug!(endpoint = %self.key, %error, cause = error.source(), used = self.used, "an exchange failed");
-        let failure = classify(&error);
-        let permission = match unsent {
-            Some(request) => {
-                // Its body goes on elsewhere: the end of this exchange must not stop it.
-                self.exchange.upload = None;
-                Permission::Unsent(Box::new(request))
-            }
-            None if self.used && failure == Failure::UpstreamClosed => Permission::Stale,
-            None => Permission::Never,
-        };
-        Failed { failure, permission }
+        Failed::new(&error, unsent, self.used)
     }
 
     /// The response's body. With its end the connection is free again; dropped before, it closes.
@@ -258,28 +252,6 @@ fn poll_overdue(alarm: &mut Alarm, upload: Option<&Progress>, spec: &UpstreamSpe
         }
         alarm.set(clock::now() + left);
     }
-}
-
-fn classify(error: &hyper::Error) -> Failure {
-    if let Some(failure) = find_body_failure(error) {
-        return match failure {
-            BodyFailure::Timeout => Failure::RequestTimeout,
-            BodyFailure::TooLarge => Failure::BodyTooLarge,
-            BodyFailure::Malformed => Failure::BadRequest("the request body is malformed"),
-        };
-    }
-    if error.is_user() {
-        Failure::BadRequest("the request body broke off")
-    } else if error.is_parse() || error.is_parse_too_large() {
-        Failure::UpstreamInvalid
-    } else {
-        Failure::UpstreamClosed
-    }
-}
-
-fn find_body_failure(error: &hyper::Error) -> Option<BodyFailure> {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.filter_map(|cause| cause.downcast_ref().copied()).next()
 }
 
 impl Pooled for Box<Connection> {

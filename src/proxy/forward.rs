@@ -15,7 +15,7 @@ use super::client::{Client, Connection};
 use super::forwarded::Origin;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use super::upgrade::Wish;
-use super::{headers, target};
+use super::{additions, headers, target};
 use crate::body::Body;
 use crate::clock;
 use crate::error::{Failure, REQUEST_ID};
@@ -134,19 +134,26 @@ fn relay(
 ) -> Result<Response<Body>, Failure> {
     let found = headers::strip_response(response.headers_mut());
     let received = response.version();
-    headers::append_via(response.headers_mut(), received);
+    additions::append_via(response.headers_mut(), received);
     response.headers_mut().insert(REQUEST_ID, request_id.clone());
     // What the client speaks is the server's business: it steps down where it must.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let wish = wish.ok_or(Failure::UpstreamInvalid)?;
         let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
-        headers::keep_upgrade(response.headers_mut(), granted);
+        additions::keep_upgrade(response.headers_mut(), granted);
         wish.grant(&mut response, connection);
         return Ok(response.map(|_| Body::empty()));
     }
     if found.close {
         connection.mark_last();
+    }
+    // "5, 5" and twice "5" are read as 5 (RFC 9110 §8.6): not everyone behind us may agree.
+    if !response.body().is_end_stream()
+        && let Some(length) = response.body().size_hint().exact()
+        && !is_length(response.headers(), length)
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
     Ok(response.map(|incoming| connection.carry(incoming)))
 }
@@ -169,12 +176,12 @@ impl Outbound {
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
-        headers::join_cookies(fields);
-        headers::add_origin(fields, origin, asked.as_ref(), request_id);
-        headers::append_via(fields, received);
+        additions::join_cookies(fields);
+        additions::add_origin(fields, origin, asked.as_ref(), request_id);
+        additions::append_via(fields, received);
         match &wish {
-            Some(wish) => headers::keep_upgrade(fields, wish.protocol().clone()),
-            None if found.te_trailers => headers::keep_te_trailers(fields),
+            Some(wish) => additions::keep_upgrade(fields, wish.protocol().clone()),
+            None if found.te_trailers => additions::keep_te_trailers(fields),
             None => {}
         }
         let host_of_endpoint = set_host(fields, &rule.host, asked);

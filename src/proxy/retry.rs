@@ -8,9 +8,12 @@
 //!   body, and the upstream's budget bears it.
 //! - Nothing else is ever sent twice.
 
+use std::error::Error;
+
 use http::{Method, Request};
 
 use super::body::Upload;
+use crate::body::BodyFailure;
 use crate::error::Failure;
 use crate::upstream::Upstream;
 
@@ -30,6 +33,32 @@ pub enum Permission {
     /// The connection may have been closed before the request came.
     Stale,
     Never,
+}
+
+impl Failed {
+    /// `unsent`: the request, if none of it was sent. `used`: the connection had carried another exchange before.
+    pub fn new(error: &hyper::Error, unsent: Option<Request<Upload>>, used: bool) -> Self {
+        let failure = explain(error);
+        let permission = match unsent {
+            Some(request) => Permission::Unsent(Box::new(request)),
+            None if used && failure == Failure::UpstreamClosed => Permission::Stale,
+            None => Permission::Never,
+        };
+        Self { failure, permission }
+    }
+}
+
+/// Whose fault it was: the request body's, which says so itself, or the upstream's.
+fn explain(error: &hyper::Error) -> Failure {
+    let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+    match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
+        Some(BodyFailure::Timeout) => Failure::RequestTimeout,
+        Some(BodyFailure::TooLarge) => Failure::BodyTooLarge,
+        Some(BodyFailure::Malformed) => Failure::BadRequest("the request body is malformed"),
+        None if error.is_user() => Failure::BadRequest("the request body broke off"),
+        None if error.is_parse() || error.is_parse_too_large() => Failure::UpstreamInvalid,
+        None => Failure::UpstreamClosed,
+    }
 }
 
 /// The one retry a request has.
