@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
@@ -21,7 +21,7 @@ use super::alarm::Alarm;
 use super::body::{Phase, Progress, Upload};
 use super::pool::{Pool, Pooled};
 use super::retry::{Failed, Permission};
-use crate::body::{Body, BodyFailure, BoxError, Tail};
+use crate::body::{Body, BoxError, Tail};
 use crate::clock;
 use crate::error::Failure;
 use crate::upstream::endpoints::{ConnectError, InFlight};
@@ -50,6 +50,7 @@ pub struct Connection {
     _open: Arc<OpenConnection>,
     /// It has carried an exchange before this one.
     used: bool,
+    leased_at: Instant,
     exchange: Exchange,
 }
 
@@ -91,12 +92,15 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: InFlight,
-        now: Instant,
         fresh: bool,
     ) -> Result<Box<Connection>, ConnectError> {
+        let now = clock::now();
         let kept = if fresh { None } else { self.kept(endpoint.key(), now).await };
         let mut connection = match kept {
-            Some(connection) => connection,
+            Some(mut connection) => {
+                connection.leased_at = now;
+                connection
+            }
             None => self.open(upstream, &endpoint).await?,
         };
         if !Arc::ptr_eq(&connection.spec, upstream.spec()) {
@@ -132,6 +136,7 @@ impl Client {
         }
         let shaken = self.http.handshake(TokioIo::new(stream)).await;
         let (sender, driver) = shaken.map_err(|error| ConnectError::Failed(std::io::Error::other(error)))?;
+        let now = clock::now();
         let open = Arc::new(upstream.meters().connected());
         let (key, held) = (Arc::clone(endpoint.key()), Arc::clone(&open));
         tokio::spawn(async move {
@@ -142,12 +147,13 @@ impl Client {
         });
         Ok(Box::new(Connection {
             sender,
-            alarm: Alarm::new(clock::now() + upstream.spec().response_timeout),
+            alarm: Alarm::new(now + upstream.spec().response_timeout),
             home: Arc::downgrade(&self.pool),
             key: Arc::clone(endpoint.key()),
             spec: Arc::clone(upstream.spec()),
             _open: open,
             used: false,
+            leased_at: now,
             exchange: Exchange::default(),
         }))
     }
@@ -159,15 +165,30 @@ impl Connection {
         self.used
     }
 
+    /// When this exchange got it.
+    pub fn leased_at(&self) -> Instant {
+        self.leased_at
+    }
+
+    /// The `Host` of its server.
+    pub fn host(&self) -> Option<HeaderValue> {
+        self.exchange.endpoint.as_ref().map(|endpoint| endpoint.host().clone())
+    }
+
     /// The server closes it after this exchange.
     pub fn mark_last(&mut self) {
         self.exchange.last = true;
     }
 
     /// Sends the request and waits for the response's header section.
-    pub async fn send(&mut self, request: Request<Upload>, now: Instant) -> Result<Response<Incoming>, Failed> {
+    pub async fn send(&mut self, mut request: Request<Upload>) -> Result<Response<Incoming>, Failed> {
+        release_on_continue(&mut request);
         self.exchange.upload = request.body().progress().cloned();
-        self.alarm.set(now + self.spec.response_timeout);
+        let first_look = match self.exchange.upload {
+            Some(_) => self.spec.idle_timeout.min(self.spec.response_timeout),
+            None => self.spec.response_timeout,
+        };
+        self.alarm.set(self.leased_at + first_look);
         let mut answer = pin!(self.sender.try_send_request(request));
         let (alarm, upload, spec) = (&mut self.alarm, self.exchange.upload.as_deref(), &*self.spec);
         let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
@@ -183,19 +204,13 @@ impl Connection {
 
     fn explain(&mut self, mut error: TrySendError<Request<Upload>>) -> Failed {
         let unsent = error.take_message();
+        if unsent.is_some() {
+            // Its body goes on elsewhere: the end of this exchange must not stop it.
+            self.exchange.upload = None;
+        }
         let error = error.into_error();
         tracing::debug!(endpoint = %self.key, %error, cause = error.source(), used = self.used, "an exchange failed");
-        let failure = classify(&error);
-        let permission = match unsent {
-            Some(request) => {
-                // Its body goes on elsewhere: the end of this exchange must not stop it.
-                self.exchange.upload = None;
-                Permission::Unsent(Box::new(request))
-            }
-            None if self.used && failure == Failure::UpstreamClosed => Permission::Stale,
-            None => Permission::Never,
-        };
-        Failed { failure, permission }
+        Failed::new(&error, unsent, self.used)
     }
 
     /// The response's body. With its end the connection is free again; dropped before, it closes.
@@ -206,6 +221,18 @@ impl Connection {
         } else {
             Body::tailed(incoming, self)
         }
+    }
+}
+
+/// A body held back goes out when the server says 100 (RFC 9110 §10.1.1).
+fn release_on_continue(request: &mut Request<Upload>) {
+    let held = request.body().progress().filter(|upload| upload.phase() == Phase::Held);
+    if let Some(upload) = held.cloned() {
+        hyper::ext::on_informational(request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                upload.release();
+            }
+        });
     }
 }
 
@@ -225,28 +252,6 @@ fn poll_overdue(alarm: &mut Alarm, upload: Option<&Progress>, spec: &UpstreamSpe
         }
         alarm.set(clock::now() + left);
     }
-}
-
-fn classify(error: &hyper::Error) -> Failure {
-    if let Some(failure) = find_body_failure(error) {
-        return match failure {
-            BodyFailure::Timeout => Failure::RequestTimeout,
-            BodyFailure::TooLarge => Failure::BodyTooLarge,
-            BodyFailure::Malformed => Failure::BadRequest("the request body is malformed"),
-        };
-    }
-    if error.is_user() {
-        Failure::BadRequest("the request body broke off")
-    } else if error.is_parse() || error.is_parse_too_large() {
-        Failure::UpstreamInvalid
-    } else {
-        Failure::UpstreamClosed
-    }
-}
-
-fn find_body_failure(error: &hyper::Error) -> Option<BodyFailure> {
-    let causes = std::iter::successors(error.source(), |&cause| cause.source());
-    causes.filter_map(|cause| cause.downcast_ref().copied()).next()
 }
 
 impl Pooled for Box<Connection> {

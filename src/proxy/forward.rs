@@ -15,7 +15,7 @@ use super::client::{Client, Connection};
 use super::forwarded::Origin;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use super::upgrade::Wish;
-use super::{headers, target};
+use super::{additions, headers, target};
 use crate::body::Body;
 use crate::clock;
 use crate::error::Failure;
@@ -84,36 +84,38 @@ impl Proxy {
     ) -> Result<Response<Body>, Failure> {
         upstream.budget().deposit();
         let Outbound { mut request, wish, host_of_endpoint } = outbound;
-        let mut tried = Tried::default();
         let mut retry = Retry::default();
-        let mut fresh = false;
-        let mut last = Failure::NoEndpoint;
-        while tried.count() < MAX_ENDPOINTS {
-            let Some(endpoint) = upstream.pick(&mut tried) else { break };
-            if host_of_endpoint {
-                request.headers_mut().insert(HOST, endpoint.host().clone());
+        loop {
+            let mut connection = self.reach(upstream, retry.is_spent()).await?;
+            if host_of_endpoint && let Some(host) = connection.host() {
+                request.headers_mut().insert(HOST, host);
             }
-            let now = clock::now();
-            let mut connection = match self.client.lease(upstream, endpoint, now, fresh).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    last = connect_failure(&error);
-                    continue;
-                }
-            };
             if connection.is_used() {
                 retry.remember(&request);
             }
-            match connection.send(request, now).await {
+            match connection.send(request).await {
                 Ok(response) => {
-                    upstream.meters().responded(clock::now().saturating_duration_since(now));
+                    upstream.meters().responded(clock::now().saturating_duration_since(connection.leased_at()));
                     return relay(response, connection, wish, request_id);
                 }
                 Err(failed) => request = retry.decide(failed, upstream)?,
             }
-            fresh = true;
         }
-        Err(last)
+    }
+
+    /// A connection to the first endpoint that has one to give.
+    async fn reach(&self, upstream: &Upstream, fresh: bool) -> Result<Box<Connection>, Failure> {
+        let mut tried = Tried::default();
+        let mut failure = Failure::NoEndpoint;
+        while tried.count() < MAX_ENDPOINTS
+            && let Some(endpoint) = upstream.pick(&mut tried)
+        {
+            match self.client.lease(upstream, endpoint, fresh).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => failure = connect_failure(&error),
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -133,19 +135,26 @@ fn relay(
 ) -> Result<Response<Body>, Failure> {
     let found = headers::strip_response(response.headers_mut());
     let received = response.version();
-    headers::append_via(response.headers_mut(), received);
+    additions::append_via(response.headers_mut(), received);
     response.headers_mut().insert(REQUEST_ID, request_id.clone());
     // What the client speaks is the server's business: it steps down where it must.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let wish = wish.ok_or(Failure::UpstreamInvalid)?;
         let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
-        headers::keep_upgrade(response.headers_mut(), granted);
+        additions::keep_upgrade(response.headers_mut(), granted);
         wish.grant(&mut response, connection);
         return Ok(response.map(|_| Body::empty()));
     }
     if found.close {
         connection.mark_last();
+    }
+    // "5, 5" and twice "5" are read as 5 (RFC 9110 §8.6): not everyone behind us may agree.
+    if !response.body().is_end_stream()
+        && let Some(length) = response.body().size_hint().exact()
+        && !is_length(response.headers(), length)
+    {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
     Ok(response.map(|incoming| connection.carry(incoming)))
 }
@@ -168,12 +177,12 @@ impl Outbound {
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
-        headers::join_cookies(fields);
-        headers::add_origin(fields, origin, asked.as_ref(), request_id);
-        headers::append_via(fields, received);
+        additions::join_cookies(fields);
+        additions::add_origin(fields, origin, asked.as_ref(), request_id);
+        additions::append_via(fields, received);
         match &wish {
-            Some(wish) => headers::keep_upgrade(fields, wish.protocol().clone()),
-            None if found.te_trailers => headers::keep_te_trailers(fields),
+            Some(wish) => additions::keep_upgrade(fields, wish.protocol().clone()),
+            None if found.te_trailers => additions::keep_te_trailers(fields),
             None => {}
         }
         let host_of_endpoint = set_host(fields, &rule.host, asked);
@@ -218,16 +227,7 @@ fn with_upload(request: Request<Body>, received: Version, upstream: &Upstream) -
     if expects && !held {
         parts.headers.remove(EXPECT);
     }
-    let upload = Upload::new(body, upstream.spec().idle_timeout, held);
-    let mut request = Request::from_parts(parts, upload);
-    if held && let Some(progress) = request.body().progress().cloned() {
-        hyper::ext::on_informational(&mut request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                progress.release();
-            }
-        });
-    }
-    request
+    Request::from_parts(parts, Upload::new(body, upstream.spec().idle_timeout, held))
 }
 
 /// The body alone decides how it is framed: a length that is not its own would let one message run into the next.

@@ -1,9 +1,10 @@
 //! A request to an upstream and its response back.
 //!
-//! `forward` is the way through; `headers`, `forwarded` and `target` say what changes on the way, `retry` when something is sent
+//! `forward` is the way through; `headers`, `additions`, `forwarded` and `target` say what changes on the way, `retry` when something is sent
 //! again, `body` and `upgrade` what streams past, `client` and `pool` over which connections, `alarm` for how long. Only `client` names the
 //! HTTP client. Nothing here writes a status code: failures stay typed.
 
+mod additions;
 mod alarm;
 mod body;
 mod client;
