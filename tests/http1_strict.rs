@@ -3,7 +3,7 @@
 #[path = "support/raw_http.rs"]
 mod raw_http;
 
-use raw_http::{Server, spec};
+use raw_http::{PATIENCE, Server, spec};
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -111,6 +111,7 @@ async fn every_ambiguous_request_is_answered_and_nothing_after_it_is_handled() {
         assert_eq!(server.requests(), Vec::<String>::new(), "{why}");
     }
     assert_eq!(server.seen.refused.lock().len(), refused().len());
+    assert_eq!(server.stop(PATIENCE).await, 0);
 }
 
 #[tokio::test]
@@ -138,6 +139,7 @@ async fn a_refusal_waits_for_its_turn_behind_pipelined_requests() {
         client.send([good.as_bytes(), &bytes, SMUGGLED.as_bytes()].concat()).await;
         assert_eq!(client.answer().await.body, b"GET /1", "{why}");
         assert_eq!(client.answer().await.body, b"hi", "{why}");
+        server.handled(2).await;
         assert_eq!(client.answer().await.status, status, "{why}");
         client.closed().await;
         assert_eq!(std::mem::take(&mut *server.seen.requests.lock()), ["GET /1", "POST /echo hi"], "{why}");

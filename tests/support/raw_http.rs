@@ -37,6 +37,17 @@ pub struct Seen {
     pub gate: Semaphore,
 }
 
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            requests: Mutex::default(),
+            refused: Mutex::default(),
+            cancelled: AtomicUsize::new(0),
+            gate: Semaphore::new(0),
+        }
+    }
+}
+
 struct Cancelled<'a>(Option<&'a Seen>);
 
 impl Drop for Cancelled<'_> {
@@ -52,7 +63,8 @@ impl Handler for App {
         let mut guard = Cancelled(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);
-        let response = match request.uri().path() {
+        let host = request.headers().get("host").cloned();
+        let mut response = match request.uri().path() {
             "/never" => {
                 self.0.requests.lock().push(line.clone());
                 pending().await
@@ -79,6 +91,9 @@ impl Handler for App {
             },
             _ => Response::new(Body::from(Bytes::from(line.clone()))),
         };
+        if let Some(host) = host {
+            response.headers_mut().insert("seen-host", host);
+        }
         self.0.requests.lock().push(line);
         guard.0 = None;
         response
@@ -148,12 +163,7 @@ impl Server {
     pub fn start(spec: ListenerSpec) -> Self {
         let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
-        let seen = Arc::new(Seen {
-            requests: Mutex::default(),
-            refused: Mutex::default(),
-            cancelled: AtomicUsize::new(0),
-            gate: Semaphore::new(0),
-        });
+        let seen = Arc::new(Seen::default());
         let address = listener.local_addr().unwrap();
         let slots = Slots::new(spec.max_connections);
         let done = tokio::spawn(server::serve(listener, Arc::new(spec), App(seen.clone()), slots, drain));
@@ -169,6 +179,17 @@ impl Server {
     /// The handled requests so far.
     pub fn requests(&self) -> Vec<String> {
         self.seen.requests.lock().clone()
+    }
+
+    /// Waits until so many lines were recorded.
+    pub async fn handled(&self, count: usize) {
+        eventually("so many requests are handled", || self.seen.requests.lock().len() >= count).await;
+    }
+
+    /// Drains. How many connections did not end within `within`.
+    pub async fn stop(self, within: Duration) -> usize {
+        self.signal.start(within);
+        timeout(PATIENCE, self.done).await.expect("the drain ends").unwrap().cut
     }
 }
 
@@ -236,8 +257,7 @@ impl Client {
 
     /// Asserts that the server has closed and sent nothing more.
     pub async fn closed(&mut self) {
-        assert_eq!(self.more().await, 0, "more came: {}", String::from_utf8_lossy(&self.buffer));
-        assert!(self.buffer.is_empty(), "more came: {}", String::from_utf8_lossy(&self.buffer));
+        assert_eq!(self.until_end().await, "");
     }
 
     /// All that still comes, up to the end.
@@ -246,7 +266,8 @@ impl Client {
         String::from_utf8(std::mem::take(&mut self.buffer)).unwrap()
     }
 
-    async fn more(&mut self) -> usize {
+    /// Reads. How much; 0: the server has closed.
+    pub async fn more(&mut self) -> usize {
         let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await;
         read.expect("the server neither answered nor closed").unwrap()
     }
