@@ -24,6 +24,7 @@ async fn an_idle_connection_closes_at_once() {
     let mut used = server.connect().await;
     used.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(used.answer().await.status, 200);
+    assert_eq!(server.requests(), ["GET /a"]);
     assert_eq!(server.stop(PATIENCE * 100).await, 0);
     fresh.closed().await;
     used.closed().await;

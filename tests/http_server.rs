@@ -13,7 +13,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proptest::prelude::*;
 use raw_http::{Client, PATIENCE, Server, eventually, spec};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate::error::Failure;
 use tollgate::server::ListenerSpec;
 
@@ -219,6 +219,49 @@ async fn continue_is_sent_when_the_body_is_wanted_and_only_then() {
     client.send("POST /deny HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
     assert_eq!(client.answer().await.status, 429);
     client.closed().await;
+}
+
+#[tokio::test]
+async fn a_denial_that_takes_its_time_asks_for_no_body_meanwhile() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    let head = "POST /deny-later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    client.send(format!("{head}hello{NEXT}")).await;
+    server.handled(1).await;
+    server.seen.gate.add_permits(1);
+    assert_eq!(client.answer().await.status, 429);
+    assert_eq!(client.answer().await.body, b"GET /next");
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_never_looks_complete() {
+    let server = Server::start(spec());
+    for version in ["1.0", "1.1"] {
+        let mut client = server.connect().await;
+        client.send(format!("GET /break HTTP/{version}\r\nHost: a\r\n\r\n")).await;
+        let end = loop {
+            match client.stream.read_buf(&mut client.buffer).await {
+                Ok(1..) => {}
+                end => break end,
+            }
+        };
+        assert!(!client.buffer.ends_with(b"0\r\n\r\n"));
+        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "HTTP/{version}");
+    }
+}
+
+#[tokio::test]
+async fn open_connections_are_counted() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let metrics = recorder.handle();
+    let server = metrics::with_local_recorder(&recorder, || Server::start(spec()));
+    let mut client = server.connect().await;
+    client.send(NEXT).await;
+    assert_eq!(client.answer().await.status, 200);
+    assert!(metrics.render().contains("tollgate_connections 1\n"));
+    drop(client);
+    eventually("it is counted out", || metrics.render().contains("tollgate_connections 0\n")).await;
+    assert!(metrics.render().contains("tollgate_connections_total 1\n"));
 }
 
 #[tokio::test]

@@ -2,12 +2,15 @@
 
 use std::future::pending;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,14 +18,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate::body::{Body, BodyFailure};
+use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
 use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, ListenerSpec, Slots};
 
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers by path: `/echo`, `/deny`, `/never`, `/gate`, `/upgrade`, `/decline`; the rest with method and target.
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/gate`, `/break`, `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct App(pub Arc<Seen>);
 
@@ -70,6 +73,13 @@ impl Handler for App {
                 pending().await
             }
             "/deny" => status(StatusCode::TOO_MANY_REQUESTS),
+            "/deny-later" => {
+                drop(request.into_body());
+                self.0.requests.lock().push(format!("{line} waiting"));
+                self.0.gate.acquire().await.unwrap().forget();
+                status(StatusCode::TOO_MANY_REQUESTS)
+            }
+            "/break" => Response::new(Body::boxed(Breaking(false))),
             "/decline" => status(StatusCode::OK),
             "/gate" => {
                 self.0.requests.lock().push(format!("{line} waiting"));
@@ -102,6 +112,21 @@ impl Handler for App {
     fn refuse(&self, _: &Arc<Connection>, failure: Failure) -> Response<Body> {
         self.0.refused.lock().push(failure.clone());
         failure.respond(&HeaderValue::from_static("id"))
+    }
+}
+
+/// A response body that breaks off.
+struct Breaking(bool);
+
+impl http_body::Body for Breaking {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(Some(match std::mem::replace(&mut self.0, true) {
+            false => Ok(Frame::data(Bytes::from_static(b"begun"))),
+            true => Err("broken off".into()),
+        }))
     }
 }
 

@@ -14,6 +14,8 @@ mod follow;
 mod head;
 mod patience;
 mod syntax;
+#[cfg(test)]
+mod tests;
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
