@@ -1,20 +1,16 @@
-//! What connections do: keep alive, wait, give up, upgrade, and speak HTTP/2.
+//! What HTTP/1 connections do: keep alive, wait, give up, deny, upgrade.
 
+#[path = "http_server/http2.rs"]
+mod http2;
 #[path = "support/raw_http.rs"]
 mod raw_http;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Version};
-use http_body_util::{BodyExt, Empty, Full};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use proptest::prelude::*;
 use raw_http::{Client, PATIENCE, Server, eventually, spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tollgate::error::Failure;
 use tollgate::server::ListenerSpec;
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -323,6 +319,53 @@ async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
 }
 
 #[tokio::test]
+async fn what_comes_behind_an_undecided_upgrade_waits_however_much_it_is() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").await;
+    let many = NEXT.repeat(5000);
+    client.send(&many).await;
+    server.handled(1).await;
+    assert_eq!(server.requests(), ["GET /gate waiting"]);
+    server.seen.gate.add_permits(1);
+    assert_eq!(client.answer().await.status, 200);
+    for n in 0..5000 {
+        assert_eq!(client.answer().await.body, b"GET /next", "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_its_undecided_upgrade() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly").await;
+    server.handled(1).await;
+    drop(client);
+    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn a_large_body_passes_unchanged() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    let body: Vec<u8> = (0..2_000_000_u32).map(|n| b"0123456789abcdef\r\n"[n as usize % 18]).collect();
+    let mut bytes = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for (n, chunk) in body.chunks(12_345).enumerate() {
+        for part in chunk.chunks(1 + n * 97) {
+            bytes.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
+            bytes.extend_from_slice(part);
+            bytes.extend_from_slice(b"\r\n");
+        }
+    }
+    bytes.extend_from_slice(b"0\r\n\r\n");
+    client.send(&bytes).await;
+    assert!(client.answer().await.body == body);
+    client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len())).await;
+    client.send(&body).await;
+    assert!(client.answer().await.body == body);
+}
+
+#[tokio::test]
 async fn the_host_of_an_absolute_target_wins() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
@@ -353,99 +396,6 @@ async fn no_more_connections_are_served_than_allowed() {
         assert_eq!(client.answer().await.status, 200);
     }
     assert_eq!(server.stop(PATIENCE).await, 0);
-}
-
-async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
-    let stream = server.connect().await.stream;
-    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    sender
-}
-
-fn request(uri: &str) -> http::request::Builder {
-    Request::builder().version(Version::HTTP_2).uri(uri)
-}
-
-#[tokio::test]
-async fn one_port_speaks_http_1_and_http_2() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send(NEXT).await;
-    assert_eq!(client.answer().await.body, b"GET /next");
-    let mut sender = http2(&server).await;
-    for _ in 0..3 {
-        let body = Full::new(Bytes::from_static(b"hi"));
-        let response = sender.send_request(request("http://b/echo").method("POST").body(body).unwrap()).await.unwrap();
-        assert_eq!(response.headers()["seen-host"], "b");
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hi");
-    }
-}
-
-#[tokio::test]
-async fn an_http_2_preface_may_come_byte_by_byte() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" {
-        client.send([*byte]).await;
-        tokio::task::yield_now().await;
-    }
-    // The server's SETTINGS: a frame of type 4 on stream 0.
-    while client.buffer.len() < 9 {
-        assert!(client.more().await > 0);
-    }
-    assert_eq!((client.buffer[3], &client.buffer[5..9]), (4, &[0; 4][..]));
-}
-
-#[tokio::test]
-async fn an_http_2_request_for_two_hosts_is_refused() {
-    let server = Server::start(spec());
-    let mut sender = http2(&server).await;
-    let two = request("http://b/a").header("host", "c").body(Full::default()).unwrap();
-    let response = sender.send_request(two).await.unwrap();
-    assert_eq!(response.status(), 400);
-    assert!(response.headers().get("connection").is_none());
-    assert_eq!(*server.seen.refused.lock(), [Failure::BadRequest(":authority and Host differ")]);
-    // Only that request failed: the connection goes on.
-    let good = request("http://b/a").header("host", "b").body(Full::default()).unwrap();
-    assert_eq!(sender.send_request(good).await.unwrap().status(), 200);
-}
-
-#[tokio::test]
-async fn an_http_2_body_that_stops_coming_fails_with_a_timeout() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT, ..spec() });
-    let stream = server.connect().await.stream;
-    let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    let (_open, rest) = tokio::io::duplex(8);
-    let body = http_body_util::combinators::BoxBody::new(Stuck(rest));
-    let response = sender.send_request(request("http://b/echo").method("POST").body(body).unwrap()).await.unwrap();
-    assert_eq!(response.status(), 408);
-}
-
-/// A body that never comes.
-struct Stuck(#[expect(dead_code, reason = "held open")] tokio::io::DuplexStream);
-
-impl http_body::Body for Stuck {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
-        std::task::Poll::Pending
-    }
-}
-
-#[tokio::test]
-async fn an_idle_http_2_connection_is_closed() {
-    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT, header_timeout: SHORT, ..spec() });
-    let stream = server.connect().await.stream;
-    let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    let connection = tokio::spawn(connection);
-    let response = sender.send_request(request("http://b/a").body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
-    assert_eq!(response.status(), 200);
-    tokio::time::timeout(PATIENCE, connection).await.expect("the server closes").unwrap().unwrap();
 }
 
 /// A request and the line its handler makes of it.

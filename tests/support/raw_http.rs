@@ -1,5 +1,7 @@
 //! A server with a small handler, and clients that write raw bytes to it.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "clippy takes helpers of tests for something else")]
+
 use std::future::pending;
 use std::net::SocketAddr;
 use std::pin::Pin;

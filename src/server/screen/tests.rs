@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::io::AsyncReadExt;
@@ -6,6 +7,7 @@ use tokio::io::AsyncReadExt;
 use super::follow::Verdict;
 use super::*;
 
+const MINUTE: Duration = Duration::from_secs(60);
 const BOUNDS: Bounds = Bounds { bytes: 256, fields: 8 };
 
 /// What a follower lets pass of `bytes` when they come in `pieces`.
@@ -114,9 +116,9 @@ impl AsyncRead for Pieces {
 fn spec() -> ListenerSpec {
     ListenerSpec {
         address: ([127, 0, 0, 1], 0).into(),
-        header_timeout: LINGER,
-        keepalive_timeout: LINGER,
-        body_timeout: LINGER,
+        header_timeout: MINUTE,
+        keepalive_timeout: MINUTE,
+        body_timeout: MINUTE,
         max_header_bytes: BOUNDS.bytes,
         max_headers: BOUNDS.fields,
         max_connections: 1,
