@@ -24,6 +24,8 @@ pub struct Connection {
     passed: AtomicU64,
     /// Requests that arrived at the service.
     arrived: AtomicU64,
+    /// The last request whose response has begun.
+    answered: AtomicU64,
     /// Requests whose response has been handed over whole.
     finished: AtomicU64,
     /// Microseconds from `opened` to the last request's end.
@@ -67,6 +69,7 @@ impl Connection {
             opened: clock::now(),
             passed: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             idle_since: AtomicU64::new(0),
             refused_at: AtomicU64::new(0),
@@ -84,6 +87,16 @@ impl Connection {
     /// Counts a request in. Its number, from 1.
     pub(super) fn arrive(&self) -> u64 {
         self.arrived.fetch_add(1, Relaxed) + 1
+    }
+
+    /// The response to request number `number` begins.
+    pub(super) fn answer(&self, number: u64) {
+        self.answered.store(number, Relaxed);
+    }
+
+    /// Whether the last request that arrived has an answer.
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Relaxed) == self.arrived.load(Relaxed)
     }
 
     /// Counts a request out.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::LONGEST_WAIT;
 use crate::clock::{self, Instant};
 
 /// Starts a drain. Dropping it without starting one changes nothing.
@@ -42,7 +43,7 @@ impl DrainSignal {
     /// Lets what is under way end, but no longer than `within`. The first call counts.
     pub fn start(&self, within: Duration) {
         if !self.begun.swap(true, Ordering::Release) {
-            self.deadline.send_replace(Some(clock::now() + within));
+            self.deadline.send_replace(Some(clock::now() + within.min(LONGEST_WAIT)));
         }
     }
 }

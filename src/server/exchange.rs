@@ -38,6 +38,7 @@ pub async fn exchange<H: Handler>(
     }
     let on_upgrade = request.extensions().get::<OnUpgrade>().cloned();
     let mut response = handler.handle(&connection, prepare(&connection, request)).await;
+    connection.answer(number);
     if let Some(on_upgrade) = on_upgrade {
         decide_upgrade(&connection, on_upgrade, response.status()).await;
     }

@@ -108,7 +108,10 @@ where
 
 /// Reads what is left of a body that its handler did not want, and forgets it. Dropping a body makes hyper close.
 fn read_leftover(leftover: &mut Option<(Incoming, u64)>, connection: &Connection, cx: &mut Context<'_>) {
-    if let Some(new) = connection.take_leftover() {
+    // Not before the answer: reading a body makes hyper ask for it with a 100.
+    if connection.is_answered()
+        && let Some(new) = connection.take_leftover()
+    {
         let drainable = is_drainable(&new, connection.has_arrived(connection.last_arrived()));
         *leftover = drainable.then_some((new.body, 0));
     }

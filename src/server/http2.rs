@@ -4,7 +4,6 @@
 //! for, which end in the same refusal as HTTP/1's.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,7 +22,7 @@ use tokio::time::{Sleep, sleep, sleep_until};
 use super::connection::Connection;
 use super::exchange::{Counted, Counter, host_of, strip_connection};
 use super::listener::Socket;
-use super::{Drain, Handler, ListenerSpec};
+use super::{Drain, Handler, LONGEST_WAIT, ListenerSpec};
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
 use crate::error::Failure;
@@ -69,50 +68,46 @@ pub async fn drive<H: Handler>(
         async move { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
-    let mut waiting = drain.clone();
-    let mut begun = pin!(waiting.begun());
-    let mut idle = pin!(sleep(spec.keepalive_timeout));
-    let mut closing = false;
-    let result = std::future::poll_fn(|cx| {
-        if !closing && (begun.as_mut().poll(cx).is_ready() || poll_idle(idle.as_mut(), connection, spec, cx).is_ready())
-        {
-            closing = true;
+    let result = tokio::select! {
+        result = http.as_mut() => result,
+        () = leaving(connection, spec, drain) => {
             http.as_mut().graceful_shutdown();
-            // From here the timer bounds how long an idle client may take to close.
-            idle.as_mut().reset(clock::now() + spec.header_timeout);
-        }
-        let polled = http.as_mut().poll(cx);
-        if polled.is_pending() && closing && idle.as_mut().poll(cx).is_ready() {
-            if connection.idle_since().is_some() {
-                return Poll::Ready(Ok(()));
+            tokio::select! {
+                result = http => result,
+                () = overdue(connection, spec) => Ok(()),
             }
-            idle.as_mut().reset(clock::now() + spec.header_timeout);
-            return idle.as_mut().poll(cx).map(|()| Ok(()));
         }
-        polled
-    })
-    .await;
+    };
     if let Err(error) = result {
         tracing::debug!(%error, peer = %connection.peer, "an HTTP/2 connection ended in an error");
     }
 }
 
-/// Ready once no request was under way for as long as a connection is kept.
-fn poll_idle(
-    mut timer: Pin<&mut Sleep>,
-    connection: &Connection,
-    spec: &ListenerSpec,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    while timer.as_mut().poll(cx).is_ready() {
-        let since = connection.idle_since().unwrap_or_else(clock::now);
-        let due = since + spec.keepalive_timeout;
-        if due <= clock::now() {
-            return Poll::Ready(());
-        }
-        timer.as_mut().reset(due);
+/// Waits until the connection should end: a drain, or nothing to do for too long.
+async fn leaving(connection: &Connection, spec: &ListenerSpec, drain: &Drain) {
+    let mut drain = drain.clone();
+    tokio::select! {
+        _ = drain.begun() => {}
+        () = idle_for(connection, spec.keepalive_timeout) => {}
     }
-    Poll::Pending
+}
+
+/// Waits until a client that was told to leave has neither left nor used its time.
+async fn overdue(connection: &Connection, spec: &ListenerSpec) {
+    sleep(spec.header_timeout).await;
+    idle_for(connection, spec.header_timeout).await;
+}
+
+async fn idle_for(connection: &Connection, time: Duration) {
+    let time = time.min(LONGEST_WAIT);
+    loop {
+        let now = clock::now();
+        let due = connection.idle_since().unwrap_or(now) + time;
+        if due <= now {
+            return;
+        }
+        sleep_until(due).await;
+    }
 }
 
 async fn exchange<H: Handler>(
@@ -176,7 +171,7 @@ struct Patient {
 
 impl Patient {
     fn new(incoming: Incoming, spec: &ListenerSpec) -> Self {
-        let limit = spec.body_timeout;
+        let limit = spec.body_timeout.min(LONGEST_WAIT);
         Self { incoming, limit, timer: Box::pin(sleep_until(clock::now() + limit)), waiting: false }
     }
 }

@@ -1,7 +1,8 @@
 //! Sockets, connections and workers: bytes in, requests out.
 //!
-//! Guarantees that whatever reaches a [`Handler`] is a request that can be read in one way only, with exactly one Host,
-//! and that whatever does not is answered by the same handler. Knows neither routes nor limits.
+//! Guarantees that whatever reaches a [`Handler`] is a request that can be read in one way only, with exactly one Host
+//! field (none only in HTTP/1.0), and that whatever does not is answered by the same handler. Knows neither routes nor
+//! limits.
 
 pub mod connection;
 pub mod drain;
@@ -45,6 +46,9 @@ pub struct ListenerSpec {
     /// Open connections, all workers together; further ones wait in the accept queue.
     pub max_connections: usize,
 }
+
+/// Longer waits than this are this long: no clock overflows.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What answers requests.
 pub trait Handler: Clone + Send + Sync + 'static {

@@ -12,26 +12,27 @@
 mod chunks;
 mod follow;
 mod head;
+mod output;
 mod patience;
 mod syntax;
+#[cfg(test)]
+mod tests;
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use self::follow::{Follower, Stop};
 use self::head::Bounds;
+use self::output::Linger;
 use self::patience::{Patience, Wait};
 use super::ListenerSpec;
 use super::connection::{Connection, Upgrade};
 use crate::body::BodyFailure;
-use crate::clock::{self, Instant};
 use crate::error::Failure;
 
 /// RFC 9113 §3.4.
@@ -42,10 +43,6 @@ const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r
 const HEAD_STAND_IN: &[u8] = b"HEAD / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 /// Bytes kept while an upgrade is undecided. A client that sends more waits in the socket.
 const MAX_UNDECIDED: usize = 16 * 1024;
-/// A close with unread input resets the connection, and a reset can overtake our answer; so input is read on, but no more
-/// than this and no longer than [`LINGER`].
-const LINGER_BYTES: usize = 1024 * 1024;
-const LINGER: Duration = Duration::from_secs(2);
 
 /// What becomes of the client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +57,6 @@ enum Mode {
     Expired,
     /// They are not HTTP/1 (any more).
     Transparent,
-}
-
-#[derive(Debug)]
-struct Linger {
-    until: Instant,
-    left: usize,
 }
 
 /// A socket whose input is followed. `G` is whatever must live as long as the socket.
@@ -208,7 +199,8 @@ impl<S, G> Screen<S, G> {
         if self.follower.in_body() {
             return Wait::Body(self.reads);
         }
-        let blank = self.follower.between_requests() && !(self.fresh && !self.held.is_empty());
+        let maybe_preface = self.fresh && !self.held.is_empty();
+        let blank = self.follower.between_requests() && !maybe_preface;
         if self.patience.is_stalled() || self.follower.is_holding() {
             Wait::Turn
         } else if !blank {
@@ -278,76 +270,4 @@ impl<S: AsyncRead + Unpin, G: Unpin> AsyncRead for Screen<S, G> {
 fn broken(failure: BodyFailure) -> io::Error {
     let kind = if failure == BodyFailure::Timeout { io::ErrorKind::TimedOut } else { io::ErrorKind::InvalidData };
     io::Error::new(kind, failure)
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin, G: Unpin> Screen<S, G> {
-    /// Gives up on a client that reads nothing. Tunnels and HTTP/2 have their own ways.
-    fn poll_written(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.patience.wrote();
-            return written;
-        }
-        if self.mode != Mode::Transparent && self.patience.poll_write(cx).is_ready() {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Poll::Pending
-    }
-
-    /// Reads and forgets what the client still sends, so that it gets to read our last answer (RFC 9112 §9.6). Between
-    /// requests only what is already there.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let wait = self.is_cut_short();
-        let Some(linger) = &mut self.linger else { return Poll::Ready(()) };
-        while !self.eof && linger.left > 0 {
-            let mut space = [MaybeUninit::uninit(); 4096];
-            let mut scrap = ReadBuf::uninit(&mut space);
-            match Pin::new(&mut self.io).poll_read(cx, &mut scrap) {
-                Poll::Ready(Ok(())) if !scrap.filled().is_empty() => {
-                    linger.left = linger.left.saturating_sub(scrap.filled().len());
-                }
-                Poll::Ready(_) => self.eof = true,
-                Poll::Pending if wait => return self.patience.poll_until(cx, linger.until),
-                Poll::Pending => break,
-            }
-        }
-        Poll::Ready(())
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin, G: Unpin> AsyncWrite for Screen<S, G> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.io).poll_write(cx, buf);
-        this.poll_written(cx, written)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
-        this.poll_written(cx, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.linger.is_none() {
-            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
-            if this.mode == Mode::Transparent {
-                return Poll::Ready(Ok(()));
-            }
-            this.linger = Some(Linger { until: clock::now() + LINGER, left: LINGER_BYTES });
-        }
-        this.poll_linger(cx).map(Ok)
-    }
 }

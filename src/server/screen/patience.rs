@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::clock::{self, Instant};
-use crate::server::ListenerSpec;
+use crate::server::{LONGEST_WAIT, ListenerSpec};
 
 /// What the client is to do next. Two equal waits are one wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +43,9 @@ pub struct Patience {
 impl Patience {
     pub fn new(spec: &ListenerSpec) -> Self {
         Self {
-            header: spec.header_timeout,
-            keepalive: spec.keepalive_timeout,
-            body: spec.body_timeout,
+            header: spec.header_timeout.min(LONGEST_WAIT),
+            keepalive: spec.keepalive_timeout.min(LONGEST_WAIT),
+            body: spec.body_timeout.min(LONGEST_WAIT),
             wait: Wait::Turn,
             since: clock::now(),
             stalled: None,
@@ -85,7 +85,7 @@ impl Patience {
         self.stalled.is_some()
     }
 
-    /// Ready `within` after the first call with the same `since`.
+    /// Ready at `due`.
     pub fn poll_until(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
         while clock::now() < due {
             ready!(self.poll_timer(cx, due));
