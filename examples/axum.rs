@@ -4,7 +4,7 @@
 //! shows five 200s and then 429s. With `Limiter::shared` instead of `Limiter::local` the limit holds across processes.
 
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         cost: one,
         on_outage: OnOutage::Local,
     };
-    let buckets = Arc::new(MemoryStore::new(NonZeroUsize::MIN.saturating_add(99_999)));
+    let buckets = Arc::new(MemoryStore::new(100_000));
     let limits = [LimitUse { limit: Arc::new(limit), cost: one }];
     let layer = RateLimitLayer::new(Limiter::local(buckets), &limits)?;
 

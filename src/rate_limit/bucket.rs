@@ -15,8 +15,8 @@ pub const MAX_TICKS: u64 = 1 << 52;
 /// Tokens in a full bucket at most.
 pub const MAX_BURST: u64 = 1_000_000_000;
 
-/// Tokens per microsecond at most: 10 000 000 per second.
-const MAX_TOKENS_PER_US: u128 = 10;
+/// Tokens per second at most.
+pub const MAX_TOKENS_PER_SECOND: u64 = 10_000_000;
 
 /// An empty bucket must be full again within 366 days.
 const MAX_FILL_US: u128 = 366 * 86_400 * 1_000_000;
@@ -35,11 +35,11 @@ pub struct Shape {
 /// Why a rate and burst cannot be a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    #[error("the rate is over 10 000 000 tokens per second")]
+    #[error("the rate is over 10000000 tokens per second")]
     TooFast,
-    #[error("the burst is over 1 000 000 000 tokens")]
+    #[error("the burst is over 1000000000 tokens")]
     BurstTooLarge,
-    #[error("an empty bucket would take over 366 days to fill: raise the rate or lower the burst")]
+    #[error("an empty bucket would take over 366 days to fill")]
     TooSlow,
 }
 
@@ -66,7 +66,7 @@ impl Shape {
     /// When the rate, the burst or the time to fill is out of bounds.
     pub fn new(tokens: NonZeroU64, period_us: NonZeroU64, burst: NonZeroU64) -> Result<Self, ShapeError> {
         let (tokens, period, burst) = (u128::from(tokens.get()), u128::from(period_us.get()), u128::from(burst.get()));
-        if tokens > period * MAX_TOKENS_PER_US {
+        if tokens * 1_000_000 > period * u128::from(MAX_TOKENS_PER_SECOND) {
             return Err(ShapeError::TooFast);
         }
         if burst > u128::from(MAX_BURST) {

@@ -110,7 +110,7 @@ impl RateLimitLayer {
 
     fn decide(&self, asking: Asking) -> Decision {
         if let Some(verdict) = self.limiter.decide_now(&asking.asks) {
-            return Decision::Made(Some((asking, verdict)));
+            return Decision::Made(Some(Box::new((asking, verdict))));
         }
         let limiter = self.limiter.clone();
         Decision::Waiting(Box::pin(async move {
@@ -122,7 +122,7 @@ impl RateLimitLayer {
 
 /// A decision that was made in process, or that waits for the store.
 enum Decision {
-    Made(Option<(Asking, Verdict)>),
+    Made(Option<Box<(Asking, Verdict)>>),
     Waiting(BoxFuture<'static, (Asking, Verdict)>),
 }
 
@@ -188,7 +188,7 @@ impl Decision {
     /// Must not be polled again once ready.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Asking, Verdict)> {
         match self {
-            Self::Made(made) => made.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Made(made) => made.take().map_or(Poll::Pending, |made| Poll::Ready(*made)),
             Self::Waiting(waiting) => waiting.as_mut().poll(cx),
         }
     }

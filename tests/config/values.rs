@@ -1,13 +1,13 @@
 //! What a good file becomes.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::policy::{OnOutage, OutOfBounds, Rate};
+use tollgate::rate_limit::policy::OnOutage;
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
@@ -175,20 +175,6 @@ fn tells_which_sections_a_reload_cannot_change() {
     assert_eq!(changed("gate:", "other:"), ["store"]);
     assert_eq!(changed("max_local_buckets: 5000", "max_local_buckets: 5001"), ["max_local_buckets"]);
     assert_eq!(changed("rate: 5000/s", "rate: 5001/s"), [""; 0]);
-}
-
-#[test]
-fn limits_have_the_same_bounds_everywhere() {
-    let check = |tokens, period_us, burst| {
-        let number = |number| NonZeroU64::new(number).unwrap();
-        Rate { tokens: number(tokens), period_us: number(period_us) }.check(number(burst))
-    };
-    assert_eq!(check(10_000_000, 1_000_000, 1_000_000_000), Ok(()));
-    assert_eq!(check(10_000_001, 1_000_000, 1), Err(OutOfBounds::Rate));
-    assert_eq!(check(1, 1_000_000, 1_000_000_001), Err(OutOfBounds::Burst));
-    assert_eq!(check(1, 86_400_000_000, 366), Ok(()));
-    assert_eq!(check(1, 86_400_000_000, 367), Err(OutOfBounds::Fill));
-    assert_eq!(check(u64::MAX, u64::MAX, u64::MAX), Err(OutOfBounds::Burst));
 }
 
 #[test]

@@ -21,16 +21,20 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts one that keeps nothing on disk, and waits until it answers.
     pub fn start() -> Self {
-        Self::start_at(free_port())
+        // Another test may take the port first.
+        std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).find_map(Result::ok).unwrap()
     }
 
     /// The same on a port of the caller's choice.
     pub fn start_at(port: u16) -> Self {
+        Self::try_start_at(port).unwrap()
+    }
+
+    fn try_start_at(port: u16) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let child = spawn(port, &dir);
         let mut server = Self { child, port, dir };
-        server.wait_until_up();
-        server
+        server.wait_until_up().map(|()| server)
     }
 
     pub fn port(&self) -> u16 {
@@ -51,7 +55,7 @@ impl RedisServer {
     /// Starts it again, empty, on the same port. It must have been killed.
     pub fn restart(&mut self) {
         self.child = spawn(self.port, &self.dir);
-        self.wait_until_up();
+        self.wait_until_up().unwrap();
     }
 
     /// It keeps its connections but answers nothing.
@@ -97,17 +101,16 @@ impl RedisServer {
         }
     }
 
-    fn wait_until_up(&mut self) {
+    fn wait_until_up(&mut self) -> Result<(), String> {
         let started = clock::now();
         while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
-            assert!(
-                self.child.try_wait().unwrap().is_none(),
-                "{SERVER} ended at once: is its port {} taken?",
-                self.port
-            );
+            if self.child.try_wait().unwrap().is_some() {
+                return Err(format!("{SERVER} ended at once: is its port {} taken?", self.port));
+            }
             assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
+        Ok(())
     }
 }
 
@@ -119,9 +122,11 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, below those that the kernel gives to outgoing connections: one of them could take
+/// it while its server is down.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).find(is_free).unwrap()
 }
 
 /// A store on a port of this machine.

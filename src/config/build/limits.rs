@@ -9,8 +9,9 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
+use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
 use crate::rate_limit::key::{KeyPart, KeySpec};
-use crate::rate_limit::policy::{Limit, LimitUse, MAX_BURST, MAX_TOKENS_PER_SECOND, OutOfBounds};
+use crate::rate_limit::policy::{Limit, LimitUse};
 
 /// One limit. `None`: said in the report.
 pub(super) fn limit(name: &raw::Name, raw: &raw::Limit, report: &mut Report) -> Option<Limit> {
@@ -41,11 +42,11 @@ fn burst(raw: &raw::Limit, report: &mut Report) -> Option<NonZeroU64> {
         Slot::Bad => return None,
         Slot::Good(at) => (NonZeroU64::new(at.value.0)?, &at.place),
     };
-    let Err(bound) = rate.value.check(burst) else { return Some(burst) };
+    let Err(bound) = Shape::new(rate.value.tokens, rate.value.period_us, burst) else { return Some(burst) };
     let (place, hint) = match bound {
-        OutOfBounds::Rate => (&rate.place, format!("write at most {MAX_TOKENS_PER_SECOND}/s")),
-        OutOfBounds::Burst => (burst_place, format!("set \"burst\" to at most {MAX_BURST}")),
-        OutOfBounds::Fill => (burst_place, "lower the burst or raise the rate".to_owned()),
+        ShapeError::TooFast => (&rate.place, format!("write at most {MAX_TOKENS_PER_SECOND}/s")),
+        ShapeError::BurstTooLarge => (burst_place, format!("set \"burst\" to at most {MAX_BURST}")),
+        ShapeError::TooSlow => (burst_place, "lower the burst or raise the rate".to_owned()),
     };
     report.mistake(place, Trouble::new(bound.to_string()).hint(hint));
     None

@@ -11,8 +11,9 @@ use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
+use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{MAX_BURST, OnOutage, Rate};
+use crate::rate_limit::policy::{OnOutage, Rate};
 
 record! {
     /// A rate limit: how much, counted by what.

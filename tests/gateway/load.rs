@@ -56,6 +56,14 @@ impl Load {
     }
 }
 
+/// Lets the load run on.
+pub fn run_for(time: Duration) {
+    let end = Instant::now() + time;
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        thread::park_timeout(left);
+    }
+}
+
 fn drive(target: usize, address: SocketAddr, pause: Duration, stop: &AtomicBool, samples: &Mutex<Vec<Sample>>) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).unwrap();

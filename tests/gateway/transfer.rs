@@ -9,10 +9,8 @@ use std::thread;
 use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
 
-#[path = "support/gateway.rs"]
-mod gateway;
-
-use gateway::Gateway;
+use crate::process::Gateway;
+use crate::turns;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -84,6 +82,7 @@ fn peak_memory_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
 
 #[test]
 fn a_gibibyte_passes_down_in_little_memory() {
+    let _turn = turns::beside_others();
     let address = upstream(|_, mut reader| {
         let stream = reader.get_mut();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {GIB}\r\n\r\n").unwrap();
@@ -101,6 +100,7 @@ fn a_gibibyte_passes_down_in_little_memory() {
 
 #[test]
 fn a_gibibyte_passes_up_in_little_memory() {
+    let _turn = turns::beside_others();
     let address = upstream(|head, mut reader| {
         let length = length_of(&head);
         let received = std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink()).unwrap();
@@ -122,6 +122,7 @@ fn a_gibibyte_passes_up_in_little_memory() {
 
 #[test]
 fn an_event_arrives_while_the_next_one_is_not_sent_yet() {
+    let _turn = turns::beside_others();
     let (seen, go_on): (Sender<()>, Receiver<()>) = channel();
     let go_on = std::sync::Arc::new(std::sync::Mutex::new(go_on));
     let address = upstream(move |_, mut reader| {
@@ -151,6 +152,7 @@ fn an_event_arrives_while_the_next_one_is_not_sent_yet() {
 
 #[tokio::test]
 async fn a_websocket_echoes() {
+    let _turn = turns::beside_others();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let echo = tokio::spawn(async move {

@@ -1,0 +1,85 @@
+//! One limit, two gateways, one Redis: the promise, measured from outside.
+
+use std::time::Duration;
+
+use crate::load::{Load, Sample};
+use crate::process::Gateway;
+use crate::redis::RedisServer;
+use crate::turns;
+
+pub const RATE: f64 = 50.0;
+pub const BURST: f64 = 100.0;
+
+/// A gateway that limits everybody together to [`RATE`] and [`BURST`].
+pub fn routes(redis_port: u16) -> String {
+    format!(
+        "workers: 2
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+store: {{redis: 'redis://127.0.0.1:{redis_port}', timeout: 20ms}}
+limits: {{everybody: {{key: {{constant: all}}, rate: {RATE}/s, burst: {BURST}}}}}
+routes: [{{name: all, match: {{path: '/*'}}, respond: {{status: 200, body: ok}}, limits: [everybody]}}]
+"
+    )
+}
+
+/// From the first question to the last answer.
+pub fn seconds(samples: &[Sample]) -> f64 {
+    let first = samples.iter().map(|sample| sample.at).min().unwrap();
+    let last = samples.iter().map(|sample| sample.at + sample.took).max().unwrap();
+    (last - first).as_secs_f64()
+}
+
+pub fn admitted(samples: &[Sample]) -> usize {
+    samples.iter().filter(|sample| sample.status == 200).count()
+}
+
+/// In no window, wherever it starts and ends, may more pass than burst + rate x t.
+pub fn assert_never_over(samples: &[Sample]) {
+    let mut passed: Vec<&Sample> = samples.iter().filter(|sample| sample.status == 200).collect();
+    passed.sort_by_key(|sample| sample.at + sample.took);
+    for (i, first) in passed.iter().enumerate() {
+        let mut start = first.at;
+        for (j, last) in passed.iter().enumerate().skip(i) {
+            // Each was decided somewhere between question and answer: the window that surely holds all of them.
+            start = start.min(last.at);
+            let t = (last.at + last.took - start).as_secs_f64();
+            let count = (j - i + 1) as f64;
+            assert!(count <= BURST + RATE * t + 1e-6, "{count} passed within {t:.6} s, from the {i}th on");
+        }
+    }
+}
+
+/// Twenty times the demand that the limit admits, for ten seconds, through both.
+fn overload(gateways: &[Gateway; 2]) -> Vec<Sample> {
+    let targets: Vec<_> = gateways.iter().map(|gateway| gateway.listeners[0]).collect();
+    let load = Load::start(&targets, 10, Duration::from_millis(20));
+    crate::load::run_for(Duration::from_secs(10));
+    load.stop()
+}
+
+fn assert_exact(samples: &[Sample]) {
+    let bound = BURST + RATE * seconds(samples);
+    let admitted = admitted(samples) as f64;
+    println!("admitted {admitted} of {} in {:.2} s, {:.2} % of the bound", samples.len(), seconds(samples), 100.0 * admitted / bound);
+    assert!(samples.len() as f64 > 15.0 * RATE * seconds(samples), "too little demand: {}", samples.len());
+    assert!(admitted >= 0.97 * bound, "{admitted} of {bound}");
+    assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
+    assert_never_over(samples);
+}
+
+#[test]
+fn two_gateways_admit_what_one_limit_allows() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let routes = routes(redis.port());
+    assert_exact(&overload(&[Gateway::start(&routes), Gateway::start(&routes)]));
+}
+
+#[test]
+fn a_clock_that_is_an_hour_off_changes_nothing() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let routes = routes(redis.port());
+    assert_exact(&overload(&[Gateway::start(&routes), Gateway::start_with_clock("+1h", &routes)]));
+}

@@ -1,0 +1,16 @@
+//! The gateway as its users run it: the binary, a file, real sockets, real clients, a real Redis.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
+
+mod command_line;
+mod fleet;
+mod load;
+mod outage;
+mod process;
+#[path = "../support/redis.rs"]
+mod redis;
+mod routing;
+mod transfer;
+mod turns;
+mod upkeep;

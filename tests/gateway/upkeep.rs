@@ -1,0 +1,134 @@
+//! Running for long: reloads, signals, health, logs.
+
+use std::io::{BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use crate::process::{Gateway, curl, eventually, status};
+use crate::turns;
+
+fn answering(body: &str) -> String {
+    format!(
+        "workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+limits: {{few: {{key: {{constant: all}}, rate: 2/h, burst: 2}}}}
+routes:
+  - {{name: free, match: {{path: /free}}, respond: {{status: 200, body: {body}}}}}
+  - {{name: limited, match: {{path: /limited}}, respond: {{status: 200, body: {body}}}, limits: [few]}}
+"
+    )
+}
+
+#[test]
+fn a_change_of_the_file_is_taken_over_and_buckets_survive_it() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&answering("before"));
+    let ask = |path| status(&[&gateway.url(path)]);
+    assert_eq!((ask("/limited"), ask("/limited"), ask("/limited")), (200, 200, 429));
+    gateway.rewrite(&answering("after"));
+    eventually("the file is taken over", || (curl(&[&gateway.url("/free")]) == "after").then_some(()));
+    assert_eq!(ask("/limited"), 429, "a reload refills nothing");
+    assert_eq!(gateway.metric("tollgate_config_reloads_total{outcome=\"applied\"}"), 1.0);
+}
+
+#[test]
+fn a_hangup_reloads_at_once() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&answering("before"));
+    gateway.rewrite(&answering("after"));
+    gateway.signal("HUP");
+    eventually("the file is taken over", || (curl(&[&gateway.url("/free")]) == "after").then_some(()));
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_is_reported() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&answering("before"));
+    let rejected = || gateway.metric("tollgate_config_reloads_total{outcome=\"rejected\"}");
+    gateway.rewrite(&answering("after").replace("limits: [few]", "limits: [fwe]"));
+    gateway.signal("HUP");
+    eventually("it is rejected", || (rejected() >= 1.0).then_some(()));
+    assert!(gateway.log().contains("did you mean"), "{}", gateway.log());
+    assert_eq!(curl(&[&gateway.url("/free")]), "before");
+    gateway.rewrite(&answering("after").replace("workers: 1", "workers: 2"));
+    gateway.signal("HUP");
+    eventually("it is rejected", || (gateway.log().contains("workers can only be changed by a restart")).then_some(()));
+    assert_eq!(curl(&[&gateway.url("/free")]), "before");
+    gateway.rewrite(&answering("mended"));
+    gateway.signal("HUP");
+    eventually("it is taken over", || (curl(&[&gateway.url("/free")]) == "mended").then_some(()));
+}
+
+/// An upstream that answers when it is told to.
+fn slow_upstream() -> (std::net::SocketAddr, std::sync::mpsc::Receiver<()>, std::sync::mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (asked, was_asked) = channel();
+    let (answer, may_answer) = channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        assert!(stream.read(&mut head).unwrap() > 0);
+        asked.send(()).unwrap();
+        may_answer.recv().unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone").unwrap();
+    });
+    (address, was_asked, answer)
+}
+
+fn forwarding(upstream: std::net::SocketAddr) -> String {
+    format!(
+        "workers: 2
+drain_timeout: 15s
+access_log: json
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+upstreams: {{slow: {{endpoints: ['http://{upstream}']}}}}
+routes: [{{name: slow, match: {{path: '/*'}}, upstream: slow}}]
+"
+    )
+}
+
+#[test]
+fn a_termination_lets_requests_end_and_takes_no_new_ones() {
+    let _turn = turns::beside_others();
+    let (upstream, was_asked, answer) = slow_upstream();
+    let mut gateway = Gateway::start(&forwarding(upstream));
+    assert_eq!(status(&[&format!("http://{}/readyz", gateway.admin)]), 200);
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    client.write_all(b"GET /x?secret=1 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    was_asked.recv().unwrap();
+    gateway.signal("TERM");
+    eventually("it is not ready any more", || {
+        (status(&[&format!("http://{}/readyz", gateway.admin)]) == 503).then_some(())
+    });
+    assert_eq!(status(&[&format!("http://{}/livez", gateway.admin)]), 200);
+    eventually("no new connection is taken", || TcpStream::connect(gateway.listeners[0]).is_err().then_some(()));
+    assert!(!gateway.has_ended());
+    answer.send(()).unwrap();
+    let mut text = String::new();
+    BufReader::new(client).read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("done"), "{text}");
+    assert!(gateway.wait().success());
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("\"route\":\"slow\"")).expect("an access log line");
+    let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((entry["status"].as_u64(), entry["bytes"].as_u64(), entry["path"].as_str()), (Some(200), Some(4), Some("/x")));
+    assert!(!log.contains("secret"), "{log}");
+}
+
+#[test]
+fn a_second_termination_does_not_wait() {
+    let _turn = turns::beside_others();
+    let (upstream, was_asked, _answer) = slow_upstream();
+    let mut gateway = Gateway::start(&forwarding(upstream));
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    was_asked.recv().unwrap();
+    gateway.signal("TERM");
+    eventually("it drains", || gateway.log().contains("draining").then_some(()));
+    gateway.signal("TERM");
+    assert!(!gateway.wait().success());
+}
