@@ -1,16 +1,20 @@
-//! What HTTP/1 connections do: keep alive, wait, give up, deny, upgrade.
+//! What connections do: keep alive, wait, give up, count.
 
+#[path = "http_server/bodies.rs"]
+mod bodies;
 #[path = "http_server/http2.rs"]
 mod http2;
 #[path = "support/raw_http.rs"]
 mod raw_http;
+#[path = "http_server/upgrade.rs"]
+mod upgrade;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use raw_http::{Client, PATIENCE, Server, eventually, spec};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use raw_http::{PATIENCE, Server, eventually, spec};
+use tokio::io::AsyncWriteExt;
 use tollgate::server::ListenerSpec;
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -115,18 +119,6 @@ async fn a_request_under_way_is_not_idle() {
 }
 
 #[tokio::test]
-async fn a_body_that_stops_coming_fails_with_a_timeout() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT, ..spec() });
-    for framing in ["Content-Length: 9\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"] {
-        let mut client = server.connect().await;
-        client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
-        let answer = client.answer().await;
-        assert_eq!((answer.status, answer.says_close()), (408, true));
-        client.closed().await;
-    }
-}
-
-#[tokio::test]
 async fn a_client_that_leaves_within_a_header_section_is_no_request() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
@@ -145,105 +137,6 @@ async fn a_client_that_leaves_cancels_its_request() {
     server.handled(1).await;
     drop(client);
     eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
-}
-
-/// (why, request, whether the connection goes on): denied without its body being read.
-fn denied() -> Vec<(&'static str, String, bool)> {
-    let post = "POST /deny HTTP/1.1\r\nHost: a\r\n";
-    let chunks = |count| "4\r\nGET \r\n".repeat(count);
-    vec![
-        ("a short body", format!("{post}Content-Length: 5\r\n\r\nGET /"), true),
-        ("a chunked body", format!("{post}Transfer-Encoding: chunked\r\n\r\n{}0\r\nx: y\r\n\r\n", chunks(3)), true),
-        ("a body of 64 KiB", format!("{post}Content-Length: 65536\r\n\r\n{}", "x".repeat(65536)), true),
-        ("a body of 10 MB", format!("{post}Content-Length: 10000000\r\n\r\n{}", NEXT.repeat(1000)), false),
-        ("an endless chunked body", format!("{post}Transfer-Encoding: chunked\r\n\r\n{}", chunks(3000)), false),
-        ("a fulfilled expectation", format!("{post}Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"), true),
-    ]
-}
-
-#[tokio::test]
-async fn an_unread_body_is_never_taken_for_a_request() {
-    let server = Server::start(spec());
-    for (why, request, stays) in denied() {
-        let mut client = server.connect().await;
-        client.send(format!("{request}{NEXT}")).await;
-        let answer = client.answer().await;
-        assert_eq!(answer.status, 429, "{why}");
-        if stays {
-            assert!(!answer.says_close(), "{why}");
-            assert_eq!(client.answer().await.body, b"GET /next", "{why}");
-            assert_eq!(std::mem::take(&mut *server.seen.requests.lock()), ["POST /deny", "GET /next"], "{why}");
-        } else {
-            assert!(answer.says_close(), "{why}");
-            client.closed().await;
-            assert_eq!(std::mem::take(&mut *server.seen.requests.lock()), ["POST /deny"], "{why}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_short_body_that_comes_after_its_denial_is_read_past() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send("POST /deny HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").await;
-    assert!(!client.answer().await.says_close());
-    client.send(format!("GET /{NEXT}")).await;
-    assert_eq!(client.answer().await.body, b"GET /next");
-}
-
-#[tokio::test]
-async fn a_denied_client_can_read_its_answer_while_it_still_sends() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send("POST /deny HTTP/1.1\r\nHost: a\r\nContent-Length: 800000\r\n\r\n").await;
-    for _ in 0..100 {
-        client.send([b'x'; 8000]).await;
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(client.answer().await.status, 429);
-    client.closed().await;
-}
-
-#[tokio::test]
-async fn continue_is_sent_when_the_body_is_wanted_and_only_then() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
-    assert_eq!(client.answer().await.status, 100);
-    client.send("hello").await;
-    assert_eq!(client.answer().await.body, b"hello");
-    client.send("POST /deny HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
-    assert_eq!(client.answer().await.status, 429);
-    client.closed().await;
-}
-
-#[tokio::test]
-async fn a_denial_that_takes_its_time_asks_for_no_body_meanwhile() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    let head = "POST /deny-later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    client.send(format!("{head}hello{NEXT}")).await;
-    server.handled(1).await;
-    server.seen.gate.add_permits(1);
-    assert_eq!(client.answer().await.status, 429);
-    assert_eq!(client.answer().await.body, b"GET /next");
-}
-
-#[tokio::test]
-async fn a_response_that_breaks_off_never_looks_complete() {
-    let server = Server::start(spec());
-    for version in ["1.0", "1.1"] {
-        let mut client = server.connect().await;
-        client.send(format!("GET /break HTTP/{version}\r\nHost: a\r\n\r\n")).await;
-        let end = loop {
-            match client.stream.read_buf(&mut client.buffer).await {
-                Ok(1..) => {}
-                end => break end,
-            }
-        };
-        assert!(!client.buffer.ends_with(b"0\r\n\r\n"));
-        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "HTTP/{version}");
-    }
 }
 
 #[tokio::test]
@@ -268,101 +161,6 @@ async fn a_client_that_reads_nothing_is_dropped() {
     let one = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{big}", big.len());
     let flood = async { while client.stream.write_all(one.as_bytes()).await.is_ok() {} };
     tokio::time::timeout(PATIENCE, flood).await.expect("the server drops the connection");
-}
-
-/// Asserts what the server sends next, outside of HTTP.
-async fn expect(client: &mut Client, bytes: &[u8]) {
-    while client.buffer.len() < bytes.len() {
-        assert!(client.more().await > 0, "closed too soon");
-    }
-    assert_eq!(client.buffer.drain(..bytes.len()).collect::<Vec<_>>(), bytes);
-}
-
-#[tokio::test]
-async fn an_upgraded_connection_carries_whatever_follows() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    let ask = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
-    client.send(format!("{ask}early\n\0")).await;
-    let answer = client.answer().await;
-    assert_eq!((answer.status, answer.field("upgrade")), (101, Some("echo")));
-    expect(&mut client, b"early\n\0").await;
-    client.send(b"GET / HTTP/1.1\n\n\0").await;
-    expect(&mut client, b"GET / HTTP/1.1\n\n\0").await;
-    client.stream.shutdown().await.unwrap();
-    client.closed().await;
-    assert_eq!(server.requests(), ["GET /upgrade"]);
-}
-
-#[tokio::test]
-async fn after_a_declined_upgrade_http_goes_on_and_is_as_strict() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    let ask = "GET /decline HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";
-    client.send(format!("{ask}{NEXT}{ask}")).await;
-    assert_eq!(client.answer().await.status, 200);
-    assert_eq!(client.answer().await.body, b"GET /next");
-    assert_eq!(client.answer().await.status, 200);
-    client.send(format!("GET / HTTP/1.1\nHost: a\r\n\r\n{NEXT}")).await;
-    assert_eq!(client.answer().await.status, 400);
-    client.closed().await;
-}
-
-#[tokio::test]
-async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    let ask = "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\n";
-    client.send(format!("{ask}abc{NEXT}")).await;
-    assert_eq!(client.answer().await.body, b"abc");
-    assert_eq!(client.answer().await.body, b"GET /next");
-}
-
-#[tokio::test]
-async fn what_comes_behind_an_undecided_upgrade_waits_however_much_it_is() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").await;
-    let many = NEXT.repeat(5000);
-    client.send(&many).await;
-    server.handled(1).await;
-    assert_eq!(server.requests(), ["GET /gate waiting"]);
-    server.seen.gate.add_permits(1);
-    assert_eq!(client.answer().await.status, 200);
-    for n in 0..5000 {
-        assert_eq!(client.answer().await.body, b"GET /next", "{n}");
-    }
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_cancels_its_undecided_upgrade() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    client.send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly").await;
-    server.handled(1).await;
-    drop(client);
-    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
-}
-
-#[tokio::test]
-async fn a_large_body_passes_unchanged() {
-    let server = Server::start(spec());
-    let mut client = server.connect().await;
-    let body: Vec<u8> = (0..2_000_000_u32).map(|n| b"0123456789abcdef\r\n"[n as usize % 18]).collect();
-    let mut bytes = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
-    for (n, chunk) in body.chunks(12_345).enumerate() {
-        for part in chunk.chunks(1 + n * 97) {
-            bytes.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
-            bytes.extend_from_slice(part);
-            bytes.extend_from_slice(b"\r\n");
-        }
-    }
-    bytes.extend_from_slice(b"0\r\n\r\n");
-    client.send(&bytes).await;
-    assert!(client.answer().await.body == body);
-    client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len())).await;
-    client.send(&body).await;
-    assert!(client.answer().await.body == body);
 }
 
 #[tokio::test]

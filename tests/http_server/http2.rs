@@ -96,7 +96,7 @@ impl http_body::Body for Stuck {
 
 #[tokio::test]
 async fn an_idle_http_2_connection_is_closed() {
-    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT, header_timeout: SHORT, ..spec() });
+    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT * 6, ..spec() });
     let stream = server.connect().await.stream;
     let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);

@@ -27,7 +27,7 @@ use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, L
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/gate`, `/break`, `/upgrade`, `/decline`; the rest with method and target.
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/gate`, `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct App(pub Arc<Seen>);
 
@@ -80,6 +80,11 @@ impl Handler for App {
                 self.0.requests.lock().push(format!("{line} waiting"));
                 self.0.gate.acquire().await.unwrap().forget();
                 status(StatusCode::TOO_MANY_REQUESTS)
+            }
+            "/forgive" => {
+                let failed = request.into_body().collect().await.is_err();
+                assert!(failed);
+                status(StatusCode::OK)
             }
             "/break" => Response::new(Body::boxed(Breaking(false))),
             "/decline" => status(StatusCode::OK),
