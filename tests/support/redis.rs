@@ -19,10 +19,10 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one that keeps nothing on disk, and waits until it answers.
+    /// Starts one that keeps nothing on disk, and waits until it answers. Another test may take the port first: then on
+    /// another.
     pub fn start() -> Self {
-        // Another test may take the port first.
-        std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).find_map(Result::ok).unwrap()
+        std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).flatten().next().unwrap()
     }
 
     /// The same on a port of the caller's choice.
@@ -30,11 +30,11 @@ impl RedisServer {
         Self::try_start_at(port).unwrap()
     }
 
-    fn try_start_at(port: u16) -> Result<Self, String> {
+    fn try_start_at(port: u16) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let child = spawn(port, &dir);
         let mut server = Self { child, port, dir };
-        server.wait_until_up().map(|()| server)
+        server.comes_up().then_some(server)
     }
 
     pub fn port(&self) -> u16 {
@@ -55,7 +55,7 @@ impl RedisServer {
     /// Starts it again, empty, on the same port. It must have been killed.
     pub fn restart(&mut self) {
         self.child = spawn(self.port, &self.dir);
-        self.wait_until_up().unwrap();
+        assert!(self.comes_up(), "{SERVER} does not start again: is its port {} taken?", self.port);
     }
 
     /// It keeps its connections but answers nothing.
@@ -101,16 +101,18 @@ impl RedisServer {
         }
     }
 
-    fn wait_until_up(&mut self) -> Result<(), String> {
+    /// Whether it answers, and not ends at once.
+    fn comes_up(&mut self) -> bool {
         let started = clock::now();
         while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
             if self.child.try_wait().unwrap().is_some() {
-                return Err(format!("{SERVER} ended at once: is its port {} taken?", self.port));
+                return false;
             }
             assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(())
+        // Another server on that port would answer as well, while this one is about to end.
+        self.command(&["INFO", "server"]).contains(&format!("process_id:{}\r", self.child.id()))
     }
 }
 
@@ -122,11 +124,12 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago, below those that the kernel gives to outgoing connections: one of them could take
-/// it while its server is down.
+/// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its port
+/// could otherwise go to any other socket of the machine, and the server could not return to it.
 pub fn free_port() -> u16 {
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).find(is_free).unwrap()
+    std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
 }
 
 /// A store on a port of this machine.
@@ -157,6 +160,7 @@ fn signal(name: &str, child: &Child) {
 /// What is named here is not dead in the test crates that don't use it.
 const _: () = {
     let _ = RedisServer::start;
+    let _ = RedisServer::start_at;
     let _ = RedisServer::port;
     let _ = RedisServer::spec;
     let _ = RedisServer::kill9;
