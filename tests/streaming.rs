@@ -332,7 +332,8 @@ async fn an_upstream_that_takes_nothing_is_given_up() {
     let endless = futures_util::stream::repeat_with(|| Ok(http_body::Frame::data(vec![0; 65536].into())));
     let body = Body::boxed(http_body_util::StreamBody::new(endless));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
-    let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
+    let answer = gate.answer(request, "127.0.0.1:1".parse().unwrap());
+    let response = tokio::time::timeout(PATIENCE, answer).await.expect("the upload is never given up");
     assert_eq!(response.status(), 504);
 }
 

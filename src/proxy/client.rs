@@ -298,3 +298,43 @@ impl Drop for Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::upstream::Balance;
+    use crate::upstream::balance::Tried;
+
+    fn upload() -> Upload {
+        let frames = futures_util::stream::iter([Ok(http_body::Frame::data(Bytes::from("abc")))]);
+        Upload::new(Body::boxed(StreamBody::new(frames)), Duration::from_secs(5), false)
+    }
+
+    #[tokio::test]
+    async fn a_request_that_comes_back_unsent_still_has_its_body() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let seconds = Duration::from_secs(5);
+        let upstream = Upstream::new(Arc::new(UpstreamSpec {
+            name: "test".into(),
+            endpoints: vec![listener.local_addr().unwrap().to_string().parse().unwrap()],
+            balance: Balance::RoundRobin,
+            connect_timeout: seconds,
+            response_timeout: seconds,
+            idle_timeout: seconds,
+            keepalive_timeout: seconds,
+            keepalive_connections: 1,
+        }));
+        let endpoint = upstream.pick(&mut Tried::default()).unwrap();
+        let mut connection = Client::new().lease(&upstream, endpoint, false).await.unwrap();
+        let busy = connection.sender.try_send_request(Request::new(Upload::empty()));
+
+        let failed = connection.send(Request::new(upload())).await.err().unwrap();
+        drop((connection, busy));
+        let Permission::Unsent(request) = failed.permission else { panic!("{:?}", failed.failure) };
+        assert_eq!(request.into_body().collect().await.unwrap().to_bytes(), "abc");
+    }
+}

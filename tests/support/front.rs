@@ -76,8 +76,8 @@ impl Plan {
             endpoints: endpoints.iter().map(|address| address.to_string().parse().unwrap()).collect(),
             balance: Balance::RoundRobin,
             connect_timeout: Duration::from_secs(5),
-            response_timeout: Duration::from_secs(5),
-            idle_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
             keepalive_timeout: Duration::from_secs(60),
             keepalive_connections: 8,
         };
