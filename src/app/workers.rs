@@ -4,6 +4,7 @@ use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
@@ -14,9 +15,13 @@ use super::{Common, UPKEEP};
 use crate::gateway::Entrance;
 use crate::gateway::account::InFlight;
 use crate::proxy::Proxy;
+use crate::rate_limit::breaker;
 use crate::rate_limit::limiter::Limiter;
 use crate::server::{self, Drained, ListenerSpec, Slots, worker};
 use crate::store::redis::RedisStore;
+
+/// How long a start waits for the store, before it goes on without.
+const FIRST_CONTACT: Duration = Duration::from_secs(1);
 
 /// A listener's part in one worker.
 pub struct Door {
@@ -86,6 +91,9 @@ async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -
         }
         _ => Limiter::local(common.memory.clone()),
     };
+    if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
+        breaker::first_contact(&fleet.breaker, store, FIRST_CONTACT).await;
+    }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());
     let serving = doors.into_iter().enumerate().map(|(listener, door)| {

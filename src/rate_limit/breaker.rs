@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use super::bucket::Shape;
 use super::key::Key;
 use super::policy::OnOutage;
+use crate::clock;
 use crate::store::{Ask, Store, StoreError};
 
 /// Failures in a row that open the breaker. Each of them cost a request the store's time limit.
@@ -22,6 +23,9 @@ const TOLERATED_FAILURES: u32 = 5;
 
 /// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The same while a worker starts and nobody waits yet but its listeners.
+const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 
 /// `!` starts no limit's name, so no limit's bucket is probed away.
 const PROBE_KEY: &str = "!probe";
@@ -78,7 +82,13 @@ impl Breaker {
     /// The store could not decide.
     pub fn failed(&self, why: &StoreError) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures >= TOLERATED_FAILURES && self.flip(false, true) {
+        if failures >= TOLERATED_FAILURES {
+            self.trip(why);
+        }
+    }
+
+    fn trip(&self, why: &StoreError) {
+        if self.flip(false, true) {
             self.store_up.set(0.0);
             self.to_open.increment(1);
             tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone");
@@ -131,6 +141,19 @@ pub async fn run_control(breaker: Arc<Breaker>, stores: Vec<Arc<dyn Store>>) {
                 tokio::time::sleep(PROBE_INTERVAL).await;
             }
         }
+    }
+}
+
+/// Waits until `store` decides for the first time, so that no request is spent on connecting. When it has not by the end
+/// of `patience`, the breaker opens: a store that is away at start is an outage like any other.
+pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Duration) {
+    let Some(asks) = probe() else { return };
+    let deadline = clock::now() + patience;
+    while let Err(error) = store.take(&asks, 1).await {
+        if clock::now() >= deadline {
+            return breaker.trip(&error);
+        }
+        tokio::time::sleep(FIRST_INTERVAL).await;
     }
 }
 

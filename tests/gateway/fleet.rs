@@ -61,7 +61,12 @@ fn overload(gateways: &[Gateway; 2]) -> Vec<Sample> {
 fn assert_exact(samples: &[Sample]) {
     let bound = BURST + RATE * seconds(samples);
     let admitted = admitted(samples) as f64;
-    println!("admitted {admitted} of {} in {:.2} s, {:.2} % of the bound", samples.len(), seconds(samples), 100.0 * admitted / bound);
+    println!(
+        "admitted {admitted} of {} in {:.2} s, {:.2} % of the bound",
+        samples.len(),
+        seconds(samples),
+        100.0 * admitted / bound
+    );
     assert!(samples.len() as f64 > 15.0 * RATE * seconds(samples), "too little demand: {}", samples.len());
     assert!(admitted >= 0.97 * bound, "{admitted} of {bound}");
     assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));

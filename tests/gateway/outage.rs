@@ -39,7 +39,9 @@ impl Fleet {
 
     fn decisions_by_redis(&self) -> f64 {
         let series = |verdict| {
-            format!("tollgate_ratelimit_decisions_total{{limit=\"everybody\",verdict=\"{verdict}\",decided_by=\"redis\"}}")
+            format!(
+                "tollgate_ratelimit_decisions_total{{limit=\"everybody\",verdict=\"{verdict}\",decided_by=\"redis\"}}"
+            )
         };
         let of = |gateway: &Gateway| gateway.metric(&series("allowed")) + gateway.metric(&series("denied"));
         self.gateways.iter().map(of).sum()

@@ -1,11 +1,4 @@
 //! A gateway as its users run it: the binary, on free ports, with a file of its own.
-
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "a test that lacks what it needs fails"
-)]
-
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};

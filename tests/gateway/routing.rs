@@ -82,7 +82,10 @@ fn a_key_of_header_and_route_counts_each_pair_and_refuses_none() {
     let ask = |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/tenant")]);
     assert_eq!((ask("a"), ask("a"), ask("b")), (200, 429, 200));
     let refused = problem(&[&gateway.url("/tenant")]);
-    assert_eq!((refused["status"].as_u64(), refused["type"].as_str()), (Some(400), Some("urn:tollgate:problem:key-missing")));
+    assert_eq!(
+        (refused["status"].as_u64(), refused["type"].as_str()),
+        (Some(400), Some("urn:tollgate:problem:key-missing"))
+    );
 }
 
 #[test]

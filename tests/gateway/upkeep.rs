@@ -47,7 +47,7 @@ fn a_bad_file_changes_nothing_and_is_reported() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let rejected = || gateway.metric("tollgate_config_reloads_total{outcome=\"rejected\"}");
-    gateway.rewrite(&answering("after").replace("limits: [few]", "limits: [fwe]"));
+    gateway.rewrite(&answering("after").replace("limits: [few]", "limits: [feww]"));
     gateway.signal("HUP");
     eventually("it is rejected", || (rejected() >= 1.0).then_some(()));
     assert!(gateway.log().contains("did you mean"), "{}", gateway.log());
@@ -115,7 +115,10 @@ fn a_termination_lets_requests_end_and_takes_no_new_ones() {
     let log = gateway.log();
     let line = log.lines().find(|line| line.contains("\"route\":\"slow\"")).expect("an access log line");
     let entry: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!((entry["status"].as_u64(), entry["bytes"].as_u64(), entry["path"].as_str()), (Some(200), Some(4), Some("/x")));
+    assert_eq!(
+        (entry["status"].as_u64(), entry["bytes"].as_u64(), entry["path"].as_str()),
+        (Some(200), Some(4), Some("/x"))
+    );
     assert!(!log.contains("secret"), "{log}");
 }
 
