@@ -53,6 +53,11 @@ pub enum Failure {
     Panicked,
 }
 
+/// What is counted for a client that left before there was an answer: 499, as nginx has it and no RFC.
+pub fn client_closed() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
 struct Row {
     status: StatusCode,
     /// The problem's name: the last part of its type, and a metric's label.

@@ -8,16 +8,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::join_all;
+use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use super::{Common, UPKEEP};
-use crate::gateway::Entrance;
+use crate::body::Body;
+use crate::error::Failure;
 use crate::gateway::account::InFlight;
+use crate::gateway::{Entrance, stack};
 use crate::proxy::Proxy;
 use crate::rate_limit::breaker;
 use crate::rate_limit::limiter::Limiter;
-use crate::server::{self, Drained, ListenerSpec, Slots, worker};
+use crate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, worker};
 use crate::store::redis::RedisStore;
 
 /// How long a start waits for the store, before it goes on without.
@@ -124,5 +127,16 @@ async fn sweep(proxy: &Proxy) {
     loop {
         sleep(UPKEEP).await;
         proxy.sweep();
+    }
+}
+
+impl Handler for Entrance {
+    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
+        let gateway = self.gateway.load_full();
+        stack::serve(&gateway, self, connection.peer.ip(), request).await
+    }
+
+    fn refuse(&self, connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
+        stack::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
     }
 }

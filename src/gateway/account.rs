@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::body::Observer;
 use crate::clock::{self, Instant};
+use crate::error;
 use crate::telemetry::AccessLog;
 
 /// The metrics of one route.
@@ -134,11 +135,6 @@ impl InFlight {
     }
 }
 
-/// The status of a request whose client left before there was an answer (as nginx has it; not in any RFC).
-fn client_closed() -> StatusCode {
-    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
-}
-
 /// The method as a metric label: methods nobody registered share one, or clients could grow the metrics without bound.
 fn known_method(method: &Method) -> Method {
     const KNOWN: [Method; 9] = [
@@ -164,7 +160,7 @@ impl Account {
         metrics: Arc<RouteMetrics>,
         log: Option<Box<Entered>>,
     ) -> Box<Self> {
-        let (method, status) = (known_method(method), client_closed());
+        let (method, status) = (known_method(method), error::client_closed());
         Box::new(Self { started, in_flight, method, log, metrics, status, bytes: 0, complete: false })
     }
 

@@ -1,23 +1,19 @@
 //! From a request to a route to an answer: what a configuration becomes once it runs.
 //!
 //! One [`Gateway`] serves all workers of the node and is replaced as a whole by a reload; what belongs to one worker
-//! comes in by its [`Entrance`].
+//! comes in by its [`Entrance`]. Knows nothing of sockets: whoever has a request calls [`stack::serve`].
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
 use metrics::Counter;
 
-use crate::body::Body;
-use crate::error::Failure;
 use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::Rules;
-use crate::server::{Connection, Handler};
 use crate::telemetry::AccessLog;
 use crate::upstream::Upstream;
 use account::{InFlight, RouteMetrics};
@@ -68,15 +64,4 @@ pub struct Entrance {
     pub limiter: Limiter,
     pub proxy: Arc<Proxy>,
     pub in_flight: Arc<InFlight>,
-}
-
-impl Handler for Entrance {
-    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
-        let gateway = self.gateway.load_full();
-        stack::serve(&gateway, self, connection, request).await
-    }
-
-    fn refuse(&self, connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
-        stack::refuse(&self.gateway.load(), self, connection, failure)
-    }
 }

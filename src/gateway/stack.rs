@@ -6,6 +6,7 @@
 //! request, whatever happens. Knows no sockets and no stores.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -24,7 +25,6 @@ use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::key::Facts;
 use crate::request_id::{self, REQUEST_ID};
-use crate::server::Connection;
 
 /// What is known of a request from its head alone.
 pub struct Exchange {
@@ -43,14 +43,9 @@ struct Passed<'g> {
 }
 
 /// Answers one request.
-pub async fn serve(
-    gateway: &Gateway,
-    entrance: &Entrance,
-    connection: &Connection,
-    request: Request<Body>,
-) -> Response<Body> {
+pub async fn serve(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: Request<Body>) -> Response<Body> {
     // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-    let exchange = Exchange::open(gateway, connection, &request);
+    let exchange = Exchange::open(gateway, peer, &request);
     let before = entrance.in_flight.enter();
     let account = exchange.account(gateway, entrance, &request);
 
@@ -64,9 +59,9 @@ pub async fn serve(
 }
 
 /// Answers what never became a request.
-pub fn refuse(gateway: &Gateway, entrance: &Entrance, connection: &Connection, failure: Failure) -> Response<Body> {
+pub fn refuse(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, failure: Failure) -> Response<Body> {
     let request = Request::new(Body::empty());
-    let exchange = Exchange::open(gateway, connection, &request);
+    let exchange = Exchange::open(gateway, peer, &request);
     entrance.in_flight.enter();
     let account = exchange.account(gateway, entrance, &request);
     exchange.close(Passed { result: Err(failure), fields: None, metrics: &gateway.unrouted }, account)
@@ -154,8 +149,8 @@ impl<'g> Passed<'g> {
 }
 
 impl Exchange {
-    fn open(gateway: &Gateway, connection: &Connection, request: &Request<Body>) -> Self {
-        let origin = Origin::resolve(request.headers(), connection.peer.ip(), &gateway.trusted_proxies);
+    fn open(gateway: &Gateway, peer: IpAddr, request: &Request<Body>) -> Self {
+        let origin = Origin::resolve(request.headers(), peer, &gateway.trusted_proxies);
         let sent = request.headers().get(REQUEST_ID).filter(|_| origin.peer_trusted);
         Self {
             started: clock::now(),

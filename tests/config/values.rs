@@ -185,8 +185,6 @@ fn takes_the_addresses_of_redis_that_its_client_understands() {
         "redis://127.0.0.1:6379/15",
         "redis://[::1]:6379",
         "rediss://default:p%40ss%2Fword@redis.example.com:6380",
-        "redis-cluster://a:7000?node=b:7001&node=c:7002",
-        "rediss-sentinel://:hunter2@a:26379/1?sentinelServiceName=main&node=b:26379",
     ] {
         assert!(with(url).is_ok(), "{url}");
     }

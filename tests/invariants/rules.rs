@@ -11,8 +11,9 @@ const HOMES: [(&str, &str, &str); 3] = [
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 18] = [
+const MAY_NAME: [(&str, &str); 19] = [
     ("src/clock.rs", ""),
+    ("src/request_id.rs", ""),
     ("src/rate_limit/bucket.rs", ""),
     ("src/rate_limit/decision.rs", ""),
     ("src/rate_limit/key.rs", ""),
@@ -21,7 +22,7 @@ const MAY_NAME: [(&str, &str); 18] = [
     ("src/config/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy"),
     ("src/body.rs", "clock"),
-    ("src/error.rs", "body"),
+    ("src/error.rs", "request_id"),
     ("src/metrics.rs", "clock error rate_limit::decision"),
     ("src/telemetry.rs", "clock error metrics"),
     ("src/upstream/", "clock error upstream"),
@@ -29,10 +30,10 @@ const MAY_NAME: [(&str, &str); 18] = [
         "src/store/",
         "clock store rate_limit::bucket rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
     ),
-    ("src/rate_limit/", "body clock error metrics rate_limit store telemetry"),
-    ("src/proxy/", "body clock error gateway::route metrics proxy telemetry upstream"),
-    ("src/gateway/", "body clock error gateway metrics proxy rate_limit telemetry upstream"),
-    ("src/server/", "body clock error gateway metrics server telemetry"),
+    ("src/rate_limit/", "clock error metrics rate_limit request_id store"),
+    ("src/proxy/", "body clock error gateway::route proxy request_id upstream"),
+    ("src/gateway/", "body clock error gateway proxy rate_limit request_id telemetry upstream"),
+    ("src/server/", "body clock error server"),
 ];
 
 /// The same for those beside the path of a request: the one builds the domain's types, the other looks at all of it.
@@ -48,12 +49,17 @@ const BESIDE: [(&str, &str); 2] = [
 /// Modules within what a row allows that it still may not name: the trait, not who implements it.
 const MAY_NOT_NAME: &[(&str, &str)] = &[("src/rate_limit/", "store::redis"), ("src/admin/", "store::redis")];
 
-const KNOW_EVERYONE: [&str; 4] = ["src/main.rs", "src/lib.rs", "src/app.rs", "src/cli.rs"];
+const KNOW_EVERYONE: [&str; 5] = ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs"];
 
-const KNOW_CONFIG: [&str; 6] = ["src/main.rs", "src/lib.rs", "src/app.rs", "src/cli.rs", "src/admin/", "src/config/"];
+const KNOW_CONFIG: [&str; 7] =
+    ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs", "src/admin/", "src/config/"];
 
 /// Metric handles resolved elsewhere than in a constructor: file, function, why that is not once per request.
-const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 0] = [];
+const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
+    ("src/app/assemble.rs", "gateway", "builds the gateway: once per configuration"),
+    ("src/app/control.rs", "reload", "once per reload"),
+    ("src/metrics.rs", "install", "once per process"),
+];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.
 const LABELS: &str = "decided_by endpoint limit listener method outcome route status to upstream verdict version";

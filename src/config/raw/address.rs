@@ -99,15 +99,14 @@ impl Scalar for RedisUrl {
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("rediss?(-cluster|-sentinel)?://.+") })
+        json!({ "type": "string", "pattern": or_variable("rediss?://.+") })
     }
 }
 
-/// The schemes are those that the client library gives a meaning to.
+/// One server, with or without TLS.
 fn is_redis_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
-    let plain = scheme.strip_suffix("-cluster").or_else(|| scheme.strip_suffix("-sentinel")).unwrap_or(scheme);
-    if !matches!(plain, "redis" | "rediss") || text.contains('#') {
+    if !matches!(scheme, "redis" | "rediss") || text.contains('#') {
         return false;
     }
     let (rest, _query) = rest.split_once('?').unwrap_or((rest, ""));
