@@ -5,6 +5,8 @@
 
 mod assemble;
 mod control;
+#[cfg(test)]
+mod tests;
 mod workers;
 
 use std::net::TcpListener as StdListener;
@@ -30,6 +32,7 @@ use workers::{Door, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 const UPKEEP: Duration = Duration::from_secs(2);
+
 /// What the workers of a node have in common.
 #[derive(Clone)]
 struct Common {

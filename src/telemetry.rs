@@ -6,6 +6,7 @@
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use metrics::{Counter, counter};
 use serde::Serialize;
@@ -24,11 +25,21 @@ pub enum LogFormat {
 /// Lines that wait for the writer at most.
 const QUEUE: usize = 8192;
 
+/// How long the end of the process waits for access log lines that nobody takes.
+const FLUSH: Duration = Duration::from_secs(1);
+
 /// Where access log lines go.
 #[derive(Clone)]
 pub struct AccessLog {
-    lines: SyncSender<Vec<u8>>,
+    lines: SyncSender<Entry>,
     dropped: Counter,
+}
+
+/// What the writer is given.
+enum Entry {
+    Line(Vec<u8>),
+    /// To be answered once all lines before it are written.
+    Flush(SyncSender<()>),
 }
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
@@ -54,20 +65,29 @@ impl AccessLog {
 
     /// Hands one record over, or counts it as dropped.
     pub fn record(&self, record: &impl Serialize) {
-        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(line).is_ok());
+        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(Entry::Line(line)).is_ok());
         if !sent {
             self.dropped.increment(1);
+        }
+    }
+
+    /// Waits until what was recorded is written, for a second at most: the process may end then.
+    pub fn flush(&self) {
+        let (written, done) = sync_channel(1);
+        // Whoever reads our output may be gone, or be stuck: neither must keep the process from ending.
+        if self.lines.try_send(Entry::Flush(written)).is_ok() {
+            let _ = done.recv_timeout(FLUSH);
         }
     }
 }
 
 /// Writes until every sender is gone; flushes whenever the queue runs dry.
-fn write_lines(queue: &Receiver<Vec<u8>>, out: impl Write) {
+fn write_lines(queue: &Receiver<Entry>, out: impl Write) {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
     while let Ok(first) = queue.recv() {
-        let mut written = write_line(&mut out, first);
-        while let Ok(line) = queue.try_recv() {
-            written = written.and_then(|()| write_line(&mut out, line));
+        let mut written = write_entry(&mut out, first);
+        while let Ok(entry) = queue.try_recv() {
+            written = written.and_then(|()| write_entry(&mut out, entry));
         }
         if written.and_then(|()| out.flush()).is_err() {
             return;
@@ -75,9 +95,18 @@ fn write_lines(queue: &Receiver<Vec<u8>>, out: impl Write) {
     }
 }
 
-fn write_line(out: &mut impl Write, mut line: Vec<u8>) -> io::Result<()> {
-    line.push(b'\n');
-    out.write_all(&line)
+fn write_entry(out: &mut impl Write, entry: Entry) -> io::Result<()> {
+    match entry {
+        Entry::Line(mut line) => {
+            line.push(b'\n');
+            out.write_all(&line)
+        }
+        Entry::Flush(written) => {
+            out.flush()?;
+            let _ = written.try_send(());
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -87,11 +116,23 @@ mod tests {
     #[test]
     fn writes_one_line_a_record() {
         let (lines, queue) = sync_channel(2);
-        lines.send(b"{}".to_vec()).unwrap();
-        lines.send(b"[]".to_vec()).unwrap();
+        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
+        lines.send(Entry::Line(b"[]".to_vec())).unwrap();
         drop(lines);
         let mut out = Vec::new();
         write_lines(&queue, &mut out);
         assert_eq!(out, b"{}\n[]\n");
+    }
+
+    #[test]
+    fn a_flush_is_answered_once_the_lines_before_it_are_written() {
+        let (lines, queue) = sync_channel(2);
+        let (written, done) = sync_channel(1);
+        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
+        lines.send(Entry::Flush(written)).unwrap();
+        drop(lines);
+        let mut out = Vec::new();
+        write_lines(&queue, &mut out);
+        assert_eq!((out.as_slice(), done.try_recv()), (b"{}\n".as_slice(), Ok(())));
     }
 }

@@ -31,7 +31,7 @@ const MAY_NAME: [(&str, &str); 19] = [
         "clock store rate_limit::bucket rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id store"),
-    ("src/proxy/", "body clock error gateway::route proxy request_id upstream"),
+    ("src/proxy/", "body clock error gateway::path gateway::route proxy request_id upstream"),
     ("src/gateway/", "body clock error gateway proxy rate_limit request_id telemetry upstream"),
     ("src/server/", "body clock error server"),
 ];
