@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
+use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
@@ -27,7 +28,7 @@ use crate::server::{self, Slots};
 use crate::store::RedisSpec;
 use crate::store::memory::MemoryStore;
 use crate::{metrics as exporter, telemetry};
-use control::Live;
+use control::{Live, Signals};
 use workers::{Door, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
@@ -55,7 +56,14 @@ struct FleetState {
 /// # Errors
 /// When the file has mistakes, an address can't be bound, or a thread can't be started.
 pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::install().context("cannot listen to signals")?
+    };
+    // Before the file is read: a change from then on is a change.
+    let watch = Watch::new(path.to_owned());
+    let loaded = config::load(path)?;
     loaded.warn();
     let config = loaded.config;
     let prometheus = exporter::install().context("cannot start the metrics")?;
@@ -72,9 +80,8 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let common = Common { gateway: gateway.clone(), memory, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
-    let live = Live { path: path.to_owned(), config, gateway, access_log };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(control::run(live, common, workers, admin, prometheus, signal))
+    let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
+    runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal))
 }
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.

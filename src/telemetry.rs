@@ -3,7 +3,9 @@
 //! The access log never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted
 //! when they do not fit.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::panic::{self, PanicHookInfo};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -52,7 +54,19 @@ pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
+    panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
+    let place = panic.location().map(tracing::field::display);
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("without a message"));
 }
 
 impl AccessLog {

@@ -49,8 +49,13 @@ fn a_bad_file_changes_nothing_and_is_reported() {
     let rejected = || gateway.metric("tollgate_config_reloads_total{outcome=\"rejected\"}");
     gateway.rewrite(&answering("after").replace("limits: [few]", "limits: [feww]"));
     gateway.signal("HUP");
-    eventually("it is rejected", || (rejected() >= 1.0).then_some(()));
-    assert!(gateway.log().contains("did you mean"), "{}", gateway.log());
+    eventually("it is rejected", || (rejected() == 1.0).then_some(()));
+    let mistake = eventually("the mistake is logged", || {
+        gateway.log().lines().find(|line| line.contains("did you mean")).map(ToOwned::to_owned)
+    });
+    let mistake: serde_json::Value = serde_json::from_str(&mistake).unwrap();
+    assert!(mistake["message"].as_str().unwrap().contains("routes[1].limits[0]: "), "{mistake}");
+    assert_eq!(mistake["hint"], "did you mean \"few\"?");
     assert_eq!(curl(&[&gateway.url("/free")]), "before");
     gateway.rewrite(&answering("after").replace("workers: 1", "workers: 2"));
     gateway.signal("HUP");
@@ -143,6 +148,18 @@ fn the_access_log_tells_what_became_of_each_request() {
     let unread = line("\"status\":400");
     // Not the stand-in's: nobody said GET / to us.
     assert_eq!((unread["method"].as_str(), unread["path"].as_str()), (Some("OTHER"), Some("")), "{unread}");
+}
+
+#[test]
+fn a_signal_during_the_start_is_heeded_and_a_hangup_ends_nothing() {
+    let _turn = turns::beside_others();
+    // Nobody is there: the start waits for the store for a while.
+    let routes = answering("late") + "store: {redis: 'redis://127.0.0.1:9'}\n";
+    let mut gateway = Gateway::start_unready(&routes);
+    eventually("it listens", || gateway.log().contains("listening").then_some(()));
+    gateway.signal("HUP");
+    gateway.signal("TERM");
+    assert!(gateway.wait().success(), "{}", gateway.log());
 }
 
 #[test]
