@@ -5,13 +5,12 @@
 //! Read `serve`, `pass` and `act` top to bottom; each step says why it stands where it stands. Guarantees one answer for each
 //! request, whatever happens. Knows no sockets and no stores.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::header::{HOST, USER_AGENT};
+use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Version};
 
 use super::account::{self, Account, Entered, RouteMetrics};
@@ -24,6 +23,7 @@ use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::headers::Fields;
+use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
 use crate::rate_limit::rules::{Asking, Rules};
 use crate::request_id::{self, REQUEST_ID};
@@ -184,7 +184,7 @@ impl Exchange {
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
-            host: host_of(request).into_owned(),
+            host: host::of(request.uri(), request.headers()).into_owned(),
             origin,
         }
     }
@@ -226,41 +226,10 @@ impl Exchange {
     }
 }
 
-/// The host a request is for (RFC 9110 §7.1): the target's authority where there is one, Host otherwise.
-fn host_of(request: &Request<Body>) -> Cow<'_, str> {
-    let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    let host = authority.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
-    let host = port.map_or(host, |at| &host[..at]);
-    let host = host.strip_suffix('.').unwrap_or(host);
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
-}
-
 fn protocol(version: Version) -> &'static str {
     match version {
         Version::HTTP_2 => "HTTP/2",
         Version::HTTP_10 => "HTTP/1.0",
         _ => "HTTP/1.1",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finds_the_host_in_every_form() {
-        for (uri, host, found) in [
-            ("/", "A.Example:8080", "a.example"),
-            ("/", "[2001:DB8::1]:80", "[2001:db8::1]"),
-            ("/", "[::1]", "[::1]"),
-            ("/", "example.", "example"),
-            ("http://B.example:1/", "a.example", "b.example"),
-            ("/", "", ""),
-        ] {
-            let request = Request::builder().uri(uri).header(HOST, host).body(Body::empty()).unwrap();
-            assert_eq!(host_of(&request), found, "{uri} {host}");
-        }
     }
 }

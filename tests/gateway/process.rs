@@ -61,8 +61,7 @@ impl Gateway {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = follow(child.stderr.take().unwrap(), log.clone());
         follow(child.stdout.take().unwrap(), log.clone());
-        let gateway =
-            Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let gateway = Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
         (gateway, lines)
     }
 
