@@ -19,7 +19,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 
 use crate::config::watch::Watch;
-use crate::config::{self, AccessLog, Config};
+use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::share::ShareCell;
@@ -72,8 +72,9 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let doors = open_doors(&config)?;
-    let admin = config.admin.map(StdListener::bind).transpose();
-    let admin = admin.with_context(|| format!("cannot listen on the admin address {:?}", config.admin))?;
+    let open =
+        |address| StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin"));
+    let admin = config.admin.map(open).transpose()?;
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(FleetState::new);
@@ -86,6 +87,9 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.
 fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
+    for Listener { server: spec, .. } in &config.listeners {
+        server::check_free(spec).with_context(|| format!("cannot listen on {}", spec.address))?;
+    }
     let mut workers: Vec<Vec<Door>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for listener in &config.listeners {

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Context;
 use metrics::{Counter, counter};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
@@ -47,7 +48,7 @@ enum Entry {
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
 pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_env_filter(EnvFilter::try_new(filter).with_context(|| format!("{filter:?} does not say what to log"))?)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr);
     let installed = match format {

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::process::Gateway;
+use crate::turns;
+
 const FIVE_MISTAKES: &str = "\
 listeners:
   - address: 127.0.0.1:99999
@@ -93,6 +96,23 @@ fn an_address_in_use_stops_the_start_and_is_named() {
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(&address.to_string()), "{}", text(&output.stderr));
     });
+}
+
+#[test]
+fn a_second_gateway_does_not_share_the_first_one_s_port() {
+    let _turn = turns::beside_others();
+    let first = Gateway::start(
+        "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
+    );
+    for address in [first.listeners[0], first.admin] {
+        let routes = format!("listeners: [{{address: '{address}'}}]\nadmin: off\nroutes: [{{name: a, echo: true}}]\n");
+        with_file(&routes, |file| {
+            let output = tollgate(&["run", "--config", file]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(&format!("cannot listen on {address}: ")), "{said}");
+        });
+    }
 }
 
 #[test]
