@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tollgate::cli::{Cli, Command, Run};
+use tollgate::config::Mistakes;
+use tollgate::telemetry::LogFormat;
 use tollgate::{app, config, telemetry};
 
 #[global_allocator]
@@ -18,30 +20,34 @@ fn main() -> ExitCode {
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
-        let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
+        let _ = match error.downcast_ref::<Mistakes>() {
+            Some(mistakes) => writeln!(std::io::stderr(), "{mistakes}"),
+            None => writeln!(std::io::stderr(), "tollgate: {error:#}"),
+        };
         ExitCode::FAILURE
     })
 }
 
+/// A machine that reads the log reads of the failure there; a person gets it as `check` would tell it.
 fn start(run: &Run) -> anyhow::Result<ExitCode> {
     telemetry::install(run.log_format, &run.log)?;
-    app::run(&run.config)
+    app::run(&run.config).or_else(|error| {
+        match (run.log_format, error.downcast_ref::<Mistakes>()) {
+            (LogFormat::Text, _) => return Err(error),
+            (LogFormat::Json, Some(mistakes)) => mistakes.log(),
+            (LogFormat::Json, None) => tracing::error!("{error:#}"),
+        }
+        Ok(ExitCode::FAILURE)
+    })
 }
 
 fn check(file: &Path) -> anyhow::Result<ExitCode> {
-    match config::load(file) {
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                say(&format!("warning: {warning}\n"))?;
-            }
-            say(&format!("{}: OK, {}\n", file.display(), loaded.config.summary()))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(mistakes) => {
-            write!(std::io::stderr(), "{mistakes}")?;
-            Ok(ExitCode::FAILURE)
-        }
+    let loaded = config::load(file)?;
+    for warning in &loaded.warnings {
+        say(&format!("warning: {warning}\n"))?;
     }
+    say(&format!("{}: OK, {}\n", file.display(), loaded.config.summary()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn say(text: &str) -> anyhow::Result<()> {

@@ -8,8 +8,9 @@ use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
-use crate::gateway::{Gateway, Guarded, Upstreams};
+use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::policy::LimitUse;
 use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -26,26 +27,28 @@ pub fn gateway(
     let upstreams = upstreams(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let costs = LargestCosts::over(uses.chain(config.routes.iter().flat_map(|route| &route.limits)));
-    let guard = |route: &Arc<Route>| {
+    let guard = |name: Arc<str>, limits: &[LimitUse]| {
         let rules = config
             .listeners
             .iter()
-            .map(|listener| Rules::new(listener.limits.iter().chain(&route.limits), &costs, config.legacy_headers));
+            .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, config.legacy_headers));
+        Ok(Guard { rules: rules.collect::<Result<_, _>>()?, metrics: Arc::new(RouteMetrics::of(name)) })
+    };
+    let guarded = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
             Action::Respond(_) | Action::Echo => None,
         };
-        let metrics = Arc::new(RouteMetrics::of(route.name.clone()));
-        Ok(Guarded { route: route.clone(), rules: rules.collect::<Result<_, _>>()?, metrics, upstream })
+        Ok(Guarded { route: route.clone(), guard: guard(route.name.clone(), &route.limits)?, upstream })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
-        routes: config.routes.iter().map(guard).collect::<Result<_, _>>()?,
+        routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
         upstreams,
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,
         access_log,
-        unrouted: Arc::new(RouteMetrics::of("none".into())),
+        unrouted: guard(UNROUTED.into(), &[])?,
         panics: counter!("tollgate_panics_total"),
     })
 }

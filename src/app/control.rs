@@ -11,7 +11,7 @@ use futures_util::future::pending;
 use metrics::{Gauge, counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, sleep};
 
 use super::workers::Workers;
@@ -19,7 +19,7 @@ use super::{Common, UPKEEP, access_log, assemble};
 use crate::admin::{self, Phase, Readiness};
 use crate::clock;
 use crate::config::watch::Watch;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::rate_limit::breaker;
@@ -35,9 +35,23 @@ const WATCH: Duration = Duration::from_secs(1);
 /// What reloads work on.
 pub struct Live {
     pub path: PathBuf,
+    pub watch: Watch,
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<telemetry::AccessLog>,
+}
+
+/// What an operator tells the process. Made before anything is started: until then a hangup ends the process, and the
+/// first process of a container ignores a termination.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+enum Told {
+    Stop,
+    Reload,
 }
 
 /// Renders the metrics, the levels among them as of now.
@@ -49,9 +63,33 @@ struct Exporter {
     buckets: Gauge,
 }
 
+impl Signals {
+    /// From now on, in the current runtime.
+    pub fn install() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Told::Stop) {}
+    }
+}
+
 /// Watches over the running gateway until a signal ends it, then drains it.
 pub async fn run(
-    live: Live,
+    mut live: Live,
+    mut signals: Signals,
     common: Common,
     workers: Workers,
     admin: Option<StdListener>,
@@ -66,7 +104,9 @@ pub async fn run(
     readiness.enter(Phase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
     let drain_timeout = tokio::select! {
-        ended = stop_or_reload(live) => ended?,
+        () = stop_or_reload(&mut live, &mut signals) => live.config.drain_timeout,
+        // The kernel would spread its connections over the others, which may well die of the same bug.
+        () = workers.lost() => anyhow::bail!("a worker ended before its time"),
         () = upkeep(&common, &exporter) => unreachable_end()?,
         () = guard_store(&common, &workers) => unreachable_end()?,
         () = beat(fleet.as_ref()) => unreachable_end()?,
@@ -78,10 +118,13 @@ pub async fn run(
     let cut = tokio::select! {
         cut = workers.join() => cut?,
         // Whoever asks twice means it.
-        () = terminated() => anyhow::bail!("stopped before the requests in flight had ended"),
+        () = signals.stop() => anyhow::bail!("stopped before the requests in flight had ended"),
     };
     if let Some(fleet) = fleet {
         fleet.leave().await;
+    }
+    if let Some(log) = &live.access_log {
+        log.flush();
     }
     tracing::info!(cut, "stopped");
     drop(opened);
@@ -109,28 +152,21 @@ fn open_admin(
     }))
 }
 
-/// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT with the drain's time limit.
-async fn stop_or_reload(mut live: Live) -> anyhow::Result<Duration> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut watch = Watch::new(live.path.clone());
+/// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
+async fn stop_or_reload(live: &mut Live, signals: &mut Signals) {
     let mut look = interval(WATCH);
-    let mut ended = std::pin::pin!(terminated());
     loop {
         tokio::select! {
-            () = &mut ended => return Ok(live.config.drain_timeout),
-            _ = hangup.recv() => live.reload(),
-            _ = look.tick() => if watch.changed() { live.reload() },
+            told = signals.next() => match told {
+                Told::Stop => return,
+                Told::Reload => {
+                    // This version is dealt with now, and need not be again at the next look.
+                    live.watch = Watch::new(live.path.clone());
+                    live.reload();
+                }
+            },
+            _ = look.tick() => if live.watch.changed() { live.reload() },
         }
-    }
-}
-
-async fn terminated() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-        return pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
     }
 }
 
@@ -168,13 +204,17 @@ impl Live {
             }
             Err(error) => {
                 counter!("tollgate_config_reloads_total", "outcome" => "rejected").increment(1);
-                tracing::error!("not reloaded, nothing has changed: {error:#}");
+                match error.downcast_ref::<Mistakes>() {
+                    Some(mistakes) => mistakes.log(),
+                    None => tracing::error!("{error:#}"),
+                }
+                tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");
             }
         }
     }
 
     fn apply(&mut self) -> anyhow::Result<()> {
-        let loaded = config::load(&self.path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+        let loaded = config::load(&self.path)?;
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
         loaded.warn();

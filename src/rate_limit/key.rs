@@ -87,6 +87,8 @@ pub enum Extracted {
 const LONGEST_IN_CLEAR: usize = 64;
 /// Stands for a missing part. No value can look like it: `%` is escaped in values.
 const MISSING: u8 = b'%';
+/// Stands for values that differ, after the byte that no value has alone.
+const DIFFERENT: &[u8] = b"%%";
 /// Before a hash. Escaped at the start of values, for the same reason.
 const HASHED: u8 = b'#';
 const SEPARATOR: u8 = b'|';
@@ -122,6 +124,18 @@ impl Key {
         } else {
             self.push_escaped(value);
         }
+    }
+
+    /// What a client may repeat. Values that differ all count as one: which of them an upstream takes, nobody knows, and any
+    /// other choice would let a second value stand for a bucket of one's own.
+    fn push_only<V: AsRef<[u8]>>(&mut self, mut values: impl Iterator<Item = V>, secret: bool) -> Option<()> {
+        let first = values.next()?;
+        if values.all(|value| value.as_ref() == first.as_ref()) {
+            self.push_value(first.as_ref(), secret);
+        } else {
+            self.0.extend_from_slice(DIFFERENT);
+        }
+        Some(())
     }
 
     fn push_ip(&mut self, ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) {
@@ -172,9 +186,9 @@ impl KeyPart {
     fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
         match self {
             Self::ClientIp { ipv4_prefix, ipv6_prefix } => key.push_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix),
-            Self::Header(name) => key.push_value(&joined(facts.headers, name)?, is_secret_header(name)),
-            Self::Cookie(name) => key.push_value(cookie(facts.headers, name)?, true),
-            Self::Query(name) => key.push_value(&query(facts.uri.query()?, name)?, is_secret(name)),
+            Self::Header(name) => key.push_only(facts.headers.get_all(name).iter(), is_secret_header(name))?,
+            Self::Cookie(name) => key.push_only(cookies(facts.headers, name), true)?,
+            Self::Query(name) => key.push_only(parameters(facts.uri.query()?, name), is_secret(name))?,
             Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), is_secret(name)),
             Self::Method => key.push_value(facts.method.as_str().as_bytes(), false),
             Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), false),
@@ -185,28 +199,18 @@ impl KeyPart {
     }
 }
 
-/// All values of a field as one (RFC 9110 §5.3), so that a repeated field is not a way to a bucket of one's own.
-fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<std::borrow::Cow<'a, [u8]>> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?.as_bytes();
-    let Some(second) = values.next() else { return Some(first.into()) };
-    let mut all = first.to_vec();
-    for value in std::iter::once(second).chain(values) {
-        all.extend_from_slice(b", ");
-        all.extend_from_slice(value.as_bytes());
-    }
-    Some(all.into())
-}
-
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
-    headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';')).find_map(|pair| {
+/// The values of the cookies called `name`.
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    pairs.filter_map(move |pair| {
         let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
         (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
     })
 }
 
-fn query(query: &str, name: &str) -> Option<Vec<u8>> {
-    query.split('&').find_map(|pair| {
+/// The values of the query parameters called `name`.
+fn parameters(query: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
+    query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
         (found == name || form_decode(found) == name.as_bytes()).then(|| form_decode(value))
     })
@@ -320,9 +324,24 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_field_counts_as_its_list() {
-        let request = Request::builder().header("x-t", "a").header("x-t", "b").body(()).unwrap();
-        assert_eq!(text_of(vec![KeyPart::Header(HeaderName::from_static("x-t"))], &request, ""), "l:a,%20b");
+    fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
+        let key = |part: KeyPart, uri: &str, lines: [(&str, &str); 2]| {
+            let [(one, first), (other, second)] = lines;
+            text_of(
+                vec![part],
+                &Request::builder().uri(uri).header(one, first).header(other, second).body(()).unwrap(),
+                "",
+            )
+        };
+        let header = || KeyPart::Header(HeaderName::from_static("x-t"));
+        assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "b")]), "l:%%");
+        assert_eq!(key(header(), "/", [("x-t", "c"), ("x-t", "a")]), "l:%%");
+        assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "a")]), "l:a");
+        let cookie = || KeyPart::Cookie("sid".into());
+        assert_eq!(key(cookie(), "/", [("cookie", "sid=a"), ("cookie", "x=1; sid=b")]), "l:%%");
+        let query = || KeyPart::Query("t".into());
+        assert_eq!(key(query(), "/?t=a&%74=b", [("a", "b"), ("c", "d")]), "l:%%");
+        assert_eq!(key(query(), "/?t=a&t=%61", [("a", "b"), ("c", "d")]), "l:a");
     }
 
     proptest! {

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use axum::extract::{ConnectInfo, MatchedPath};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::HOST;
 use http::{HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -22,6 +21,7 @@ use tower_service::Service;
 use super::bucket::ShapeError;
 use super::decision::Verdict;
 use super::headers::Fields;
+use super::host;
 use super::key::Facts;
 use super::limiter::Limiter;
 use super::policy::LimitUse;
@@ -95,14 +95,12 @@ where
 impl RateLimitLayer {
     fn ask<B>(&self, request: &Request<B>) -> Result<Asking, Failure> {
         let extensions = request.extensions();
-        let host = request.uri().authority().map(http::uri::Authority::as_str);
-        let host = host.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
         self.rules.ask(&Facts {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
             client_ip: extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()),
-            host: &host.to_ascii_lowercase(),
+            host: &host::of(request.uri(), request.headers()),
             route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
             param: &|_| None,
         })

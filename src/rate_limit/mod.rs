@@ -4,6 +4,7 @@ pub mod breaker;
 pub mod bucket;
 pub mod decision;
 pub mod headers;
+pub mod host;
 pub mod key;
 pub mod layer;
 pub mod limiter;

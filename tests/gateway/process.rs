@@ -37,7 +37,18 @@ impl Gateway {
         Self::start_as(command, routes)
     }
 
-    fn start_as(mut command: Command, routes: &str) -> Self {
+    /// The same, not even listening yet.
+    pub fn start_unready(routes: &str) -> Self {
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes).0
+    }
+
+    fn start_as(command: Command, routes: &str) -> Self {
+        let (mut gateway, lines) = Self::spawn(command, routes);
+        gateway.learn_addresses(&lines);
+        gateway
+    }
+
+    fn spawn(mut command: Command, routes: &str) -> (Self, Receiver<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         std::fs::write(&path, routes).unwrap();
@@ -52,10 +63,8 @@ impl Gateway {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = follow(child.stderr.take().unwrap(), log.clone());
         follow(child.stdout.take().unwrap(), log.clone());
-        let mut gateway =
-            Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        gateway.learn_addresses(&lines);
-        gateway
+        let gateway = Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        (gateway, lines)
     }
 
     fn learn_addresses(&mut self, lines: &Receiver<String>) {
