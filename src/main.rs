@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollgate::cli::{Cli, Command, Run};
-use tollgate::{app, config, telemetry};
+use tollgate::cli::{Cli, Command, Run, Torture};
+use tollgate::{app, config, telemetry, torture};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => start(&run),
         Command::Check { file } => check(&file),
+        Command::Torture(torture) => return judge(&torture),
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
@@ -40,6 +41,20 @@ fn check(file: &Path) -> anyhow::Result<ExitCode> {
         Err(mistakes) => {
             write!(std::io::stderr(), "{mistakes}")?;
             Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Exit code 2, as for a mistyped command line, when there is no verdict.
+fn judge(torture: &Torture) -> ExitCode {
+    let judged = torture::command::run(torture, &mut std::io::stderr());
+    let said = judged.map_err(anyhow::Error::from).and_then(|verdict| say(&verdict.text).map(|()| verdict.broken));
+    match said {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
+            ExitCode::from(2)
         }
     }
 }
