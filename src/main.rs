@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollgate::cli::{Cli, Command, Run};
+use tollgate::cli::{Cli, Command, Run, Torture};
 use tollgate::config::Mistakes;
 use tollgate::telemetry::LogFormat;
-use tollgate::{app, config, telemetry};
+use tollgate::{app, config, telemetry, torture};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => start(&run),
         Command::Check { file } => check(&file),
+        Command::Torture(torture) => return judge(&torture),
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
@@ -48,6 +49,20 @@ fn check(file: &Path) -> anyhow::Result<ExitCode> {
     }
     say(&format!("{}: OK, {}\n", file.display(), loaded.config.summary()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Exit code 2, as for a mistyped command line, when there is no verdict.
+fn judge(torture: &Torture) -> ExitCode {
+    let judged = torture::command::run(torture, &mut std::io::stderr());
+    let said = judged.map_err(anyhow::Error::from).and_then(|verdict| say(&verdict.text).map(|()| verdict.broken));
+    match said {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::FAILURE,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn say(text: &str) -> anyhow::Result<()> {
