@@ -17,13 +17,14 @@ use http::{HeaderValue, Request, Response, Version};
 use super::account::{Account, Entered, RouteMetrics};
 use super::route::Action;
 use super::table::Found;
-use super::{Entrance, Gateway, actions, body_bound, path};
+use super::{Entrance, Gateway, Guarded, actions, body_bound, limits, path};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::key::Facts;
+use crate::rate_limit::policy::Degrade;
 use crate::request_id::{self, REQUEST_ID};
 
 /// What is known of a request from its head alone.
@@ -90,7 +91,7 @@ async fn pass<'g>(
 
     // Limits come before anything of the body is touched: a denied request costs no upstream anything.
     let rules = &guarded.rules[entrance.listener];
-    let mut fields = None;
+    let (mut fields, mut degraded) = (None, None);
     if !rules.is_empty() {
         let asked = rules.ask(&Facts {
             method: request.method(),
@@ -105,11 +106,10 @@ async fn pass<'g>(
             Ok(asking) => asking,
             Err(failure) => return Passed { result: Err(failure), fields: None, metrics },
         };
-        let verdict = match entrance.limiter.decide_now(&asking.asks) {
-            Some(verdict) => verdict,
-            None => entrance.limiter.decide(&asking.asks).await,
-        };
-        let judged = rules.judge(&asking, &verdict);
+        // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
+        let judged = limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await;
+        judged.shadows.watch(&entrance.limiter);
+        degraded = judged.degraded;
         fields = Some(judged.fields);
         if let Some(denied) = judged.denied {
             return Passed { result: Err(denied), fields, metrics };
@@ -123,23 +123,37 @@ async fn pass<'g>(
     };
 
     // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
-    let acting = async {
-        match &guarded.route.action {
-            Action::Respond(respond) => Ok(actions::respond(respond)),
-            Action::Echo => Ok(actions::echo(&request, &exchange.origin, &exchange.request_id, &guarded.route.name)),
-            Action::Forward(rule) => match &guarded.upstream {
-                Some(upstream) => {
-                    entrance.proxy.forward(request, rule, upstream, &exchange.origin, &exchange.request_id).await
-                }
-                None => Err(Failure::NoEndpoint),
-            },
-        }
-    };
+    let acting = act(gateway, entrance, exchange, guarded, degraded.as_ref(), request);
     let result = match guarded.route.timeout {
         Some(timeout) => tokio::time::timeout(timeout, acting).await.unwrap_or(Err(Failure::ResponseTimeout)),
         None => acting.await,
     };
     Passed { result, fields, metrics }
+}
+
+/// Does what the route does, or what it does for less.
+async fn act(
+    gateway: &Gateway,
+    entrance: &Entrance,
+    exchange: &Exchange,
+    guarded: &Guarded,
+    degraded: Option<&Degrade>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let Exchange { origin, request_id, .. } = exchange;
+    let (rule, upstream) = match (degraded, &guarded.route.action) {
+        (Some(Degrade::Respond(respond)), _) => return Ok(respond.response()),
+        (None, Action::Respond(respond)) => return Ok(respond.response()),
+        (None, Action::Echo) => return Ok(actions::echo(&request, origin, request_id, &guarded.route.name)),
+        (None, Action::Forward(rule)) => (Cow::Borrowed(rule), guarded.upstream.as_ref()),
+        (Some(Degrade::Upstream(name)), action) => {
+            (actions::forward_elsewhere(action, name), gateway.upstreams.get(name))
+        }
+    };
+    match upstream {
+        Some(upstream) => entrance.proxy.forward(request, &rule, upstream, origin, request_id).await,
+        None => Err(Failure::NoEndpoint),
+    }
 }
 
 impl<'g> Passed<'g> {

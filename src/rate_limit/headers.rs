@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What is left of them.
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// The limit for which an answer is not what was asked for. Of our own making.
+pub const DEGRADED: HeaderName = HeaderName::from_static("tollgate-degraded");
 
 const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -32,6 +34,7 @@ pub struct Fields {
     policy: Option<HeaderValue>,
     limit: Option<HeaderValue>,
     legacy: Option<Standing>,
+    degraded: Option<HeaderValue>,
 }
 
 /// `"per-client";q=20;w=2`: `quota` requests in `window_secs`.
@@ -68,7 +71,12 @@ impl Fields {
             tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
         }
         let limit = HeaderValue::from_bytes(&text).ok().filter(|value| !value.is_empty());
-        Self { policy, limit, legacy: tightest.filter(|_| legacy) }
+        Self { policy, limit, legacy: tightest.filter(|_| legacy), degraded: None }
+    }
+
+    /// Says that the answer is not what was asked for, because of the limit called `limit`.
+    pub fn mark_degraded(&mut self, limit: &str) {
+        self.degraded = HeaderValue::from_str(limit).ok();
     }
 
     /// Adds the fields to an answer, beside those that an upstream may have sent.
@@ -78,6 +86,9 @@ impl Fields {
         }
         if let Some(limit) = &self.limit {
             headers.append(RATELIMIT, limit.clone());
+        }
+        if let Some(limit) = &self.degraded {
+            headers.insert(DEGRADED, limit.clone());
         }
         if let Some(Standing { quota, remaining, reset_secs }) = self.legacy {
             headers.insert(LEGACY_LIMIT, quota.into());

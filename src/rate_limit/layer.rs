@@ -24,10 +24,11 @@ use super::decision::Verdict;
 use super::headers::Fields;
 use super::key::Facts;
 use super::limiter::Limiter;
-use super::policy::LimitUse;
-use super::rules::{Asking, Judged, LargestCosts, Rules};
+use super::policy::{Degrade, Limit, LimitUse};
+use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
+use crate::respond::Respond;
 
 /// Puts limits before a service.
 #[derive(Clone)]
@@ -46,12 +47,16 @@ pub struct RateLimit<S> {
 impl RateLimitLayer {
     /// A layer that holds every request to all of `limits`: a request that one of them denies charges none.
     ///
+    /// A request that the limits let wait or send elsewhere in the gateway is refused here: a layer has neither a line nor
+    /// another upstream.
+    ///
     /// `client_ip` is the peer's address as axum's `ConnectInfo<SocketAddr>` tells it, `route` the `MatchedPath`; path
     /// parameters are not known here.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
     pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
+        let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
         Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, false)?) })
     }
@@ -88,7 +93,7 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, rules: self.layer.rules.clone(), request_id, fields: None }
+        Limited { step, layer: self.layer.clone(), request_id, fields: None }
     }
 }
 
@@ -135,7 +140,7 @@ pin_project! {
     {
         #[pin]
         step: Step<S, B, S::Future>,
-        rules: Arc<Rules>,
+        layer: RateLimitLayer,
         request_id: HeaderValue,
         fields: Option<Fields>,
     }
@@ -145,6 +150,7 @@ pin_project! {
     #[project = StepProj]
     enum Step<S, B, F> {
         Refused { failure: Option<Failure> },
+        Degraded { answer: Arc<Respond> },
         Deciding { decision: Decision, held: Option<(S, Request<B>)> },
         Passing { #[pin] inner: F },
     }
@@ -165,17 +171,28 @@ where
                     let failure = failure.take().unwrap_or(Failure::Panicked);
                     return Poll::Ready(Ok(answer(failure.respond(this.request_id), this.fields.as_ref())));
                 }
+                StepProj::Degraded { answer: fixed } => {
+                    let mut response = fixed.response();
+                    response.headers_mut().insert(REQUEST_ID, this.request_id.clone());
+                    return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
+                }
                 StepProj::Passing { inner } => {
                     let response = ready!(inner.poll(cx))?;
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Deciding { decision, held } => {
-                    let (asking, verdict) = ready!(decision.poll(cx));
-                    let Judged { fields, denied } = this.rules.judge(&asking, &verdict);
+                    let (mut asking, verdict) = ready!(decision.poll(cx));
+                    if this.layer.rules.next(&mut asking, &verdict) == Next::AskAgain {
+                        *decision = this.layer.decide(asking);
+                        continue;
+                    }
+                    let Judged { fields, denied, degraded, shadows } = this.layer.rules.judge(asking, &verdict);
+                    shadows.watch(&this.layer.limiter);
                     *this.fields = Some(fields);
-                    match (denied, held.take()) {
-                        (None, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
-                        (denied, _) => Step::Refused { failure: denied },
+                    match (denied, degraded, held.take()) {
+                        (None, Some(Degrade::Respond(answer)), _) => Step::Degraded { answer },
+                        (None, _, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
+                        (denied, ..) => Step::Refused { failure: denied },
                     }
                 }
             };
@@ -192,6 +209,11 @@ impl Decision {
             Self::Waiting(waiting) => waiting.as_mut().poll(cx),
         }
     }
+}
+
+fn on_the_spot(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
+    let limit = Limit { on_limit: limit.on_limit.on_the_spot(), ..(**limit).clone() };
+    LimitUse { limit: Arc::new(limit), cost: *cost }
 }
 
 fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> {

@@ -3,10 +3,13 @@
 pub mod breaker;
 pub mod bucket;
 pub mod decision;
+pub mod enforced;
 pub mod headers;
 pub mod key;
 pub mod layer;
 pub mod limiter;
 pub mod policy;
 pub mod rules;
+pub mod shadow;
 pub mod share;
+mod tally;

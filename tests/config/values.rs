@@ -6,8 +6,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::policy::OnOutage;
+use tollgate::rate_limit::policy::{Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
@@ -73,6 +74,14 @@ fn reads_every_key() {
     assert_eq!((one.rate.tokens.get(), one.rate.period_us.get(), one.burst.get()), (3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));
+    let max_waiting = NonZeroUsize::new(7).unwrap();
+    assert_eq!(everyone.on_limit, OnLimit::Queue(Queueing { max_wait: seconds(2), max_waiting }));
+    let OnLimit::Answer(answer) = &one.on_limit else { panic!("{:?}", one.on_limit) };
+    assert_eq!((answer.status, &answer.body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"full"[..]));
+    let field = |name, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    assert_eq!(answer.headers, [field("x-full", "1"), field("content-type", "text/html")]);
+    assert_eq!(one.enforced, Enforced::of_hundredths(1_250).unwrap());
+    assert_eq!(two.on_limit, OnLimit::Degrade(Degrade::Upstream(text("up"))));
 
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
@@ -116,6 +125,29 @@ fn a_key_without_a_value_is_as_good_as_absent() {
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
     assert_eq!((config.access_log, config.store, config.max_requests), (AccessLog::Off, None, None));
     assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
+}
+
+#[test]
+fn reads_every_way_to_be_over_a_limit() {
+    let limit = |keys: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 1/s, {keys}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].clone()
+    };
+    let plain = limit("on_limit: reject");
+    assert_eq!((&plain.on_limit, plain.enforced), (&OnLimit::Reject, Enforced::ALL));
+    assert_eq!(limit("on_limit: shadow"), limit("enforce: 0%"));
+    assert_eq!(limit("on_limit: shadow").enforced, Enforced::NONE);
+    assert_eq!(limit("enforce: 0.5%").enforced, Enforced::of_hundredths(50).unwrap());
+    let max_waiting = NonZeroUsize::new(100).unwrap();
+    assert_eq!(
+        limit("on_limit: queue").on_limit,
+        OnLimit::Queue(Queueing { max_wait: Duration::from_secs(1), max_waiting })
+    );
+    let OnLimit::Answer(bare) = &limit("on_limit: {reject: {}}").on_limit else { panic!() };
+    assert_eq!((bare.status, &bare.headers, bare.body.len()), (StatusCode::TOO_MANY_REQUESTS, &vec![], 0));
+    let degrade = &limit("on_limit: {degrade: {respond: {body: busy}}}").on_limit;
+    let OnLimit::Degrade(Degrade::Respond(instead)) = degrade else { panic!("{degrade:?}") };
+    assert_eq!((instead.status, &instead.body[..]), (StatusCode::OK, &b"busy"[..]));
 }
 
 #[test]

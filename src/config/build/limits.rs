@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::named::Named;
+use super::on_limit;
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
@@ -12,14 +13,22 @@ use crate::config::raw;
 use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
 use crate::rate_limit::key::{KeyPart, KeySpec};
 use crate::rate_limit::policy::{Limit, LimitUse};
+use crate::upstream::UpstreamSpec;
 
 /// One limit. `None`: said in the report.
-pub(super) fn limit(name: &raw::Name, raw: &raw::Limit, report: &mut Report) -> Option<Limit> {
+pub(super) fn limit(
+    name: &raw::Name,
+    raw: &raw::Limit,
+    upstreams: &Named<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<Limit> {
     let burst = burst(raw, report);
     let cost = raw.cost.good().and_then(|cost| {
         check_cost(cost, burst?, "the burst", report)?;
         NonZeroU64::new(cost.value.0)
     });
+    let enforcement = on_limit::build(raw, upstreams, report);
+    let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
         key: KeySpec { parts: parts(raw.key.good()?)?, on_missing: raw.on_missing.value()? },
@@ -27,6 +36,8 @@ pub(super) fn limit(name: &raw::Name, raw: &raw::Limit, report: &mut Report) -> 
         burst: burst?,
         cost: cost?,
         on_outage: raw.on_outage.value()?,
+        on_limit,
+        enforced,
     })
 }
 

@@ -6,6 +6,7 @@
 mod limits;
 mod listeners;
 mod named;
+mod on_limit;
 mod rewrite;
 mod routes;
 mod ties;
@@ -23,8 +24,8 @@ use crate::upstream::UpstreamSpec;
 
 /// The whole configuration. `None`: said in the report.
 pub(super) fn config(file: &raw::File, report: &mut Report) -> Option<Config> {
-    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, report));
     let upstreams = Named::build("upstream", &file.upstreams, upstream);
+    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, &upstreams, report));
     let admin = listeners::admin(&file.admin);
     let listeners = listeners::build(&file.listeners, &limits, report);
     listeners::check_admin(file, admin.flatten(), report);

@@ -6,12 +6,14 @@ use http::HeaderName;
 use serde_json::{Value as Json, json};
 
 use super::number::Whole;
+use super::on_limit::OnLimit;
 use super::word::{Name, Text, unknown};
 use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
 use crate::rate_limit::bucket::MAX_BURST;
+use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::key::{KeyPart, OnMissing};
 use crate::rate_limit::policy::{OnOutage, Rate};
 
@@ -30,6 +32,10 @@ record! {
         default("local") on_outage: At<OnOutage>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
         default("share") on_missing: At<OnMissing>,
+        /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
+        default("reject") on_limit: OnLimit,
+        /// The share of keys that the limit acts on; the others are only counted.
+        default("100%") enforce: At<Enforced>,
     }
 }
 
