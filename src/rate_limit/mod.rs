@@ -4,6 +4,7 @@ pub mod breaker;
 pub mod bucket;
 pub mod decision;
 pub mod enforced;
+pub mod exempt;
 pub mod headers;
 pub mod key;
 pub mod layer;

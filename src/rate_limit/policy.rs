@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::enforced::Enforced;
+use super::exempt::Exempt;
 use super::key::KeySpec;
 use crate::respond::Respond;
 
@@ -72,6 +73,8 @@ pub struct Limit {
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
     pub enforced: Enforced,
+    /// Requests that the limit skips.
+    pub exempt: Exempt,
 }
 
 /// A limit as one route (or listener) uses it.
@@ -94,6 +97,7 @@ impl Limit {
             on_outage: OnOutage::default(),
             on_limit: OnLimit::default(),
             enforced: Enforced::default(),
+            exempt: Exempt::default(),
         }
     }
 }

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use super::bucket::{Shape, ShapeError};
 use super::decision::{DecidedBy, Level, Verdict};
 use super::enforced::Enforced;
+use super::exempt::Exempt;
 use super::headers::{self, Fields, Standing};
 use super::key::{Extracted, Facts, Key, KeySpec};
 use super::policy::{Degrade, Limit, LimitUse, OnLimit, OnOutage, Queueing};
@@ -43,6 +44,7 @@ struct Rule {
     on_outage: OnOutage,
     on_limit: OnLimit,
     enforced: Enforced,
+    exempt: Exempt,
     /// Requests in a full bucket.
     quota: u64,
     policy: String,
@@ -131,6 +133,10 @@ impl Rules {
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
+            if rule.exempt.covers(facts) {
+                rule.tally.count(Counted::Exempt, DecidedBy::Local);
+                continue;
+            }
             match rule.key.extract(&rule.name, facts) {
                 Extracted::Key(key) if rule.enforced.takes(key.as_bytes()) => {
                     asking.asks.push(rule.ask(key));
@@ -287,6 +293,7 @@ impl Rule {
             on_outage: limit.on_outage,
             on_limit: limit.on_limit.clone(),
             enforced: limit.enforced,
+            exempt: limit.exempt.clone(),
             quota,
             policy: headers::policy_item(&limit.name, quota, window_secs),
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
@@ -325,6 +332,7 @@ fn may_count(limit: &Limit, counted: Counted) -> bool {
     match counted {
         Counted::Allowed | Counted::Denied => limit.enforced != Enforced::NONE,
         Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
+        Counted::Exempt => !limit.exempt.is_empty(),
         Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
     }
 }

@@ -13,6 +13,8 @@ pub enum Counted {
     Denied,
     /// Denied, and passed on to something cheaper.
     Degraded,
+    /// Not asked.
+    Exempt,
     /// Not acted on, and it would have passed.
     ShadowAllowed,
     /// Not acted on, and it would have been denied.
@@ -26,10 +28,11 @@ pub struct Tally {
 
 const BY: [DecidedBy; 4] = [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local];
 
-const VERDICTS: [(Counted, &str); 5] = [
+const VERDICTS: [(Counted, &str); 6] = [
     (Counted::Allowed, "allowed"),
     (Counted::Denied, "denied"),
     (Counted::Degraded, "degraded"),
+    (Counted::Exempt, "exempt"),
     (Counted::ShadowAllowed, "shadow_allowed"),
     (Counted::ShadowDenied, "shadow_denied"),
 ];

@@ -83,6 +83,11 @@ fn reads_every_key() {
     assert_eq!(one.enforced, Enforced::of_hundredths(1_250).unwrap());
     assert_eq!(two.on_limit, OnLimit::Degrade(Degrade::Upstream(text("up"))));
 
+    assert_eq!(two.exempt.clients, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    let yes = (HeaderName::from_static("x-internal"), Some(HeaderValue::from_static("yes")));
+    assert_eq!(two.exempt.headers, [yes, (HeaderName::from_static("x-probe"), None)]);
+    assert!(one.exempt.is_empty());
+
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
     assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));

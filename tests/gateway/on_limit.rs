@@ -229,3 +229,21 @@ fn a_share_of_the_clients_is_held_to_a_limit_and_always_the_same() {
     let shadows = in_half.iter().filter(|held| !**held).count() as f64;
     assert_eq!((decisions(&half, "shadow_allowed"), decisions(&half, "shadow_denied")), (shadows, shadows));
 }
+
+#[test]
+fn who_is_exempt_is_not_charged_and_not_told() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {constant: all}, rate: 1/h, exempt: {client: [192.0.2.0/24], headers: {x-internal: 'yes'}}}",
+    ));
+    let url = gateway.url("/");
+    for _ in 0..2 {
+        let head = head(&["-H", "x-internal: yes", &url]);
+        assert!(head.starts_with("http/1.1 200") && !head.contains("ratelimit"), "{head}");
+    }
+    assert_eq!((status(&[&url]), status(&[&url]), status(&["-H", "x-internal: no", &url])), (200, 429, 429));
+    assert_eq!(decisions(&gateway, "exempt"), 2.0);
+
+    let gateway = Gateway::start(&echo_behind("{key: {constant: all}, rate: 1/h, exempt: {client: [127.0.0.0/8]}}"));
+    assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 200));
+}

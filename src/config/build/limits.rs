@@ -5,12 +5,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::named::Named;
-use super::on_limit;
+use super::rewrite::check_names;
+use super::{on_limit, optional};
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
 use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
+use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
 use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
@@ -28,6 +30,7 @@ pub(super) fn limit(
         NonZeroU64::new(cost.value.0)
     });
     let enforcement = on_limit::build(raw, upstreams, report);
+    let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
@@ -38,7 +41,23 @@ pub(super) fn limit(
         on_outage: raw.on_outage.value()?,
         on_limit,
         enforced,
+        exempt: exempt?.unwrap_or_default(),
     })
+}
+
+fn exempt(raw: &raw::Exempt, report: &mut Report) -> Option<Exempt> {
+    let clients = optional(&raw.client, |list| Some(list.iter().map(|at| at.value.0).collect::<Vec<_>>()));
+    let headers = optional(&raw.headers, |table| {
+        check_names(table, report);
+        table.0.iter().map(|row| Some((row.key.clone()?, row.value.as_ref()?.0.clone()))).collect::<Option<Vec<_>>>()
+    });
+    let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+    if exempt.is_empty() {
+        let trouble = Trouble::new("nobody is exempt");
+        report.mistake(&raw.place, trouble.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
+        return None;
+    }
+    Some(exempt)
 }
 
 fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {

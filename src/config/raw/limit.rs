@@ -5,10 +5,12 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde_json::{Value as Json, json};
 
+use super::address::Cidr;
 use super::number::Whole;
 use super::on_limit::OnLimit;
+use super::route::HeaderCondition;
 use super::word::{Name, Text, unknown};
-use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch};
+use crate::config::decode::{At, Decode, Definitions, Many, Slot, Table, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
@@ -36,6 +38,18 @@ record! {
         default("reject") on_limit: OnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
         default("100%") enforce: At<Enforced>,
+        /// Requests that the limit does not count.
+        optional exempt: Exempt,
+    }
+}
+
+record! {
+    /// Requests that a limit does not count: any of these is enough.
+    Exempt at place {
+        /// Addresses or networks of clients.
+        optional client: Vec<At<Cidr>>,
+        /// Header fields: a value, or {present: true} for any. A client can send them too.
+        optional headers: Table<HeaderName, HeaderCondition>,
     }
 }
 

@@ -12,7 +12,7 @@ mod route;
 mod word;
 
 pub(super) use address::{Authority, Cidr, RedisUrl};
-pub(super) use limit::{Key, Limit, LimitUse, Part};
+pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part};
 pub(super) use number::{Size, Span, Whole};
 pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};
 pub(super) use path::Prefix;
