@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rate = Rate { tokens: one, period_us: NonZeroU64::MIN.saturating_add(999_999) };
     let limit = Limit::new("per-client", key, rate, five);
     let buckets = Arc::new(MemoryStore::new(100_000));
-    let limits = [LimitUse { limit: Arc::new(limit), cost: one }];
+    let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
     let layer = RateLimitLayer::new(Limiter::local(buckets), &limits)?;
 
     let router = Router::new().route("/", get(async || "hello\n")).layer(layer);

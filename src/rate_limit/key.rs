@@ -3,6 +3,7 @@
 //! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -97,6 +98,13 @@ impl Key {
         &self.0
     }
 
+    /// An address as keys have it: by its prefix, and an IPv4 address always as such.
+    pub fn of_ip(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
+        let mut key = Self(SmallVec::new());
+        key.push_ip(ip, ipv4_prefix, ipv6_prefix);
+        key
+    }
+
     fn push_escaped(&mut self, value: &[u8]) {
         for &byte in value {
             match byte {
@@ -168,6 +176,25 @@ impl KeySpec {
 }
 
 impl KeyPart {
+    /// Lends what this part of the request says, as it stands there: escaped and hashed by nobody. `None`: the request
+    /// lacks it.
+    pub fn lend<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let looked = match self {
+            Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
+                look(Key::of_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix).as_bytes())
+            }
+            Self::Header(name) => look(&joined(facts.headers, name)?),
+            Self::Cookie(name) => look(cookie(facts.headers, name)?),
+            Self::Query(name) => look(&query(facts.uri.query()?, name)?),
+            Self::PathParam(name) => look((facts.param)(name)?.as_bytes()),
+            Self::Method => look(facts.method.as_str().as_bytes()),
+            Self::Host => look(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes()),
+            Self::Route => look(facts.route.as_bytes()),
+            Self::Constant(text) => look(text.as_bytes()),
+        };
+        Some(looked)
+    }
+
     /// Appends this part of the request to the key. `None`: the request lacks it.
     fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
         match self {
@@ -186,7 +213,7 @@ impl KeyPart {
 }
 
 /// All values of a field as one (RFC 9110 §5.3), so that a repeated field is not a way to a bucket of one's own.
-fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<std::borrow::Cow<'a, [u8]>> {
+fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?.as_bytes();
     let Some(second) = values.next() else { return Some(first.into()) };
@@ -205,17 +232,20 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     })
 }
 
-fn query(query: &str, name: &str) -> Option<Vec<u8>> {
+fn query<'a>(query: &'a str, name: &str) -> Option<Cow<'a, [u8]>> {
     query.split('&').find_map(|pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found == name || form_decode(found) == name.as_bytes()).then(|| form_decode(value))
+        (found == name || *form_decode(found) == *name.as_bytes()).then(|| form_decode(value))
     })
 }
 
 /// As forms are written: `+` is a space, then percent-encoding.
-fn form_decode(text: &str) -> Vec<u8> {
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
+        return text.as_bytes().into();
+    }
     let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    percent_decode(&spaced).collect()
+    percent_decode(&spaced).collect::<Vec<_>>().into()
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::enforced::Enforced;
 use super::exempt::Exempt;
 use super::key::KeySpec;
+use super::plan::Plans;
 use crate::respond::Respond;
 
 /// `tokens` every `period_us` microseconds.
@@ -67,7 +68,7 @@ pub struct Limit {
     pub rate: Rate,
     /// Tokens in a full bucket.
     pub burst: NonZeroU64,
-    /// Tokens one request takes, unless the route says otherwise.
+    /// Tokens one request takes, unless the route or the client's plan says otherwise.
     pub cost: NonZeroU64,
     pub on_outage: OnOutage,
     pub on_limit: OnLimit,
@@ -75,14 +76,16 @@ pub struct Limit {
     pub enforced: Enforced,
     /// Requests that the limit skips.
     pub exempt: Exempt,
+    /// Other rates for some clients.
+    pub plans: Option<Plans>,
 }
 
 /// A limit as one route (or listener) uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     pub limit: Arc<Limit>,
-    /// Tokens one request takes here. At most the limit's burst.
-    pub cost: NonZeroU64,
+    /// Tokens one request takes here, at most the burst. `None`: as many as the client's plan or the limit says.
+    pub cost: Option<NonZeroU64>,
 }
 
 impl Limit {
@@ -98,6 +101,7 @@ impl Limit {
             on_limit: OnLimit::default(),
             enforced: Enforced::default(),
             exempt: Exempt::default(),
+            plans: None,
         }
     }
 }

@@ -3,21 +3,20 @@
 //! Guarantees that every decision is counted and told, once. Knows nothing of stores or of HTTP servers, and waits for
 //! nothing: where a request may wait, it says so.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::bucket::{Shape, ShapeError};
+use super::bucket::ShapeError;
 use super::decision::{DecidedBy, Level, Verdict};
-use super::enforced::Enforced;
-use super::exempt::Exempt;
-use super::headers::{self, Fields, Standing};
-use super::key::{Extracted, Facts, Key, KeySpec};
-use super::policy::{Degrade, Limit, LimitUse, OnLimit, OnOutage, Queueing};
+use super::headers::{self, Fields};
+use super::key::{Extracted, Facts, Key};
+use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
+pub use super::rule::LargestCosts;
+use super::rule::{Rule, Term, seconds_up, standing};
 use super::shadow::Shadows;
-use super::tally::{Counted, Tally};
+use super::tally::Counted;
 use crate::error::Failure;
 use crate::store::Ask;
 
@@ -25,7 +24,7 @@ use crate::store::Ask;
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// `RateLimit-Policy` when all that act apply, which is nearly always.
+    /// `RateLimit-Policy` when all that act apply and the client has no plan, which is nearly always.
     policy: Option<HeaderValue>,
     /// How many those are.
     acting: usize,
@@ -34,37 +33,24 @@ pub struct Rules {
     legacy_headers: bool,
 }
 
-#[derive(Debug)]
-struct Rule {
-    name: Arc<str>,
-    key: KeySpec,
-    shape: Shape,
-    cost: u64,
-    largest_cost: u64,
-    on_outage: OnOutage,
-    on_limit: OnLimit,
-    enforced: Enforced,
-    exempt: Exempt,
-    /// Requests in a full bucket.
-    quota: u64,
-    policy: String,
-    tally: Arc<Tally>,
-}
-
-/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
-#[derive(Debug, Default)]
-pub struct LargestCosts(HashMap<Arc<str>, u64>);
-
 /// What a request asks of the limiter.
 #[derive(Debug, Default)]
 pub struct Asking {
     /// One for each limit that has a say in the request.
     pub asks: SmallVec<[Ask; 2]>,
-    /// For each of them, its rule's place.
-    rules: SmallVec<[usize; 2]>,
-    /// Limits that denied the request and let it pass to something cheaper: rule, ask and what was left.
-    yielded: Vec<(usize, Ask, Level)>,
+    /// For each of them, whose it is.
+    owners: SmallVec<[Owner; 2]>,
+    /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
+    yielded: Vec<(Owner, Ask, Level)>,
     shadows: Shadows,
+}
+
+/// Whose ask it is.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    rule: usize,
+    usual_cost: NonZeroU64,
+    planned: bool,
 }
 
 /// What a verdict leads to.
@@ -109,13 +95,13 @@ impl Rules {
     ) -> Result<Self, ShapeError> {
         let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
-            rules.retain(|rule| rule.name != limit_use.limit.name);
+            rules.retain(|rule| *rule.name() != limit_use.limit.name);
             rules.push(Rule::new(limit_use, costs)?);
         }
-        let acting = || rules.iter().filter(|rule| rule.enforced != Enforced::NONE);
-        let policy = headers::policy_value(acting().map(|rule| &*rule.policy));
+        let acting = || rules.iter().filter(|rule| rule.acts());
+        let policy = headers::policy_value(acting().map(Rule::policy));
         let acting = acting().count();
-        let lenient = rules.iter().any(|rule| matches!(rule.on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_)));
+        let lenient = rules.iter().any(Rule::is_lenient);
         Ok(Self { rules, policy, acting, lenient, legacy_headers })
     }
 
@@ -133,16 +119,12 @@ impl Rules {
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
-            if rule.exempt.covers(facts) {
+            if rule.limit.exempt.covers(facts) {
                 rule.tally.count(Counted::Exempt, DecidedBy::Local);
                 continue;
             }
-            match rule.key.extract(&rule.name, facts) {
-                Extracted::Key(key) if rule.enforced.takes(key.as_bytes()) => {
-                    asking.asks.push(rule.ask(key));
-                    asking.rules.push(index);
-                }
-                Extracted::Key(key) => asking.shadows.add(rule.ask(key), rule.tally.clone()),
+            match rule.key(facts) {
+                Extracted::Key(key) => asking.add(index, rule, rule.term(key, facts)),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
@@ -156,10 +138,10 @@ impl Rules {
             return Next::Judge;
         }
         let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
-        if denying().any(|(_, rule, _)| matches!(rule.on_limit, OnLimit::Reject | OnLimit::Answer(_))) {
+        if denying().any(|(_, rule, _)| !rule.is_lenient()) {
             return Next::Judge;
         }
-        let slowest = denying().filter(|(_, rule, _)| matches!(rule.on_limit, OnLimit::Queue(_)));
+        let slowest = denying().filter(|(_, rule, _)| matches!(rule.limit.on_limit, OnLimit::Queue(_)));
         let slowest = slowest.max_by_key(|(.., level)| level.retry_after_us).map(|(at, ..)| at);
         if self.yield_to_something_cheaper(asking, verdict) {
             return Next::AskAgain;
@@ -170,9 +152,9 @@ impl Rules {
     fn yield_to_something_cheaper(&self, asking: &mut Asking, verdict: &Verdict) -> bool {
         let before = asking.asks.len();
         for (at, level) in verdict.levels.iter().enumerate().take(before).rev() {
-            if level.retry_after_us > 0 && matches!(self.rules[asking.rules[at]].on_limit, OnLimit::Degrade(_)) {
-                let (rule, ask) = (asking.rules.remove(at), asking.asks.remove(at));
-                asking.yielded.insert(0, (rule, ask, *level));
+            if level.retry_after_us > 0 && self.rules[asking.owners[at].rule].degrades().is_some() {
+                let (owner, ask) = (asking.owners.remove(at), asking.asks.remove(at));
+                asking.yielded.insert(0, (owner, ask, *level));
             }
         }
         asking.asks.len() < before
@@ -180,16 +162,16 @@ impl Rules {
 
     /// The line before the limit of the ask at `at`, if there may be one.
     pub fn line<'a>(&'a self, asking: &'a Asking, at: usize) -> Option<Line<'a>> {
-        let (rule, ask) = (self.rules.get(*asking.rules.get(at)?)?, asking.asks.get(at)?);
-        let OnLimit::Queue(bounds) = rule.on_limit else { return None };
+        let (rule, ask) = (self.rules.get(asking.owners.get(at)?.rule)?, asking.asks.get(at)?);
+        let OnLimit::Queue(bounds) = rule.limit.on_limit else { return None };
         let charge_us = ask.shape.micros(ask.shape.charge(ask.cost));
-        Some(Line { limit: &rule.name, key: &ask.key, bounds, charge_us })
+        Some(Line { limit: rule.name(), key: &ask.key, bounds, charge_us })
     }
 
     /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
     /// that is left of it, since no other was asked.
     pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
-        asking.rules = asking.rules.get(at).copied().into_iter().collect();
+        asking.owners = asking.owners.get(at).copied().into_iter().collect();
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
@@ -200,11 +182,11 @@ impl Rules {
     pub fn judge(&self, mut asking: Asking, verdict: &Verdict) -> Judged {
         self.count(&asking, verdict);
         let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
-        let first = asking.yielded.first().map(|(index, ..)| &self.rules[*index]);
+        let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
         let degraded = first.filter(|_| verdict.granted).and_then(|rule| Some((rule, rule.degrades()?)));
         let mut fields = self.fields(&asking, verdict);
         if let Some((rule, _)) = degraded {
-            fields.mark_degraded(&rule.name);
+            fields.mark_degraded(rule.name());
         }
         let shadows = if verdict.granted { std::mem::take(&mut asking.shadows) } else { Shadows::default() };
         Judged { fields, denied, degraded: degraded.map(|(_, degrade)| degrade.clone()), shadows }
@@ -215,7 +197,7 @@ impl Rules {
         asking: &'a Asking,
         verdict: &'a Verdict,
     ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> + Clone {
-        let rules = asking.rules.iter().map(|&index| &self.rules[index]);
+        let rules = asking.owners.iter().map(|owner| &self.rules[owner.rule]);
         rules.zip(&verdict.levels).enumerate().map(|(at, (rule, level))| (at, rule, level))
     }
 
@@ -228,129 +210,66 @@ impl Rules {
             }
         }
         let yielded = if verdict.granted { Counted::Degraded } else { Counted::Denied };
-        for (index, ..) in &asking.yielded {
-            self.rules[*index].tally.count(yielded, verdict.decided_by);
+        for (owner, ..) in &asking.yielded {
+            self.rules[owner.rule].tally.count(yielded, verdict.decided_by);
         }
     }
 
     fn fields(&self, asking: &Asking, verdict: &Verdict) -> Fields {
-        let judged = self.levels(asking, verdict).map(|(at, rule, level)| (rule, &asking.asks[at], level));
-        let yielded = asking.yielded.iter().map(|(index, ask, level)| (&self.rules[*index], ask, level));
-        let told = || judged.clone().chain(yielded.clone());
-        let policy = if asking.rules.len() == self.acting {
+        let judged = asking.owners.iter().zip(&asking.asks).zip(&verdict.levels);
+        let judged = judged.map(|((owner, ask), level)| (owner, ask, level));
+        let yielded = asking.yielded.iter().map(|(owner, ask, level)| (owner, ask, level));
+        let told = judged.chain(yielded);
+        let policy = if asking.owners.len() == self.acting && !asking.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
-            headers::policy_value(told().map(|(rule, ..)| &*rule.policy))
+            let item = |owner: &Owner, ask: &Ask| self.rules[owner.rule].policy_of(ask.shape, owner.usual_cost);
+            headers::policy_value(told.clone().map(|(owner, ask, _)| item(owner, ask)))
         };
-        Fields::render(
-            policy,
-            told().map(|(rule, ask, level)| (&*rule.name, rule.standing(ask, level))),
-            self.legacy_headers,
-        )
+        let standings = told.map(|(owner, ask, level)| {
+            (&**self.rules[owner.rule].name(), standing(ask.shape, owner.usual_cost, level))
+        });
+        Fields::render(policy, standings, self.legacy_headers)
     }
 
     fn denied(&self, asking: &Asking, verdict: &Verdict) -> Failure {
         let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
         let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match denying().next().map(|(_, rule, _)| &rule.on_limit) {
+        match denying().next().map(|(_, rule, _)| &rule.limit.on_limit) {
             Some(OnLimit::Answer(answer)) => Failure::Refused { answer: answer.clone(), retry_after_secs },
             _ => {
-                let violated = denying().map(|(_, rule, _)| rule.name.clone()).collect();
+                let violated = denying().map(|(_, rule, _)| rule.name().clone()).collect();
                 Failure::QuotaExceeded { violated, retry_after_secs }
             }
         }
     }
 }
 
-impl LargestCosts {
-    /// Over `uses`, which must be all there are.
-    pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
-        let mut costs = Self::default();
-        for LimitUse { limit, cost } in uses {
-            let largest = costs.0.entry(limit.name.clone()).or_default();
-            *largest = cost.get().max(*largest);
-        }
-        costs
-    }
-
-    fn of_limit(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or_default()
-    }
-}
-
-impl Rule {
-    fn new(LimitUse { limit, cost }: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
-        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
-        let quota = limit.burst.get() / *cost;
-        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
-        Ok(Self {
-            name: limit.name.clone(),
-            key: limit.key.clone(),
-            shape,
-            cost: cost.get(),
-            largest_cost: costs.of_limit(&limit.name).max(cost.get()),
-            on_outage: limit.on_outage,
-            on_limit: limit.on_limit.clone(),
-            enforced: limit.enforced,
-            exempt: limit.exempt.clone(),
-            quota,
-            policy: headers::policy_item(&limit.name, quota, window_secs),
-            tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
-        })
-    }
-
-    fn ask(&self, key: Key) -> Ask {
-        let Self { shape, cost, largest_cost, on_outage, .. } = *self;
-        Ask { key, shape, cost, largest_cost, on_outage }
-    }
-
-    fn degrades(&self) -> Option<&Degrade> {
-        match &self.on_limit {
-            OnLimit::Degrade(degrade) => Some(degrade),
-            OnLimit::Reject | OnLimit::Answer(_) | OnLimit::Queue(_) => None,
+impl Asking {
+    fn add(&mut self, index: usize, rule: &Rule, term: Term) {
+        let Term { ask, usual_cost, planned } = term;
+        if rule.limit.enforced.takes(ask.key.as_bytes()) {
+            self.asks.push(ask);
+            self.owners.push(Owner { rule: index, usual_cost, planned });
+        } else {
+            self.shadows.add(ask, rule.tally.clone());
         }
     }
-
-    fn standing(&self, ask: &Ask, level: &Level) -> Standing {
-        let remaining = level.remaining / self.cost;
-        let wait_us = match (level.retry_after_us, remaining) {
-            (0, 0) => {
-                // Granted, and nothing left: the next request passes once its cost is back.
-                let spare = ask.shape.capacity() - ask.shape.charge(self.cost).min(ask.shape.capacity());
-                level.reset_after_us.saturating_sub(ask.shape.micros(spare))
-            }
-            (0, _) => level.reset_after_us,
-            (retry_after_us, _) => retry_after_us,
-        };
-        Standing { quota: self.quota, remaining, reset_secs: seconds_up(wait_us) }
-    }
-}
-
-/// Whether a limit can ever count such a decision.
-fn may_count(limit: &Limit, counted: Counted) -> bool {
-    match counted {
-        Counted::Allowed | Counted::Denied => limit.enforced != Enforced::NONE,
-        Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
-        Counted::Exempt => !limit.exempt.is_empty(),
-        Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
-    }
-}
-
-fn seconds_up(us: u64) -> u64 {
-    us.div_ceil(1_000_000)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
+    use std::sync::Arc;
     use std::time::Duration;
 
-    use http::{HeaderMap, Method, StatusCode, Uri};
+    use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
-    use super::super::key::{KeyPart, OnMissing};
+    use super::super::enforced::Enforced;
+    use super::super::key::{KeyPart, KeySpec, OnMissing};
     use super::super::limiter::Limiter;
-    use super::super::policy::Rate;
+    use super::super::plan::{Plan, PlanSource, Plans};
+    use super::super::policy::{Limit, Rate};
     use super::*;
     use crate::respond::Respond;
     use crate::store::memory::MemoryStore;
@@ -377,14 +296,20 @@ mod tests {
 
     impl Guard {
         fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
-            let uses = limits.into_iter().map(|limit| LimitUse { cost: limit.cost, limit: Arc::new(limit) });
+            let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
             let uses: Vec<_> = uses.collect();
             let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
             Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) }
         }
 
         fn ask(&self) -> Asking {
-            let (method, uri, headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
+            self.ask_as("")
+        }
+
+        /// Asks for a client on this plan.
+        fn ask_as(&self, plan: &'static str) -> Asking {
+            let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
+            headers.insert("x-plan", HeaderValue::from_static(plan));
             let facts = Facts {
                 method: &method,
                 uri: &uri,
@@ -477,6 +402,33 @@ mod tests {
         }
         let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
         assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
+    }
+
+    #[test]
+    fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
+        let plan = |tokens, cost| {
+            let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
+            Plan::new(rate, nonzero(tokens), NonZeroU64::new(cost)).unwrap()
+        };
+        let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
+        let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();
+        let by = KeyPart::Header(HeaderName::from_static("x-plan"));
+        let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
+        let guard = Guard::new([limit]);
+        let pass = |plan| {
+            let asking = guard.ask_as(plan);
+            let largest = asking.asks[0].largest_cost;
+            let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+            let mut headers = HeaderMap::new();
+            guard.rules.judge(asking, &verdict).fields.apply(&mut headers);
+            let told =
+                [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
+            (largest, told.join(" "))
+        };
+        assert_eq!(pass("none"), (1, "\"l\";q=10;w=3600 \"l\";r=9;t=360".into()));
+        assert_eq!(pass("gold"), (1, "\"l\";q=100;w=3600 \"l\";r=98;t=72".into()));
+        assert_eq!(pass("dear"), (10, "\"l\";q=10;w=3600 \"l\";r=8;t=432".into()));
+        assert_eq!(pass("none").1, "\"l\";q=10;w=3600 \"l\";r=0;t=360", "twelve are used");
     }
 
     #[test]

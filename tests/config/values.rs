@@ -1,6 +1,6 @@
 //! What a good file becomes.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -8,6 +8,7 @@ use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
+use tollgate::rate_limit::plan::PlanSource;
 use tollgate::rate_limit::policy::{Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
 
@@ -54,7 +55,7 @@ fn reads_every_key() {
     assert_eq!(config.admin, None);
 
     let listener = &config.listeners[0];
-    assert_eq!((listener.limits[0].limit.burst.get(), listener.limits[0].cost.get()), (6_000, 2));
+    assert_eq!((listener.limits[0].limit.burst.get(), listener.limits[0].limit.cost.get()), (6_000, 2));
     let server = &listener.server;
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
@@ -105,7 +106,7 @@ fn reads_every_kind_of_route() {
     assert_eq!(users.matches.path, PathPattern { segments, rest: true });
     let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
     assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
-    assert_eq!(users.limits.iter().map(|used| used.cost.get()).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!(users.limits.iter().map(|used| used.cost.map(NonZeroU64::get)).collect::<Vec<_>>(), [Some(3), None]);
     assert_eq!((users.max_body, users.timeout), (Some(10 << 20), Some(Duration::from_secs(7))));
 
     let forward = |action: &Action| match action {
@@ -153,6 +154,31 @@ fn reads_every_way_to_be_over_a_limit() {
     let degrade = &limit("on_limit: {degrade: {respond: {body: busy}}}").on_limit;
     let OnLimit::Degrade(Degrade::Respond(instead)) = degrade else { panic!("{degrade:?}") };
     assert_eq!((instead.status, &instead.body[..]), (StatusCode::OK, &b"busy"[..]));
+}
+
+#[test]
+fn reads_plans_by_what_the_request_will_say() {
+    let plans = |key: &str, plans: &str| {
+        let limits = format!("limits: {{a: {{key: {key}, rate: 1/s, plans: {{{plans}}}}}}}");
+        let config = good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"));
+        config.limits[0].plans.clone().unwrap()
+    };
+    let PlanSource::Table(table) =
+        plans("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}").source;
+    let gold = &table[&b"gold"[..]];
+    assert_eq!((gold.rate().tokens.get(), gold.shape().burst(), gold.cost()), (5, 9, NonZeroU64::new(3)));
+
+    let by_client = plans(
+        "[client_ip, route]",
+        "table: {10.0.0.1: {rate: 2/s}, '2001:DB8:1:2::9': {rate: 3/s}, 'fd00:0:0:1::/64': {rate: 4/s}}",
+    );
+    assert_eq!(by_client.by, KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 });
+    let PlanSource::Table(table) = by_client.source;
+    for value in ["10.0.0.1", "2001:db8:1:2::/64", "fd00:0:0:1::/64"] {
+        assert!(table.contains_key(value.as_bytes()), "{value}: {table:?}");
+    }
+    let PlanSource::Table(table) = plans("host", "table: {API.example: {rate: 2/s}}").source;
+    assert!(table.contains_key(&b"api.example"[..]));
 }
 
 #[test]

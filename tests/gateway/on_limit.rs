@@ -247,3 +247,25 @@ fn who_is_exempt_is_not_charged_and_not_told() {
     let gateway = Gateway::start(&echo_behind("{key: {constant: all}, rate: 1/h, exempt: {client: [127.0.0.0/8]}}"));
     assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 200));
 }
+
+#[test]
+fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {header: x-tenant}, rate: 2/h, plans: {by: {header: x-plan}, table: {gold: {rate: 6/h, cost: 2}}}}",
+    ));
+    let ask = |tenant: &str, plan: &str| {
+        head(&["-H", &format!("x-tenant: {tenant}"), "-H", &format!("x-plan: {plan}"), &gateway.url("/")])
+    };
+    let plain = ask("a", "none");
+    assert!(plain.contains("\"l\";q=2;w=3600\r\n") && plain.contains("\"l\";r=1;"), "{plain}");
+    let gold = ask("a", "gold");
+    assert!(
+        gold.contains("\"l\";q=3;w=3600\r\n") && gold.contains("\"l\";r=1;"),
+        "one and two of six are used: {gold}"
+    );
+    assert!(ask("a", "gold").starts_with("http/1.1 200"));
+    assert!(ask("a", "gold").starts_with("http/1.1 429"));
+    assert!(ask("a", "none").starts_with("http/1.1 429"), "no refill for who leaves a plan");
+    assert!(ask("b", "none").starts_with("http/1.1 200"));
+}

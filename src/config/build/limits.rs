@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::named::Named;
 use super::rewrite::check_names;
-use super::{on_limit, optional};
+use super::{on_limit, optional, plans};
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
@@ -14,7 +14,8 @@ use crate::config::raw;
 use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
 use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
-use crate::rate_limit::policy::{Limit, LimitUse};
+use crate::rate_limit::plan::Plans;
+use crate::rate_limit::policy::{Limit, LimitUse, Rate};
 use crate::upstream::UpstreamSpec;
 
 /// One limit. `None`: said in the report.
@@ -24,17 +25,19 @@ pub(super) fn limit(
     upstreams: &Named<UpstreamSpec>,
     report: &mut Report,
 ) -> Option<Limit> {
-    let burst = burst(raw, report);
+    let burst = burst(&raw.rate, &raw.burst, report);
     let cost = raw.cost.good().and_then(|cost| {
         check_cost(cost, burst?, "the burst", report)?;
         NonZeroU64::new(cost.value.0)
     });
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
+    let parts = raw.key.good().and_then(parts);
+    let plans = optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), cost, report));
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
-        key: KeySpec { parts: parts(raw.key.good()?)?, on_missing: raw.on_missing.value()? },
+        key: KeySpec { parts: parts?, on_missing: raw.on_missing.value()? },
         rate: raw.rate.value()?,
         burst: burst?,
         cost: cost?,
@@ -42,6 +45,7 @@ pub(super) fn limit(
         on_limit,
         enforced,
         exempt: exempt?.unwrap_or_default(),
+        plans: plans?,
     })
 }
 
@@ -65,9 +69,13 @@ fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
 }
 
 /// The burst, checked together with the rate.
-fn burst(raw: &raw::Limit, report: &mut Report) -> Option<NonZeroU64> {
-    let rate = raw.rate.good()?;
-    let (burst, burst_place) = match &raw.burst {
+pub(super) fn burst<const MIN: u64, const MAX: u64>(
+    rate: &Slot<At<Rate>>,
+    burst: &Slot<At<raw::Whole<MIN, MAX>>>,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    let rate = rate.good()?;
+    let (burst, burst_place) = match burst {
         Slot::Absent => (rate.value.tokens, &rate.place),
         Slot::Bad => return None,
         Slot::Good(at) => (NonZeroU64::new(at.value.0)?, &at.place),
@@ -83,7 +91,7 @@ fn burst(raw: &raw::Limit, report: &mut Report) -> Option<NonZeroU64> {
 }
 
 /// A cost above the burst could never be paid.
-fn check_cost<const MIN: u64, const MAX: u64>(
+pub(super) fn check_cost<const MIN: u64, const MAX: u64>(
     cost: &At<raw::Whole<MIN, MAX>>,
     burst: NonZeroU64,
     whose: &str,
@@ -134,20 +142,20 @@ fn limit_use<const MIN: u64, const MAX: u64>(
     limit: Arc<Limit>,
     report: &mut Report,
 ) -> Option<LimitUse> {
-    let cost = match cost {
-        Slot::Absent => limit.cost,
-        Slot::Bad => return None,
-        Slot::Good(cost) => {
-            check_cost(cost, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
-            NonZeroU64::new(cost.value.0)?
+    let cost = optional(cost, |cost| {
+        check_cost(cost, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.shape().burst()).min();
+        if let Some(burst) = smallest.and_then(NonZeroU64::new) {
+            check_cost(cost, burst, &format!("the smallest burst of the plans of {}", quote(&limit.name)), report)?;
         }
-    };
-    Some(LimitUse { limit, cost })
+        NonZeroU64::new(cost.value.0)
+    });
+    Some(LimitUse { cost: cost?, limit })
 }
 
-/// The path parameters that a limit counts by.
+/// The path parameters that a limit counts or tells plans by.
 pub(super) fn path_params(limit: &Limit) -> impl Iterator<Item = &Arc<str>> {
-    limit.key.parts.iter().filter_map(|part| match part {
+    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).filter_map(|part| match part {
         KeyPart::PathParam(name) => Some(name),
         _ => None,
     })

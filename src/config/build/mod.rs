@@ -7,6 +7,7 @@ mod limits;
 mod listeners;
 mod named;
 mod on_limit;
+mod plans;
 mod rewrite;
 mod routes;
 mod ties;

@@ -38,8 +38,32 @@ record! {
         default("reject") on_limit: OnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
         default("100%") enforce: At<Enforced>,
+        /// Other rates for some clients.
+        optional plans: Plans,
         /// Requests that the limit does not count.
         optional exempt: Exempt,
+    }
+}
+
+record! {
+    /// Other rates for some clients.
+    Plans {
+        /// The part of the request that tells a client's plan. Default: the first part of the limit's key.
+        optional by: Part,
+        /// The plans, by what that part says.
+        required table: Table<Text, Plan>,
+    }
+}
+
+record! {
+    /// A rate instead of the limit's own.
+    Plan at place {
+        /// Tokens per period.
+        required rate: At<Rate>,
+        /// Tokens in a full bucket. Default: the tokens of one period of the rate.
+        optional burst: At<Whole<1, MAX_BURST>>,
+        /// Tokens one request takes. Default: the limit's cost.
+        optional cost: At<Whole<1, MAX_BURST>>,
     }
 }
 
