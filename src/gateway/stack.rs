@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request, Response, Version};
+use http_body::Body as _;
 
 use super::account::{Account, Entered, RouteMetrics};
 use super::route::Action;
@@ -97,6 +98,7 @@ async fn pass<'g>(
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: request.body().size_hint().exact(),
             client_ip: Some(exchange.origin.client_ip),
             host: &exchange.host,
             route: &guarded.route.name,

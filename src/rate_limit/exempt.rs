@@ -49,6 +49,7 @@ mod tests {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: Some(0),
             client_ip: ip.parse().ok(),
             host: "",
             route: "",

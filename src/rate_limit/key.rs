@@ -65,6 +65,8 @@ pub struct Facts<'a> {
     pub method: &'a Method,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
+    /// Bytes of the body. `None`: not known before it has been read.
+    pub body_length: Option<u64>,
     /// `None` where the transport has no addresses.
     pub client_ip: Option<IpAddr>,
     /// In lower case, without a port.
@@ -276,6 +278,7 @@ mod tests {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: Some(0),
             client_ip: ip.parse().ok(),
             host: "h.example",
             route: "orders",

@@ -73,6 +73,7 @@ impl<S> Layer<S> for RateLimitLayer {
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ReqBody: http_body::Body,
     ResBody: From<Bytes>,
 {
     type Response = S::Response;
@@ -98,7 +99,7 @@ where
 }
 
 impl RateLimitLayer {
-    fn ask<B>(&self, request: &Request<B>) -> Result<Asking, Failure> {
+    fn ask<B: http_body::Body>(&self, request: &Request<B>) -> Result<Asking, Failure> {
         let extensions = request.extensions();
         let host = request.uri().authority().map(http::uri::Authority::as_str);
         let host = host.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
@@ -106,6 +107,7 @@ impl RateLimitLayer {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: request.body().size_hint().exact(),
             client_ip: extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()),
             host: &host.to_ascii_lowercase(),
             route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
@@ -213,7 +215,7 @@ impl Decision {
 
 fn on_the_spot(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
     let limit = Limit { on_limit: limit.on_limit.on_the_spot(), ..(**limit).clone() };
-    LimitUse { limit: Arc::new(limit), cost: *cost }
+    LimitUse { limit: Arc::new(limit), cost: cost.clone() }
 }
 
 fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> {

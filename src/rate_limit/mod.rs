@@ -2,6 +2,7 @@
 
 pub mod breaker;
 pub mod bucket;
+pub mod cost;
 pub mod decision;
 pub mod enforced;
 pub mod exempt;

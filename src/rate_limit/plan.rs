@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 
 use super::bucket::{Shape, ShapeError};
+use super::cost::Cost;
 use super::key::{Facts, KeyPart};
 use super::policy::Rate;
 
@@ -29,7 +30,7 @@ pub enum PlanSource {
 pub struct Plan {
     rate: Rate,
     shape: Shape,
-    cost: Option<NonZeroU64>,
+    cost: Option<Cost>,
 }
 
 impl Plans {
@@ -53,7 +54,7 @@ impl Plan {
     ///
     /// # Errors
     /// When the rate or the burst is out of bounds.
-    pub fn new(rate: Rate, burst: NonZeroU64, cost: Option<NonZeroU64>) -> Result<Self, ShapeError> {
+    pub fn new(rate: Rate, burst: NonZeroU64, cost: Option<Cost>) -> Result<Self, ShapeError> {
         Ok(Self { rate, shape: Shape::new(rate.tokens, rate.period_us, burst)?, cost })
     }
 
@@ -66,7 +67,7 @@ impl Plan {
     }
 
     /// `None`: the limit's.
-    pub fn cost(&self) -> Option<NonZeroU64> {
-        self.cost
+    pub fn cost(&self) -> Option<&Cost> {
+        self.cost.as_ref()
     }
 }

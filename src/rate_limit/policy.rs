@@ -4,6 +4,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cost::Cost;
 use super::enforced::Enforced;
 use super::exempt::Exempt;
 use super::key::KeySpec;
@@ -69,7 +70,7 @@ pub struct Limit {
     /// Tokens in a full bucket.
     pub burst: NonZeroU64,
     /// Tokens one request takes, unless the route or the client's plan says otherwise.
-    pub cost: NonZeroU64,
+    pub cost: Cost,
     pub on_outage: OnOutage,
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
@@ -85,7 +86,7 @@ pub struct Limit {
 pub struct LimitUse {
     pub limit: Arc<Limit>,
     /// Tokens one request takes here, at most the burst. `None`: as many as the client's plan or the limit says.
-    pub cost: Option<NonZeroU64>,
+    pub cost: Option<Cost>,
 }
 
 impl Limit {
@@ -96,7 +97,7 @@ impl Limit {
             key,
             rate,
             burst,
-            cost: NonZeroU64::MIN,
+            cost: Cost::Fixed(NonZeroU64::MIN),
             on_outage: OnOutage::default(),
             on_limit: OnLimit::default(),
             enforced: Enforced::default(),

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::bucket::{Shape, ShapeError};
+use super::cost::Cost;
 use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
@@ -21,7 +22,7 @@ pub(super) struct Rule {
     pub tally: Arc<Tally>,
     shape: Shape,
     /// What the route says that a request takes, whoever sends it.
-    own_cost: Option<NonZeroU64>,
+    own_cost: Option<Cost>,
     largest: LargestCost,
 }
 
@@ -53,29 +54,30 @@ impl LargestCosts {
     pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
         let mut costs = Self::default();
         for LimitUse { limit, cost } in uses {
-            costs.0.entry(limit.name.clone()).or_default().add(*cost);
+            costs.0.entry(limit.name.clone()).or_default().add(cost.as_ref());
         }
         costs
     }
 
     fn with(&self, LimitUse { limit, cost }: &LimitUse) -> LargestCost {
         let mut largest = self.0.get(&limit.name).copied().unwrap_or_default();
-        largest.add(*cost);
+        largest.add(cost.as_ref());
         largest
     }
 }
 
 impl LargestCost {
-    fn add(&mut self, cost: Option<NonZeroU64>) {
+    fn add(&mut self, cost: Option<&Cost>) {
         match cost {
-            Some(cost) => self.said = self.said.max(cost.get()),
+            Some(cost) => self.said = self.said.max(cost.largest().get()),
             None => self.unsaid = true,
         }
     }
 
-    /// Where nothing else is said, a request takes `unsaid`.
-    fn of(self, unsaid: u64) -> u64 {
-        if self.unsaid { self.said.max(unsaid) } else { self.said }
+    /// Of a bucket of `burst` tokens, where a request takes `unsaid` if nothing else is said.
+    fn of(self, unsaid: &Cost, burst: NonZeroU64) -> u64 {
+        let largest = if self.unsaid { self.said.max(unsaid.largest().get()) } else { self.said };
+        largest.min(burst.get())
     }
 }
 
@@ -85,7 +87,7 @@ impl Rule {
         Ok(Self {
             shape: Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?,
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(&limit, counted))),
-            own_cost: limit_use.cost,
+            own_cost: limit_use.cost.clone(),
             largest: costs.with(limit_use),
             limit,
         })
@@ -103,21 +105,24 @@ impl Rule {
     /// What the limit asks for a request with this key.
     pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
         let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
-        let unsaid = plan.and_then(Plan::cost).unwrap_or(self.limit.cost);
-        let cost = self.own_cost.unwrap_or(unsaid);
+        let shape = plan.map_or(self.shape, Plan::shape);
+        let burst = burst(shape);
+        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let ask = Ask {
             key,
-            shape: plan.map_or(self.shape, Plan::shape),
-            cost: cost.get(),
-            largest_cost: self.largest.of(unsaid.get()),
+            shape,
+            cost: cost.of(facts, burst).get(),
+            largest_cost: self.largest.of(unsaid, burst),
             on_outage: self.limit.on_outage,
         };
-        Term { ask, usual_cost: cost, planned: plan.is_some() }
+        Term { ask, usual_cost: cost.usual(burst), planned: plan.is_some() }
     }
 
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
-        self.policy_of(self.shape, self.own_cost.unwrap_or(self.limit.cost))
+        let cost = self.own_cost.as_ref().unwrap_or(&self.limit.cost);
+        self.policy_of(self.shape, cost.usual(burst(self.shape)))
     }
 
     pub fn policy_of(&self, shape: Shape, usual_cost: NonZeroU64) -> PolicyItem<'_> {
@@ -166,6 +171,11 @@ fn may_count(limit: &Limit, counted: Counted) -> bool {
         Counted::Exempt => !limit.exempt.is_empty(),
         Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
     }
+}
+
+/// Tokens in a full bucket.
+fn burst(shape: Shape) -> NonZeroU64 {
+    NonZeroU64::new(shape.burst()).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Whole seconds, rounded up.

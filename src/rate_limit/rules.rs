@@ -265,6 +265,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
+    use super::super::cost::Cost;
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
     use super::super::limiter::Limiter;
@@ -314,6 +315,7 @@ mod tests {
                 method: &method,
                 uri: &uri,
                 headers: &headers,
+                body_length: Some(0),
                 client_ip: None,
                 host: "",
                 route: "",
@@ -408,7 +410,7 @@ mod tests {
     fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
         let plan = |tokens, cost| {
             let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
-            Plan::new(rate, nonzero(tokens), NonZeroU64::new(cost)).unwrap()
+            Plan::new(rate, nonzero(tokens), NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
         };
         let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
         let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();

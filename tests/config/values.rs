@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::rate_limit::cost::Cost;
 use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
 use tollgate::rate_limit::plan::PlanSource;
@@ -14,6 +15,27 @@ use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
+fn tokens(number: u64) -> Cost {
+    Cost::Fixed(NonZeroU64::new(number).unwrap())
+}
+
+#[test]
+fn reads_every_kind_of_cost() {
+    let cost = |cost: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 9/s, cost: {cost}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].cost.clone()
+    };
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let (name, one) = (HeaderName::from_static("x-cost"), nonzero(1));
+    assert_eq!(cost("{header: X-Cost}"), Cost::Header { name: name.clone(), default: one, max: Cost::UNBOUNDED });
+    assert_eq!(
+        cost("{header: x-cost, default: 2, max: 9}"),
+        Cost::Header { name, default: nonzero(2), max: nonzero(9) }
+    );
+    assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
+    assert_eq!(cost("4"), tokens(4));
+}
+
 #[test]
 fn reads_the_file_of_the_design() {
     let config = good(include_str!("good/design.yaml"));
@@ -21,7 +43,7 @@ fn reads_the_file_of_the_design() {
     let [per_client, per_tenant] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(per_client.key.parts, [KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }]);
     assert_eq!((per_client.rate.tokens.get(), per_client.rate.period_us.get()), (10, 1_000_000));
-    assert_eq!((per_client.burst.get(), per_client.cost.get()), (20, 1));
+    assert_eq!((per_client.burst.get(), &per_client.cost), (20, &tokens(1)));
     assert_eq!(per_tenant.key.parts, [KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route]);
     assert_eq!((per_tenant.burst.get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
     let [orders, rest] = &config.routes[..] else { panic!("{:?}", config.routes) };
@@ -55,7 +77,7 @@ fn reads_every_key() {
     assert_eq!(config.admin, None);
 
     let listener = &config.listeners[0];
-    assert_eq!((listener.limits[0].limit.burst.get(), listener.limits[0].limit.cost.get()), (6_000, 2));
+    assert_eq!((listener.limits[0].limit.burst.get(), &listener.limits[0].limit.cost), (6_000, &tokens(2)));
     let server = &listener.server;
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
@@ -106,7 +128,7 @@ fn reads_every_kind_of_route() {
     assert_eq!(users.matches.path, PathPattern { segments, rest: true });
     let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
     assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
-    assert_eq!(users.limits.iter().map(|used| used.cost.map(NonZeroU64::get)).collect::<Vec<_>>(), [Some(3), None]);
+    assert_eq!(users.limits.iter().map(|used| used.cost.clone()).collect::<Vec<_>>(), [Some(tokens(3)), None]);
     assert_eq!((users.max_body, users.timeout), (Some(10 << 20), Some(Duration::from_secs(7))));
 
     let forward = |action: &Action| match action {
@@ -166,7 +188,7 @@ fn reads_plans_by_what_the_request_will_say() {
     let PlanSource::Table(table) =
         plans("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}").source;
     let gold = &table[&b"gold"[..]];
-    assert_eq!((gold.rate().tokens.get(), gold.shape().burst(), gold.cost()), (5, 9, NonZeroU64::new(3)));
+    assert_eq!((gold.rate().tokens.get(), gold.shape().burst(), gold.cost()), (5, 9, Some(&tokens(3))));
 
     let by_client = plans(
         "[client_ip, route]",

@@ -269,3 +269,30 @@ fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
     assert!(ask("a", "none").starts_with("http/1.1 429"), "no refill for who leaves a plan");
     assert!(ask("b", "none").starts_with("http/1.1 200"));
 }
+
+#[test]
+fn a_request_costs_what_a_header_says() {
+    let _turn = turns::beside_others();
+    let gateway =
+        Gateway::start(&echo_behind("{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}"));
+    let url = gateway.url("/");
+    let costing = |said: &str| head(&["-H", &format!("x-cost: {said}"), &url]);
+    assert!(costing("30").contains("\"l\";r=35;"), "in requests of two tokens");
+    assert!(head(&[&url]).contains("\"l\";r=34;"));
+    assert!(costing("lots").contains("\"l\";r=14;"));
+    assert!(costing("29").starts_with("http/1.1 429"));
+    assert!(costing("28").starts_with("http/1.1 200"));
+}
+
+#[test]
+fn a_request_costs_by_the_length_of_its_body_and_the_most_when_it_tells_none() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}"));
+    let url = gateway.url("/");
+    assert!(head(&[&url]).contains("\"l\";r=19;"), "a request without a body is one");
+    assert!(head(&["-d", "0123456789", &url]).contains("\"l\";r=18;"));
+    assert!(head(&["-d", "0123456789a", &url]).contains("\"l\";r=16;"));
+    assert!(head(&["--http2-prior-knowledge", &url]).contains("\"l\";r=15;"));
+    let chunked = head(&["-H", "transfer-encoding: chunked", "-d", "0", &url]);
+    assert!(chunked.contains("\"l\";r=7;"), "{chunked}");
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::named::Named;
 use super::rewrite::check_names;
-use super::{on_limit, optional, plans};
+use super::{costs, on_limit, optional, plans};
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
@@ -26,14 +26,11 @@ pub(super) fn limit(
     report: &mut Report,
 ) -> Option<Limit> {
     let burst = burst(&raw.rate, &raw.burst, report);
-    let cost = raw.cost.good().and_then(|cost| {
-        check_cost(cost, burst?, "the burst", report)?;
-        NonZeroU64::new(cost.value.0)
-    });
+    let cost = raw.cost.good().and_then(|cost| costs::build(cost, burst?, "the burst", report));
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
-    let plans = optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), cost, report));
+    let plans = optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), cost.as_ref(), report));
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
@@ -90,21 +87,6 @@ pub(super) fn burst<const MIN: u64, const MAX: u64>(
     None
 }
 
-/// A cost above the burst could never be paid.
-pub(super) fn check_cost<const MIN: u64, const MAX: u64>(
-    cost: &At<raw::Whole<MIN, MAX>>,
-    burst: NonZeroU64,
-    whose: &str,
-    report: &mut Report,
-) -> Option<()> {
-    if cost.value.0 <= burst.get() {
-        return Some(());
-    }
-    let trouble = Trouble::new(format!("a cost of {} is over {whose}, {burst}: no request would pass", cost.value.0));
-    report.mistake(&cost.place, trouble.hint("lower the cost or raise the burst"));
-    None
-}
-
 /// One use and where it is written.
 pub(super) struct Used {
     pub place: Place,
@@ -137,18 +119,15 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
     None
 }
 
-fn limit_use<const MIN: u64, const MAX: u64>(
-    cost: &Slot<At<raw::Whole<MIN, MAX>>>,
-    limit: Arc<Limit>,
-    report: &mut Report,
-) -> Option<LimitUse> {
-    let cost = optional(cost, |cost| {
-        check_cost(cost, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
+fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
+    let cost = optional(cost, |raw| {
+        let cost = costs::build(raw, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
         let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.shape().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
-            check_cost(cost, burst, &format!("the smallest burst of the plans of {}", quote(&limit.name)), report)?;
+            let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
+            costs::check_fixed(&cost, burst, &whose, raw.place(), report)?;
         }
-        NonZeroU64::new(cost.value.0)
+        Some(cost)
     });
     Some(LimitUse { cost: cost?, limit })
 }

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 
 use ipnet::IpNet;
 
-use super::limits::{burst, check_cost};
-use super::optional;
+use super::limits::burst;
+use super::{costs, optional};
 use crate::config::decode::{Row, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
+use crate::rate_limit::cost::Cost;
 use crate::rate_limit::key::{Key, KeyPart};
 use crate::rate_limit::plan::{Plan, PlanSource, Plans};
 
@@ -18,7 +18,7 @@ use crate::rate_limit::plan::{Plan, PlanSource, Plans};
 pub(super) fn build(
     raw: &raw::Plans,
     parts: Option<&[KeyPart]>,
-    cost: Option<NonZeroU64>,
+    cost: Option<&Cost>,
     report: &mut Report,
 ) -> Option<Plans> {
     let by = optional(&raw.by, |raw::Part(part)| part.clone());
@@ -61,13 +61,12 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
     Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
 }
 
-fn plan(raw: &raw::Plan, limits_cost: Option<NonZeroU64>, report: &mut Report) -> Option<Plan> {
+fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
     let burst = burst(&raw.rate, &raw.burst, report)?;
-    let cost = optional(&raw.cost, |cost| {
-        check_cost(cost, burst, "the burst", report)?;
-        NonZeroU64::new(cost.value.0)
-    })?;
-    if let (None, Some(inherited)) = (cost, limits_cost.filter(|cost| *cost > burst)) {
+    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, "the burst", report))?;
+    if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
+        && *inherited > burst
+    {
         let trouble =
             Trouble::new(format!("the limit's cost of {inherited} is over the burst, {burst}: no request would pass"));
         let place = if let Slot::Good(at) = &raw.burst { &at.place } else { &raw.place };

@@ -6,6 +6,7 @@ use http::HeaderName;
 use serde_json::{Value as Json, json};
 
 use super::address::Cidr;
+use super::cost::Cost;
 use super::number::Whole;
 use super::on_limit::OnLimit;
 use super::route::HeaderCondition;
@@ -29,7 +30,7 @@ record! {
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes.
-        default(1) cost: At<Whole<1, MAX_BURST>>,
+        default(1) cost: Cost,
         /// While the store is away: this node's share of the limit, let all pass, or deny all.
         default("local") on_outage: At<OnOutage>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
@@ -63,7 +64,7 @@ record! {
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes. Default: the limit's cost.
-        optional cost: At<Whole<1, MAX_BURST>>,
+        optional cost: Cost,
     }
 }
 
@@ -83,7 +84,7 @@ record! {
         /// The limit's name.
         required limit: At<Name>,
         /// Tokens one request takes here. Default: the limit's cost.
-        optional cost: At<Whole<1, MAX_BURST>>,
+        optional cost: Cost,
     }
 }
 
@@ -124,7 +125,7 @@ pub(in crate::config) struct Part(pub Option<KeyPart>);
 /// A limit as a listener or a route names it.
 pub(in crate::config) struct LimitUse {
     pub limit: Slot<At<Name>>,
-    pub cost: Slot<At<Whole<1, MAX_BURST>>>,
+    pub cost: Slot<Cost>,
 }
 
 /// The name of a cookie (RFC 6265 §4.1.1: a token).

@@ -3,6 +3,7 @@
 //! Unknown keys are refused here; names that must exist elsewhere are still plain names.
 
 mod address;
+mod cost;
 mod http;
 mod limit;
 mod number;
@@ -12,6 +13,7 @@ mod route;
 mod word;
 
 pub(super) use address::{Authority, Cidr, RedisUrl};
+pub(super) use cost::Cost;
 pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, Plans};
 pub(super) use number::{Size, Span, Whole};
 pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};
