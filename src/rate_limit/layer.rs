@@ -224,3 +224,69 @@ fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> 
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::num::{NonZeroU64, NonZeroUsize};
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use http::StatusCode;
+    use tower::{ServiceExt, service_fn};
+
+    use super::super::enforced::Enforced;
+    use super::super::headers::{DEGRADED, RATELIMIT};
+    use super::super::key::{KeyPart, KeySpec, OnMissing};
+    use super::super::policy::{OnLimit, Queueing, Rate};
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    /// One an hour for everyone together, but for `change`.
+    fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
+        let one = NonZeroU64::MIN;
+        let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
+        let rate = Rate { tokens: one, period_us: NonZeroU64::new(3_600_000_000).unwrap() };
+        let mut limit = Limit::new("l", key, rate, one);
+        change(&mut limit);
+        let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
+        RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
+    }
+
+    async fn ask(layer: &RateLimitLayer) -> Response<Body> {
+        let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
+        layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn where_a_request_cannot_wait_it_is_refused() {
+        let bounds = Queueing { max_wait: Duration::from_secs(3_600), max_waiting: NonZeroUsize::MIN };
+        for elsewhere in [OnLimit::Queue(bounds), OnLimit::Degrade(Degrade::Upstream("cheap".into()))] {
+            let layer = layer(|limit| limit.on_limit = elsewhere);
+            assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+            assert_eq!(ask(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+
+    #[tokio::test]
+    async fn something_cheaper_that_is_at_hand_is_given() {
+        let answer = Arc::new(Respond { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
+        let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Respond(answer)));
+        assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+        let degraded = ask(&layer).await;
+        assert_eq!(
+            (degraded.status(), &degraded.headers()[DEGRADED]),
+            (StatusCode::ACCEPTED, &HeaderValue::from_static("l"))
+        );
+        assert_eq!(degraded.headers()[RATELIMIT], "\"l\";r=0;t=3600");
+    }
+
+    #[tokio::test]
+    async fn a_shadow_lets_everything_pass() {
+        let layer = layer(|limit| limit.enforced = Enforced::NONE);
+        for _ in 0..3 {
+            let passed = ask(&layer).await;
+            assert_eq!((passed.status(), passed.headers().get(RATELIMIT)), (StatusCode::OK, None));
+        }
+    }
+}
