@@ -81,6 +81,7 @@ fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
+        body_length: Some(0),
         client_ip: Some("203.0.113.77".parse().unwrap()),
         host: "api.example.com",
         route: "orders",

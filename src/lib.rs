@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod proxy;
 pub mod rate_limit;
 pub mod request_id;
+pub mod respond;
 pub mod server;
 pub mod store;
 pub mod telemetry;

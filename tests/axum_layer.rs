@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse, OnOutage, Rate};
+use tollgate::rate_limit::policy::{Limit, LimitUse, Rate};
 use tollgate::store::memory::MemoryStore;
 
 const HOUR_US: u64 = 3_600_000_000;
@@ -22,15 +22,9 @@ const HOUR_US: u64 = 3_600_000_000;
 /// `burst` an hour for each of what `parts` tell apart.
 fn layer(parts: Vec<KeyPart>, burst: u64) -> RateLimitLayer {
     let number = |number| NonZeroU64::new(number).unwrap();
-    let limit = Limit {
-        name: "few".into(),
-        key: KeySpec { parts, on_missing: OnMissing::Share },
-        rate: Rate { tokens: number(burst), period_us: number(HOUR_US) },
-        burst: number(burst),
-        cost: number(1),
-        on_outage: OnOutage::Local,
-    };
-    let limits = [LimitUse { limit: Arc::new(limit), cost: number(1) }];
+    let key = KeySpec { parts, on_missing: OnMissing::Share };
+    let rate = Rate { tokens: number(burst), period_us: number(HOUR_US) };
+    let limits = [LimitUse { limit: Arc::new(Limit::new("few", key, rate, number(burst))), cost: None }];
     RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
 }
 

@@ -6,11 +6,12 @@ use metrics::counter;
 
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
+use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::rate_limit::bucket::ShapeError;
-use crate::rate_limit::policy::LimitUse;
+use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -45,12 +46,21 @@ pub fn gateway(
         table: RouteTable::build(&config.routes),
         routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
         upstreams,
+        queues: queues(config, before),
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,
         access_log,
         unrouted: guard(UNROUTED.into(), &[])?,
         panics: counter!("tollgate_panics_total"),
     })
+}
+
+/// Those who wait when a reload comes go on waiting, and those who come then stand behind them.
+fn queues(config: &Config, before: Option<&Gateway>) -> Queues {
+    let waited_for = config.limits.iter().filter(|limit| matches!(limit.on_limit, OnLimit::Queue(_)));
+    let kept = |name: &Arc<str>| before?.queues.get(name).cloned();
+    let of = |name: &Arc<str>| kept(name).unwrap_or_else(|| Arc::new(Queue::of(name)));
+    waited_for.map(|limit| (limit.name.clone(), of(&limit.name))).collect()
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

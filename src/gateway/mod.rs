@@ -17,13 +17,16 @@ use crate::rate_limit::rules::Rules;
 use crate::telemetry::AccessLog;
 use crate::upstream::Upstream;
 use account::{InFlight, RouteMetrics};
+use queue::Queues;
 use route::Route;
 use table::RouteTable;
 
 pub mod account;
 mod actions;
 mod body_bound;
+mod limits;
 pub mod path;
+pub mod queue;
 pub mod route;
 pub mod stack;
 pub mod table;
@@ -37,6 +40,8 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
     pub upstreams: Upstreams,
+    /// Requests that wait for a limit. A reload keeps them.
+    pub queues: Queues,
     pub trusted_proxies: TrustedProxies,
     pub max_requests: Option<NonZeroUsize>,
     pub access_log: Option<AccessLog>,

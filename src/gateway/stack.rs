@@ -5,6 +5,7 @@
 //! Read `serve`, `pass` and `act` top to bottom; each step says why it stands where it stands. Guarantees one answer for each
 //! request, whatever happens. Knows no sockets and no stores.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,19 +13,20 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Version};
+use http_body::Body as _;
 
 use super::account::{self, Account, Entered, RouteMetrics};
 use super::route::{Action, Route};
 use super::table::Found;
-use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, path};
+use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, limits, path};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
-use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
+use crate::rate_limit::policy::Degrade;
 use crate::rate_limit::rules::{Asking, Rules};
 use crate::request_id::{self, REQUEST_ID};
 
@@ -97,21 +99,26 @@ async fn pass(
     // Limits come before anything of the body is touched: a denied request costs no upstream anything. A listener's also
     // count what no route takes, or whoever asks for nonsense would be free to.
     let rules = &guard.rules[entrance.listener];
+    let mut degraded = None;
     let fields = if rules.is_empty() {
         None
     } else {
         let route = found.as_ref().ok().map(|guarded| &*guarded.route);
-        let judged = match ask(rules, exchange, &path, route, &request) {
-            Ok(asking) => rules.judge(&asking, &decide(entrance, &asking).await),
+        let asking = match ask(rules, exchange, &path, route, &request) {
+            Ok(asking) => asking,
             Err(failure) => return failure.into(),
         };
+        // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
+        let judged = limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await;
+        judged.shadows.watch(&entrance.limiter);
         if let Some(denied) = judged.denied {
             return Passed { result: Err(denied), fields: Some(judged.fields) };
         }
+        degraded = judged.degraded;
         Some(judged.fields)
     };
     let result = match found {
-        Ok(guarded) => act(guarded, entrance, exchange, request).await,
+        Ok(guarded) => act(gateway, entrance, exchange, guarded, degraded.as_ref(), request).await,
         Err(failure) => Err(failure),
     };
     Passed { result, fields }
@@ -128,6 +135,7 @@ fn ask(
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
+        body_length: request.body().size_hint().exact(),
         client_ip: Some(exchange.origin.client_ip),
         host: &exchange.host,
         route: route.map_or(UNROUTED, |route| &route.name),
@@ -135,39 +143,47 @@ fn ask(
     })
 }
 
-/// The limiter's own future is only made where a store must be asked.
-async fn decide(entrance: &Entrance, asking: &Asking) -> Verdict {
-    match entrance.limiter.decide_now(&asking.asks) {
-        Some(verdict) => verdict,
-        None => entrance.limiter.decide(&asking.asks).await,
-    }
-}
-
 async fn act(
-    guarded: &Guarded,
+    gateway: &Gateway,
     entrance: &Entrance,
     exchange: &Exchange,
+    guarded: &Guarded,
+    degraded: Option<&Degrade>,
     request: Request<Body>,
 ) -> Result<Response<Body>, Failure> {
     // The bound on the body stands inside the limits: an oversized request is a request, and counts.
     let request = body_bound::bound(request, guarded.route.max_body)?;
 
     // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
-    let acting = async {
-        match &guarded.route.action {
-            Action::Respond(respond) => Ok(actions::respond(respond)),
-            Action::Echo => Ok(actions::echo(&request, &exchange.origin, &exchange.request_id, &guarded.route.name)),
-            Action::Forward(rule) => match &guarded.upstream {
-                Some(upstream) => {
-                    entrance.proxy.forward(request, rule, upstream, &exchange.origin, &exchange.request_id).await
-                }
-                None => Err(Failure::NoEndpoint),
-            },
+    let answering = answer(gateway, entrance, exchange, guarded, degraded, request);
+    match guarded.route.timeout {
+        Some(timeout) => tokio::time::timeout(timeout, answering).await.unwrap_or(Err(Failure::ResponseTimeout)),
+        None => answering.await,
+    }
+}
+
+/// Does what the route does, or what it does for less.
+async fn answer(
+    gateway: &Gateway,
+    entrance: &Entrance,
+    exchange: &Exchange,
+    guarded: &Guarded,
+    degraded: Option<&Degrade>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Failure> {
+    let Exchange { origin, request_id, .. } = exchange;
+    let (rule, upstream) = match (degraded, &guarded.route.action) {
+        (Some(Degrade::Respond(respond)), _) => return Ok(respond.response()),
+        (None, Action::Respond(respond)) => return Ok(respond.response()),
+        (None, Action::Echo) => return Ok(actions::echo(&request, origin, request_id, &guarded.route.name)),
+        (None, Action::Forward(rule)) => (Cow::Borrowed(rule), guarded.upstream.as_ref()),
+        (Some(Degrade::Upstream(name)), action) => {
+            (actions::forward_elsewhere(action, name), gateway.upstreams.get(name))
         }
     };
-    match guarded.route.timeout {
-        Some(timeout) => tokio::time::timeout(timeout, acting).await.unwrap_or(Err(Failure::ResponseTimeout)),
-        None => acting.await,
+    match upstream {
+        Some(upstream) => entrance.proxy.forward(request, &rule, upstream, origin, request_id).await,
+        None => Err(Failure::NoEndpoint),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Facts<'a> {
     pub method: &'a Method,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
+    /// Bytes of the body. `None`: not known before it has been read.
+    pub body_length: Option<u64>,
     /// `None` where the transport has no addresses.
     pub client_ip: Option<IpAddr>,
     /// In lower case, without a port.
@@ -97,6 +100,13 @@ impl Key {
     /// The bytes that identify the bucket, in this process and in the store.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// An address as keys have it: by its prefix, and an IPv4 address always as such.
+    pub fn of_ip(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
+        let mut key = Self(SmallVec::new());
+        key.push_ip(ip, ipv4_prefix, ipv6_prefix);
+        key
     }
 
     fn push_escaped(&mut self, value: &[u8]) {
@@ -182,6 +192,25 @@ impl KeySpec {
 }
 
 impl KeyPart {
+    /// Lends what this part of the request says, as it stands there: escaped and hashed by nobody. `None`: the request
+    /// lacks it, or has it twice with different values.
+    pub fn lend<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let looked = match self {
+            Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
+                look(Key::of_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix).as_bytes())
+            }
+            Self::Header(name) => look(only(facts.headers.get_all(name).iter())?.as_bytes()),
+            Self::Cookie(name) => look(only(cookies(facts.headers, name))?),
+            Self::Query(name) => look(&only(parameters(facts.uri.query()?, name))?),
+            Self::PathParam(name) => look((facts.param)(name)?.as_bytes()),
+            Self::Method => look(facts.method.as_str().as_bytes()),
+            Self::Host => look(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes()),
+            Self::Route => look(facts.route.as_bytes()),
+            Self::Constant(text) => look(text.as_bytes()),
+        };
+        Some(looked)
+    }
+
     /// Appends this part of the request to the key. `None`: the request lacks it.
     fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
         match self {
@@ -199,6 +228,12 @@ impl KeyPart {
     }
 }
 
+/// What all values agree on.
+fn only<V: PartialEq>(mut values: impl Iterator<Item = V>) -> Option<V> {
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
+}
+
 /// The values of the cookies called `name`.
 fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
@@ -209,17 +244,20 @@ fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [
 }
 
 /// The values of the query parameters called `name`.
-fn parameters(query: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
+fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found == name || form_decode(found) == name.as_bytes()).then(|| form_decode(value))
+        (found == name || *form_decode(found) == *name.as_bytes()).then(|| form_decode(value))
     })
 }
 
 /// As forms are written: `+` is a space, then percent-encoding.
-fn form_decode(text: &str) -> Vec<u8> {
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
+        return text.as_bytes().into();
+    }
     let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    percent_decode(&spaced).collect()
+    percent_decode(&spaced).collect::<Vec<_>>().into()
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {
@@ -250,6 +288,7 @@ mod tests {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: Some(0),
             client_ip: ip.parse().ok(),
             host: "h.example",
             route: "orders",

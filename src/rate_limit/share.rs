@@ -79,7 +79,7 @@ impl ShareCell {
 }
 
 /// FNV-1a, 64 bits: the same on every node, unlike the seeded hash of the local store.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -7,6 +7,7 @@
 mod command_line;
 mod fleet;
 mod load;
+mod on_limit;
 mod outage;
 mod process;
 #[path = "../support/redis.rs"]
