@@ -19,6 +19,7 @@ use arc_swap::ArcSwap;
 use crate::config::{self, AccessLog, Config};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
+use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
@@ -43,8 +44,7 @@ struct Common {
 #[derive(Clone)]
 struct FleetState {
     spec: RedisSpec,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
+    node: Arc<Node>,
 }
 
 /// Runs the gateway on the file at `path` until a signal ends it.
@@ -65,7 +65,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let admin = admin.with_context(|| format!("cannot listen on the admin address {:?}", config.admin))?;
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
-    let fleet = config.store.clone().map(FleetState::new);
+    let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
     let common = Common { gateway: gateway.clone(), memory, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
@@ -102,8 +102,8 @@ fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow:
 }
 
 impl FleetState {
-    fn new(spec: RedisSpec) -> Self {
+    fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
         let share = Arc::new(ShareCell::expecting(spec.expected_nodes));
-        Self { spec, breaker: Arc::new(Breaker::new()), share }
+        Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
     }
 }

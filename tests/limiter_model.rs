@@ -5,6 +5,7 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -202,6 +203,10 @@ impl Store for Told {
         let failing = self.failing.load(Ordering::Relaxed);
         Box::pin(ready(if failing { Err(StoreError::Io) } else { Ok(grant) }))
     }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(20)
+    }
 }
 
 struct Node {
@@ -309,7 +314,7 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let breaker = Arc::new(metrics::with_local_recorder(&recorder, Breaker::new));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {
-        breaker.failed(&StoreError::Timeout);
+        breaker.failed(&StoreError::Timeout, 1);
     }
     assert!(breaker.is_open());
     assert!(said(r#"tollgate_store_breaker_transitions_total{to="open"} 1"#) && said("tollgate_store_up 0"));

@@ -41,6 +41,10 @@ impl Store for Counted {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(asks, units)
     }
+
+    fn timeout(&self) -> Duration {
+        self.store.timeout()
+    }
 }
 
 /// A gateway's limiter as it is put together: two workers, one control task, a place in the fleet.

@@ -18,7 +18,7 @@ use super::policy::OnOutage;
 use crate::clock;
 use crate::store::{Ask, Store, StoreError};
 
-/// Failures in a row that open the breaker. Each of them cost a request the store's time limit.
+/// Requests in a row that failed and open the breaker. Each of them waited for the store's time limit.
 const TOLERATED_FAILURES: u32 = 5;
 
 /// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
@@ -79,9 +79,9 @@ impl Breaker {
         }
     }
 
-    /// The store could not decide.
-    pub fn failed(&self, why: &StoreError) {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    /// The store could not decide, and that many requests waited for it in one call.
+    pub fn failed(&self, why: &StoreError, requests: u32) {
+        let failures = self.failures.fetch_add(requests, Ordering::Relaxed).saturating_add(requests);
         if failures >= TOLERATED_FAILURES {
             self.trip(why);
         }

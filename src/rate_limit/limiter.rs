@@ -6,16 +6,18 @@
 
 use std::sync::Arc;
 
-use metrics::{Counter, Histogram, counter, histogram};
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
+use super::calls::Caller;
+use super::coalesce::Coalescer;
 use super::decision::{DecidedBy, Level, Verdict};
+use super::node::Node;
 use super::policy::OnOutage;
 use super::share::{Share, ShareCell};
 use crate::clock;
 use crate::store::memory::MemoryStore;
-use crate::store::{Ask, Grant, Levels, Store, StoreError};
+use crate::store::{Ask, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -24,23 +26,7 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 #[derive(Clone)]
 pub struct Limiter {
     memory: Arc<MemoryStore>,
-    shared: Option<Shared>,
-}
-
-/// What a limiter of a fleet has more.
-#[derive(Clone)]
-struct Shared {
-    store: Arc<dyn Store>,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
-    calls: Arc<Calls>,
-}
-
-/// The metrics of calls to the store, resolved once.
-struct Calls {
-    ok: Counter,
-    failed: [Counter; StoreError::NAMES.len()],
-    seconds: Histogram,
+    shared: Option<Arc<Coalescer>>,
 }
 
 impl Limiter {
@@ -49,23 +35,27 @@ impl Limiter {
         Self { memory, shared: None }
     }
 
-    /// Limits that hold across all users of `store`. `memory`, `breaker` and `share` are one per node, `store` is the
-    /// worker's own. Metrics go to the recorder that is installed by now.
+    /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
+    /// installed by now.
     pub fn shared(
         memory: Arc<MemoryStore>,
         store: Arc<dyn Store>,
         breaker: Arc<Breaker>,
         share: Arc<ShareCell>,
     ) -> Self {
-        let calls = Arc::new(Calls::new());
-        Self { memory, shared: Some(Shared { store, breaker, share, calls }) }
+        Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
+    }
+
+    /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
+    pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
+        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Caller::new(node, store)))) }
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
     pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
         match &self.shared {
             None => Some(self.by_share(asks, Share::WHOLE)),
-            Some(shared) if shared.breaker.is_open() => Some(self.during_outage(asks, shared)),
+            Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
             Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
             Some(_) => None,
         }
@@ -77,19 +67,10 @@ impl Limiter {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
-        match shared.ask(asks).await {
-            Some(grant) => self.by_store(asks, grant),
-            None => self.during_outage(asks, shared),
+        match shared.take(asks).await {
+            Some(unit) => Verdict { decided_by: DecidedBy::Redis, granted: unit.granted, levels: unit.levels },
+            None => self.during_outage(asks, shared.node()),
         }
-    }
-
-    fn by_store(&self, asks: &[Ask], grant: Grant) -> Verdict {
-        let now_us = clock::monotonic_micros();
-        let counted = asks.iter().zip(&grant.levels).filter(|(ask, _)| ask.on_outage == OnOutage::Local);
-        for (ask, level) in counted {
-            self.memory.note(ask, level.reset_after_us, now_us);
-        }
-        Verdict { decided_by: DecidedBy::Redis, granted: grant.units > 0, levels: grant.levels }
     }
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
@@ -97,8 +78,8 @@ impl Limiter {
         Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
     }
 
-    fn during_outage(&self, asks: &[Ask], shared: &Shared) -> Verdict {
-        let share = shared.share.get();
+    fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
+        let share = node.share.get();
         if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
             return self.by_share(asks, share);
         }
@@ -126,35 +107,4 @@ const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, res
 /// A limit that lets everything pass while the store is away.
 fn uncounted(ask: &Ask) -> Level {
     Level { remaining: ask.shape.burst(), retry_after_us: 0, reset_after_us: 0 }
-}
-
-impl Shared {
-    /// The store's grant, or `None` when it could not decide. Feeds the breaker and the metrics.
-    async fn ask(&self, asks: &[Ask]) -> Option<Grant> {
-        let started = clock::now();
-        let answer = self.store.take(asks, 1).await;
-        self.calls.seconds.record(clock::now().saturating_duration_since(started));
-        match answer {
-            Ok(grant) => {
-                self.calls.ok.increment(1);
-                self.breaker.succeeded();
-                Some(grant)
-            }
-            Err(error) => {
-                self.calls.failed[error.index()].increment(1);
-                self.breaker.failed(&error);
-                None
-            }
-        }
-    }
-}
-
-impl Calls {
-    fn new() -> Self {
-        Self {
-            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
-            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
-            seconds: histogram!("tollgate_store_call_duration_seconds"),
-        }
-    }
 }

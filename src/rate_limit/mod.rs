@@ -2,11 +2,14 @@
 
 pub mod breaker;
 pub mod bucket;
+mod calls;
+mod coalesce;
 pub mod decision;
 pub mod headers;
 pub mod key;
 pub mod layer;
 pub mod limiter;
+pub mod node;
 pub mod policy;
 pub mod rules;
 pub mod share;

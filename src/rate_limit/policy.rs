@@ -13,7 +13,7 @@ pub struct Rate {
 }
 
 /// What happens to a limit's requests while the store is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnOutage {
     /// This node enforces its share of the limit.
     #[default]

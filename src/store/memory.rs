@@ -5,6 +5,7 @@
 //! says which share of the limits is this node's.
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
@@ -118,6 +119,11 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(ready(Ok(self.take_at(asks, units, clock::monotonic_micros(), Share::WHOLE))))
+    }
+
+    /// It answers at once: this only bounds what waits for another call.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 

@@ -54,7 +54,7 @@ impl fmt::Debug for RedisSpec {
 }
 
 /// What one request asks of one bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ask {
     pub key: Key,
     pub shape: Shape,
@@ -84,6 +84,9 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
+
+    /// The longest that [`Self::take`] takes, and that a request may wait.
+    fn timeout(&self) -> Duration;
 }
 
 /// Why a store could not decide.

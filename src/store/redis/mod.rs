@@ -89,6 +89,10 @@ impl Store for RedisStore {
             answer.unwrap_or(Err(StoreError::Timeout))
         })
     }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
 }
 
 /// The script's ARGV: see its head.

@@ -1,0 +1,24 @@
+//! What the workers of a node know together of the shared store and of each other. One per process.
+//!
+//! Guarantees that a node is one node: what one worker learned, all of them use. Decides nothing itself.
+
+use std::sync::Arc;
+
+use super::breaker::Breaker;
+use super::share::ShareCell;
+use crate::store::memory::MemoryStore;
+
+/// The state of one node.
+pub struct Node {
+    /// Buckets of this node alone: what it enforces while the store is away.
+    pub memory: Arc<MemoryStore>,
+    pub breaker: Arc<Breaker>,
+    pub share: Arc<ShareCell>,
+}
+
+impl Node {
+    /// A node that has heard nothing yet.
+    pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
+        Self { memory, breaker, share }
+    }
+}
