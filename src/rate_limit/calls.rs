@@ -11,7 +11,7 @@ use metrics::{Counter, Histogram, counter, histogram};
 use super::node::Node;
 use super::policy::OnOutage;
 use crate::clock;
-use crate::store::{Ask, Grant, Store, StoreError};
+use crate::store::{self, Ask, Grant, Store, StoreError};
 
 /// One worker's way to the shared store.
 pub(super) struct Caller {
@@ -41,14 +41,14 @@ impl Caller {
 
     /// The store's answer for `requests` equal requests, or `None` when it could not decide.
     pub async fn take(&self, asks: &[Ask], requests: u32) -> Option<Grant> {
-        let started = clock::now();
+        let (started, sent_us) = (clock::now(), clock::monotonic_micros());
         let answer = self.store.take(asks, requests).await;
         self.seconds.record(clock::now().saturating_duration_since(started));
         match answer {
             Ok(grant) => {
                 self.ok.increment(1);
                 self.node.breaker.succeeded();
-                self.learn(asks, &grant);
+                self.learn(asks, &grant, requests, sent_us);
                 Some(grant)
             }
             Err(error) => {
@@ -59,11 +59,15 @@ impl Caller {
         }
     }
 
-    fn learn(&self, asks: &[Ask], grant: &Grant) {
+    fn learn(&self, asks: &[Ask], grant: &Grant, requests: u32, sent_us: u64) {
         let now_us = clock::monotonic_micros();
-        let counted = asks.iter().zip(&grant.levels).filter(|(ask, _)| ask.on_outage == OnOutage::Local);
-        for (ask, level) in counted {
-            self.node.memory.note(ask, level.reset_after_us, now_us);
+        for (ask, level) in asks.iter().zip(&grant.levels) {
+            if ask.on_outage == OnOutage::Local {
+                self.node.memory.note(ask, level.reset_after_us, now_us);
+            }
+            if grant.units < requests && level.retry_after_us > 0 {
+                self.node.denials.note(ask, store::cost_of(asks, ask), level, sent_us);
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use super::calls::Caller;
 use super::decision::Level;
 use super::node::Node;
 use crate::clock;
-use crate::store::{Ask, Grant, Levels};
+use crate::store::{self, Ask, Grant, Levels};
 
 /// After this part of the time limit, those who board leave without waiting for the call before them: they need most of
 /// it for their own.
@@ -186,8 +186,7 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Unit {
         if !granted {
             return *level;
         }
-        let same = asks.iter().filter(|other| other.key == ask.key);
-        let tokens = same.map(|other| other.cost).fold(0, u64::saturating_add).saturating_mul(behind);
+        let tokens = store::cost_of(asks, ask).saturating_mul(behind);
         Level {
             remaining: level.remaining.saturating_add(tokens),
             retry_after_us: 0,

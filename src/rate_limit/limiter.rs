@@ -12,12 +12,13 @@ use super::breaker::Breaker;
 use super::calls::Caller;
 use super::coalesce::Coalescer;
 use super::decision::{DecidedBy, Level, Verdict};
+use super::key::Key;
 use super::node::Node;
 use super::policy::OnOutage;
 use super::share::{Share, ShareCell};
 use crate::clock;
 use crate::store::memory::MemoryStore;
-use crate::store::{Ask, Levels, Store};
+use crate::store::{self, Ask, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -57,7 +58,7 @@ impl Limiter {
             None => Some(self.by_share(asks, Share::WHOLE)),
             Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
             Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
-            Some(_) => None,
+            Some(shared) => denied_before(asks, shared.node()),
         }
     }
 
@@ -70,6 +71,13 @@ impl Limiter {
         match shared.take(asks).await {
             Some(unit) => Verdict { decided_by: DecidedBy::Redis, granted: unit.granted, levels: unit.levels },
             None => self.during_outage(asks, shared.node()),
+        }
+    }
+
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    pub fn forget(&self, key: &Key) {
+        if let Some(shared) = &self.shared {
+            shared.node().forget(key);
         }
     }
 
@@ -99,6 +107,19 @@ impl Limiter {
             .collect();
         Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, levels }
     }
+}
+
+/// Denied, when the store is known to deny one of `asks` still.
+fn denied_before(asks: &[Ask], node: &Node) -> Option<Verdict> {
+    let now_us = clock::monotonic_micros();
+    let mut denied = false;
+    let level = |ask| {
+        let found = node.denials.find(ask, store::cost_of(asks, ask), now_us);
+        denied |= found.is_some();
+        found.unwrap_or_default()
+    };
+    let levels = asks.iter().map(level).collect();
+    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, levels })
 }
 
 /// A limit that denies while the store is away.

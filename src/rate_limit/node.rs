@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use super::breaker::Breaker;
+use super::denial::DenialCache;
+use super::key::Key;
 use super::share::ShareCell;
 use crate::store::memory::MemoryStore;
 
@@ -14,11 +16,17 @@ pub struct Node {
     pub memory: Arc<MemoryStore>,
     pub breaker: Arc<Breaker>,
     pub share: Arc<ShareCell>,
+    pub(super) denials: DenialCache,
 }
 
 impl Node {
     /// A node that has heard nothing yet.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
-        Self { memory, breaker, share }
+        Self { memory, breaker, share, denials: DenialCache::new() }
+    }
+
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    pub fn forget(&self, key: &Key) {
+        self.denials.forget(key);
     }
 }

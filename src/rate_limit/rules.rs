@@ -105,7 +105,8 @@ impl Rules {
     /// What the verdict on `asking` means for the answer.
     pub fn judge(&self, asking: &Asking, verdict: &Verdict) -> Judged {
         let judged = || asking.rules.iter().map(|&index| &self.rules[index]).zip(&verdict.levels);
-        let standings = judged().map(|(rule, level)| (&*rule.name, rule.standing(level)));
+        let known = judged().filter(|(_, level)| verdict.knows(level));
+        let standings = known.map(|(rule, level)| (&*rule.name, rule.standing(level)));
         let policy = if asking.rules.len() == self.rules.len() {
             self.policy.clone()
         } else {

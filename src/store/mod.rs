@@ -66,6 +66,11 @@ pub struct Ask {
     pub on_outage: OnOutage,
 }
 
+/// Tokens that `asks` take together of the bucket of `ask`.
+pub fn cost_of(asks: &[Ask], ask: &Ask) -> u64 {
+    asks.iter().filter(|other| other.key == ask.key).map(|other| other.cost).fold(0, u64::saturating_add)
+}
+
 /// Units granted, and the level of each asked bucket, in the order of the asks.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Grant {

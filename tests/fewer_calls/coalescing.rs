@@ -1,55 +1,13 @@
-//! Many requests, few calls: who asks the same at the same time asks once.
+//! Who asks the same at the same time asks once.
 
-#![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
-
-#[path = "support/desk.rs"]
-mod desk;
-mod support;
-
-use std::sync::Arc;
 use std::time::Duration;
 
-use desk::{Call, Desk, TIMEOUT};
-use support::{HOUR, ask, eventually, shape};
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinHandle;
 use tollgate::clock;
-use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::decision::{DecidedBy, Verdict};
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::share::ShareCell;
-use tollgate::store::memory::MemoryStore;
+use tollgate::rate_limit::decision::DecidedBy;
 use tollgate::store::{Ask, StoreError};
 
-struct Fixture {
-    limiter: Limiter,
-    breaker: Arc<Breaker>,
-    calls: UnboundedReceiver<Call>,
-    /// What the store decides from.
-    memory: MemoryStore,
-}
-
-impl Fixture {
-    fn new() -> Self {
-        let (desk, calls) = Desk::open();
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
-        let local = Arc::new(MemoryStore::new(100));
-        let limiter = Limiter::shared(local, Arc::new(desk), breaker.clone(), share);
-        Self { limiter, breaker, calls, memory: MemoryStore::new(100) }
-    }
-
-    /// A request on its way: it has asked or boarded when this returns.
-    async fn send(&self, asks: &[Ask]) -> JoinHandle<Verdict> {
-        let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
-        let request = tokio::spawn(async move { limiter.decide(&asks).await });
-        tokio::task::yield_now().await;
-        request
-    }
-
-    async fn call(&mut self) -> Call {
-        self.calls.recv().await.unwrap()
-    }
-}
+use crate::desk::{Fixture, TIMEOUT};
+use crate::support::{HOUR, ask, eventually, shape};
 
 fn of_ten(cost: u64) -> [Ask; 1] {
     [ask("k", shape(10, HOUR, 10), cost)]
