@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse, OnOutage, Rate};
+use tollgate::rate_limit::policy::{Consistency, Limit, LimitUse, OnOutage, Rate};
 use tollgate::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]
@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         burst: five,
         cost: one,
         on_outage: OnOutage::Local,
+        consistency: Consistency::Exact,
     };
     let buckets = Arc::new(MemoryStore::new(100_000));
     let limits = [LimitUse { limit: Arc::new(limit), cost: one }];

@@ -17,7 +17,7 @@ use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -199,9 +199,13 @@ impl Store for Told {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
-        let grant = Grant { units, levels: asks.iter().map(|_| level).collect() };
+        let grant = Grant { units, levels: asks.iter().map(|_| level).collect(), at_us: 0 };
         let failing = self.failing.load(Ordering::Relaxed);
         Box::pin(ready(if failing { Err(StoreError::Io) } else { Ok(grant) }))
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(Ok(())))
     }
 
     fn timeout(&self) -> Duration {

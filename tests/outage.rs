@@ -25,7 +25,7 @@ use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
 use tollgate::store::redis::fleet::Fleet;
-use tollgate::store::{Ask, Grant, RedisSpec, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, RedisSpec, Store, StoreError};
 
 /// Redis must decide again this soon after its return.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -40,6 +40,10 @@ impl Store for Counted {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(asks, units)
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.adjust(adjustments)
     }
 
     fn timeout(&self) -> Duration {

@@ -7,7 +7,7 @@
 //! request that is dropped takes none of them along. When a call is slow, those who board do not wait for it to land.
 //! Refuses to know what a request does without an answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::calls::Caller;
-use super::decision::Level;
+use super::decision::{DecidedBy, Level, Verdict};
 use super::node::Node;
 use crate::clock;
 use crate::store::{self, Ask, Grant, Levels};
@@ -27,7 +27,7 @@ const HURRY: u32 = 4;
 
 /// One worker's calls in flight.
 pub(super) struct Coalescer {
-    caller: Caller,
+    pub caller: Arc<Caller>,
     groups: Mutex<HashMap<Arc<[Ask]>, Group>>,
 }
 
@@ -35,21 +35,14 @@ pub(super) struct Coalescer {
 #[derive(Default)]
 struct Group {
     in_flight: u32,
-    boarding: Vec<Waiter>,
+    boarding: VecDeque<Waiter>,
 }
 
-type Waiter = oneshot::Sender<Unit>;
-
-/// One request's part in a call.
-#[derive(Debug)]
-pub(super) struct Unit {
-    pub granted: bool,
-    pub levels: Levels,
-}
+type Waiter = oneshot::Sender<Verdict>;
 
 enum Role {
     Lead(Lead),
-    Board(oneshot::Receiver<Unit>),
+    Board(oneshot::Receiver<Verdict>),
 }
 
 /// A call in flight, counted until it lands.
@@ -63,7 +56,7 @@ struct Flight {
 struct Lead(Option<Flight>);
 
 impl Coalescer {
-    pub fn new(caller: Caller) -> Self {
+    pub fn new(caller: Arc<Caller>) -> Self {
         Self { caller, groups: Mutex::default() }
     }
 
@@ -72,7 +65,7 @@ impl Coalescer {
     }
 
     /// One unit of what is asked, or `None` when the store did not decide in time.
-    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Unit> {
+    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
         match self.board(asks) {
             Role::Lead(lead) => {
                 let grant = self.caller.take(asks, 1).await?;
@@ -94,11 +87,11 @@ impl Coalescer {
         let mut groups = self.groups.lock();
         if let Some(group) = groups.get_mut(asks) {
             let (waiter, answer) = oneshot::channel();
-            group.boarding.push(waiter);
+            group.boarding.push_back(waiter);
             return Role::Board(answer);
         }
         let asks: Arc<[Ask]> = asks.into();
-        groups.insert(asks.clone(), Group { in_flight: 1, boarding: Vec::new() });
+        groups.insert(asks.clone(), Group { in_flight: 1, boarding: VecDeque::new() });
         Role::Lead(Lead(Some(Flight { coalescer: self.clone(), asks, landed: false })))
     }
 
@@ -119,7 +112,7 @@ impl Coalescer {
 
 impl Group {
     /// Those who still wait, in the order they came.
-    fn leave(&mut self) -> Vec<Waiter> {
+    fn leave(&mut self) -> VecDeque<Waiter> {
         let mut waiters = std::mem::take(&mut self.boarding);
         waiters.retain(|waiter| !waiter.is_closed());
         waiters
@@ -127,11 +120,21 @@ impl Group {
 }
 
 /// One call after the other, as long as somebody boards.
-async fn fly(mut flight: Flight, mut waiters: Vec<Waiter>) {
+async fn fly(mut flight: Flight, mut waiters: VecDeque<Waiter>) {
     loop {
+        // The call before may have left tokens, or a denial, for these as well.
+        while let Some(waiter) = waiters.pop_front() {
+            let Some(verdict) = flight.coalescer.caller.known(&flight.asks) else {
+                waiters.push_front(waiter);
+                break;
+            };
+            let _ = waiter.send(verdict);
+        }
         let units = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
         // Without an answer the waiters are dropped, which tells them.
-        if let Some(grant) = flight.coalescer.caller.take(&flight.asks, units).await {
+        if units > 0
+            && let Some(grant) = flight.coalescer.caller.take(&flight.asks, units).await
+        {
             for (index, waiter) in (0..).zip(waiters) {
                 // One that left meanwhile has spent its unit.
                 let _ = waiter.send(unit(&flight.asks, &grant, index));
@@ -146,7 +149,7 @@ async fn fly(mut flight: Flight, mut waiters: Vec<Waiter>) {
 
 impl Flight {
     /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
-    fn next(&mut self) -> Option<Vec<Waiter>> {
+    fn next(&mut self) -> Option<VecDeque<Waiter>> {
         let mut groups = self.coalescer.groups.lock();
         let group = groups.get_mut(&self.asks)?;
         let waiters = group.leave();
@@ -179,7 +182,7 @@ impl Drop for Lead {
 }
 
 /// What the request at `index` hears of a call for several: what was left after it, not after those behind it.
-fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Unit {
+fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
     let level = |(ask, level): (&Ask, &Level)| {
@@ -193,5 +196,6 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Unit {
             reset_after_us: level.reset_after_us.saturating_sub(ask.shape.charge(tokens) / ask.shape.ticks_per_us()),
         }
     };
-    Unit { granted, levels: asks.iter().zip(&grant.levels).map(level).collect() }
+    let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
+    Verdict { decided_by: DecidedBy::Redis, granted, levels }
 }

@@ -2,7 +2,8 @@
 //!
 //! Guarantees that nobody is denied from memory longer than the store denies: the wait counts from before the question was
 //! sent, and it is kept for the same limit and for costs that are not below the one denied. Bounded; what makes room is
-//! asked again. Refuses to know who else takes from the bucket, so what it says is left is what was left.
+//! asked again. A leased limit is asked again after an eighth of its lease at the earliest, so that there is something to
+//! take, and after its lease at the latest, because other nodes may have given back. Refuses to know who else takes from the bucket, so what it says is left is what was left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +30,7 @@ struct Denial {
     remaining: u64,
     /// Microseconds of this node's monotonic clock.
     until_us: u64,
+    retry_at_us: u64,
     full_at_us: u64,
 }
 
@@ -43,7 +45,8 @@ impl DenialCache {
             shape: ask.shape,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(level.retry_after_us),
+            until_us: sent_us.saturating_add(kept_us(ask.shape, level.retry_after_us)),
+            retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
         self.table.upsert(&ask.key, || denial, |known| known.until_us, |place| *place = denial);
@@ -68,13 +71,22 @@ impl DenialCache {
 impl Denial {
     /// A dearer request waits longer, for the tokens that it takes more.
     fn level(&self, cost: u64, now_us: u64) -> Option<Level> {
-        let wait_us = self.until_us.checked_sub(now_us).filter(|wait| *wait > 0)?;
+        let kept_us = self.until_us.checked_sub(now_us).filter(|wait| *wait > 0)?;
+        let wait_us = kept_us.max(self.retry_at_us.saturating_sub(now_us));
         let dearer = self.shape.charge(cost.checked_sub(self.cost)?);
         Some(Level {
             remaining: self.remaining,
             retry_after_us: wait_us.saturating_add(self.shape.micros(dearer)),
             reset_after_us: self.full_at_us.saturating_sub(now_us),
         })
+    }
+}
+
+/// How long a denial with this wait is kept.
+fn kept_us(shape: Shape, wait_us: u64) -> u64 {
+    match shape.lease_us() {
+        0 => wait_us,
+        lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
 }
 
@@ -121,6 +133,19 @@ mod tests {
         assert_eq!(cache.find(&ask("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
         assert_eq!(cache.find(&ask("k", 20), 3, 0), None);
+    }
+
+    #[test]
+    fn a_leased_limit_is_asked_again_neither_at_once_nor_late() {
+        let cache = DenialCache::new();
+        let mut leased = ask("k", 1_000);
+        leased.shape = leased.shape.leased(1);
+        cache.note(&leased, 1, &denied(10), 0);
+        assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
+        assert_eq!(cache.find(&leased, 1, 6_250), None);
+        cache.note(&leased, 1, &denied(100_000), 0);
+        assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
+        assert_eq!(cache.find(&leased, 1, 50_000), None);
     }
 
     #[test]

@@ -13,12 +13,14 @@ use super::calls::Caller;
 use super::coalesce::Coalescer;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::key::Key;
+use super::lease::Spent;
 use super::node::Node;
 use super::policy::OnOutage;
 use super::share::{Share, ShareCell};
+use super::shortcut::{self, Held};
 use crate::clock;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Ask, Levels, Store};
+use crate::store::{Ask, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -49,7 +51,7 @@ impl Limiter {
 
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Caller::new(node, store)))) }
+        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
@@ -58,7 +60,7 @@ impl Limiter {
             None => Some(self.by_share(asks, Share::WHOLE)),
             Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
             Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
-            Some(shared) => denied_before(asks, shared.node()),
+            Some(shared) => shared.caller.known(asks),
         }
     }
 
@@ -68,10 +70,12 @@ impl Limiter {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
-        match shared.take(asks).await {
-            Some(unit) => Verdict { decided_by: DecidedBy::Redis, granted: unit.granted, levels: unit.levels },
-            None => self.during_outage(asks, shared.node()),
-        }
+        let mixed = asks.iter().any(shortcut::is_leased) && !asks.iter().all(shortcut::is_leased);
+        let verdict = match if mixed { shared.caller.hold(asks) } else { None } {
+            Some(held) => by_both(asks, held, shared).await,
+            None => shared.take(asks).await,
+        };
+        verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
 
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
@@ -109,17 +113,47 @@ impl Limiter {
     }
 }
 
-/// Denied, when the store is known to deny one of `asks` still.
-fn denied_before(asks: &[Ask], node: &Node) -> Option<Verdict> {
-    let now_us = clock::monotonic_micros();
-    let mut denied = false;
-    let level = |ask| {
-        let found = node.denials.find(ask, store::cost_of(asks, ask), now_us);
-        denied |= found.is_some();
-        found.unwrap_or_default()
-    };
-    let levels = asks.iter().map(level).collect();
-    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, levels })
+/// Leased limits from stock, the others from the store.
+async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Verdict> {
+    let exact: SmallVec<[Ask; 2]> = asks.iter().filter(|ask| !shortcut::is_leased(ask)).cloned().collect();
+    let stock = Pledge { caller: &shared.caller, asks, held };
+    let asked = shared.take(&exact).await?;
+    if asked.granted && !stock.is_good(clock::monotonic_micros()) {
+        // This process was stopped meanwhile. What the exact limits charged is lost: better than spending what is late.
+        return shared.take(asks).await;
+    }
+    let mut levels = asked.levels.iter().copied();
+    let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
+    let levels = stock.held.iter().map(level).collect();
+    if asked.granted {
+        stock.spend();
+    }
+    Some(Verdict { levels, ..asked })
+}
+
+/// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
+/// they are spent.
+struct Pledge<'a> {
+    caller: &'a Arc<Caller>,
+    asks: &'a [Ask],
+    held: Held,
+}
+
+impl Pledge<'_> {
+    fn is_good(&self, now_us: u64) -> bool {
+        let end = |(ask, spent): (&Ask, &Option<Spent>)| Some(spent.as_ref()?.source.sent_us + ask.shape.lease_us());
+        self.asks.iter().zip(&self.held).filter_map(end).all(|end_us| now_us <= end_us)
+    }
+
+    fn spend(mut self) {
+        self.held.clear();
+    }
+}
+
+impl Drop for Pledge<'_> {
+    fn drop(&mut self) {
+        self.caller.put_back(self.asks, &self.held);
+    }
 }
 
 /// A limit that denies while the store is away.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::breaker::Breaker;
 use super::denial::DenialCache;
 use super::key::Key;
+use super::lease::Leases;
 use super::share::ShareCell;
 use crate::store::memory::MemoryStore;
 
@@ -17,16 +18,18 @@ pub struct Node {
     pub breaker: Arc<Breaker>,
     pub share: Arc<ShareCell>,
     pub(super) denials: DenialCache,
+    pub(super) leases: Leases,
 }
 
 impl Node {
     /// A node that has heard nothing yet.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
-        Self { memory, breaker, share, denials: DenialCache::new() }
+        Self { memory, breaker, share, denials: DenialCache::new(), leases: Leases::new() }
     }
 
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
         self.denials.forget(key);
+        self.leases.forget(key);
     }
 }

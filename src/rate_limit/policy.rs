@@ -24,6 +24,17 @@ pub enum OnOutage {
     Deny,
 }
 
+/// How closely nodes keep to one limit together. The limit holds either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Consistency {
+    /// The store is asked for each request.
+    #[default]
+    Exact,
+    /// A node takes a few tokens ahead and spends them in process, at the price of a part of the burst. A limit whose burst
+    /// is too small for that is exact.
+    Leased,
+}
+
 /// A limit by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -35,6 +46,7 @@ pub struct Limit {
     /// Tokens one request takes, unless the route says otherwise.
     pub cost: NonZeroU64,
     pub on_outage: OnOutage,
+    pub consistency: Consistency,
 }
 
 /// A limit as one route (or listener) uses it.

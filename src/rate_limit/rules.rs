@@ -13,7 +13,7 @@ use super::bucket::{Shape, ShapeError};
 use super::decision::{DecidedBy, Level, Verdict};
 use super::headers::{self, Fields, Standing};
 use super::key::{Extracted, Facts, Key, KeySpec};
-use super::policy::{LimitUse, OnOutage};
+use super::policy::{Consistency, LimitUse, OnOutage};
 use crate::error::Failure;
 use crate::store::Ask;
 
@@ -150,6 +150,11 @@ impl LargestCosts {
 impl Rule {
     fn new(LimitUse { limit, cost }: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
         let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+        let largest_cost = costs.of_limit(&limit.name).max(cost.get());
+        let shape = match limit.consistency {
+            Consistency::Exact => shape,
+            Consistency::Leased => shape.leased(largest_cost),
+        };
         let quota = limit.burst.get() / *cost;
         let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
         Ok(Self {
@@ -157,7 +162,7 @@ impl Rule {
             key: limit.key.clone(),
             shape,
             cost: cost.get(),
-            largest_cost: costs.of_limit(&limit.name).max(cost.get()),
+            largest_cost,
             on_outage: limit.on_outage,
             quota,
             policy: headers::policy_item(&limit.name, quota, window_secs),
@@ -175,7 +180,7 @@ impl Rule {
         let wait_us = match (level.retry_after_us, remaining) {
             (0, 0) => {
                 // Granted, and nothing left: the next request passes once its cost is back.
-                let spare = self.shape.capacity() - self.shape.charge(self.cost).min(self.shape.capacity());
+                let spare = self.shape.usable().saturating_sub(self.shape.charge(self.cost));
                 level.reset_after_us.saturating_sub(self.shape.micros(spare))
             }
             (0, _) => level.reset_after_us,

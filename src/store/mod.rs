@@ -76,6 +76,24 @@ pub fn cost_of(asks: &[Ask], ask: &Ask) -> u64 {
 pub struct Grant {
     pub units: u32,
     pub levels: Levels,
+    /// Microseconds of the store's own clock.
+    pub at_us: u64,
+}
+
+/// What happened to a bucket outside of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adjustment {
+    pub key: Key,
+    pub shape: Shape,
+    pub change: Change,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// So many ticks were admitted without asking.
+    Owe(u64),
+    /// So many ticks, of those granted at `taken_at_us` of the store's clock, were not spent and never will be.
+    GiveBack { ticks: u64, taken_at_us: u64 },
 }
 
 /// One level per ask. More than four limits on a request go to the heap.
@@ -90,7 +108,13 @@ pub trait Store: Send + Sync + 'static {
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
 
-    /// The longest that [`Self::take`] takes, and that a request may wait.
+    /// Corrects buckets. Owing makes a bucket at most empty; giving back returns no more than the charge still weighs.
+    ///
+    /// # Errors
+    /// When the store did not do so, or may not have. Giving back must not be tried again then.
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The longest that a call takes, and that a request may wait.
     fn timeout(&self) -> Duration;
 }
 

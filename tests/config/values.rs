@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::policy::OnOutage;
+use tollgate::rate_limit::policy::{Consistency, OnOutage};
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
@@ -67,6 +67,7 @@ fn reads_every_key() {
     let [everyone, one, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
+    assert_eq!((everyone.consistency, two.consistency), (Consistency::Leased, Consistency::Exact));
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
     assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -12,13 +12,14 @@ use tollgate::rate_limit::decision::Verdict;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Hands every call over, and fails it after [`TIMEOUT`].
 pub struct Desk {
     calls: UnboundedSender<Call>,
+    adjustments: UnboundedSender<Vec<Adjustment>>,
 }
 
 /// A call that waits for its answer.
@@ -29,9 +30,9 @@ pub struct Call {
 }
 
 impl Desk {
-    pub fn open() -> (Self, UnboundedReceiver<Call>) {
-        let (calls, incoming) = unbounded_channel();
-        (Self { calls }, incoming)
+    pub fn open() -> (Self, UnboundedReceiver<Call>, UnboundedReceiver<Vec<Adjustment>>) {
+        let ((calls, called), (adjustments, adjusted)) = (unbounded_channel(), unbounded_channel());
+        (Self { calls, adjustments }, called, adjusted)
     }
 }
 
@@ -59,6 +60,10 @@ impl Store for Desk {
         })
     }
 
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
+    }
+
     fn timeout(&self) -> Duration {
         TIMEOUT
     }
@@ -69,17 +74,18 @@ pub struct Fixture {
     pub limiter: Limiter,
     pub breaker: Arc<Breaker>,
     pub calls: UnboundedReceiver<Call>,
+    pub adjusted: UnboundedReceiver<Vec<Adjustment>>,
     /// What the store decides from.
     pub memory: MemoryStore,
 }
 
 impl Fixture {
     pub fn new() -> Self {
-        let (desk, calls) = Desk::open();
+        let (desk, calls, adjusted) = Desk::open();
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
         let local = Arc::new(MemoryStore::new(100));
         let limiter = Limiter::shared(local, Arc::new(desk), breaker.clone(), share);
-        Self { limiter, breaker, calls, memory: MemoryStore::new(100) }
+        Self { limiter, breaker, calls, adjusted, memory: MemoryStore::new(100) }
     }
 
     /// A request on its way: it has asked or boarded when this returns.

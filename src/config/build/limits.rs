@@ -27,6 +27,7 @@ pub(super) fn limit(name: &raw::Name, raw: &raw::Limit, report: &mut Report) -> 
         burst: burst?,
         cost: cost?,
         on_outage: raw.on_outage.value()?,
+        consistency: raw.consistency.value()?,
     })
 }
 

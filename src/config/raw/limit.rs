@@ -13,7 +13,7 @@ use crate::config::node::{Node, Value};
 use crate::config::record::record;
 use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, OnOutage, Rate};
 
 record! {
     /// A rate limit: how much, counted by what.
@@ -28,6 +28,8 @@ record! {
         default(1) cost: At<Whole<1, MAX_BURST>>,
         /// While the store is away: this node's share of the limit, let all pass, or deny all.
         default("local") on_outage: At<OnOutage>,
+        /// Ask the store for each request, or take tokens ahead and spend them in process.
+        default("exact") consistency: At<Consistency>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
         default("share") on_missing: At<OnMissing>,
     }
