@@ -14,6 +14,7 @@ use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::{DecidedBy, Level, Verdict};
 use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
@@ -316,6 +317,8 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let breaker = Arc::new(metrics::with_local_recorder(&recorder, Breaker::new));
+    let share = Arc::new(ShareCell::expecting(1));
+    let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {
         breaker.failed(&StoreError::Timeout, 1);
@@ -325,9 +328,9 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let (good, bad) = (Arc::new(Told::default()), Arc::new(Told::default()));
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
-    let control = tokio::spawn(run_control(breaker.clone(), stores.clone()));
+    let control = tokio::spawn(run_control(state.clone(), stores.clone()));
     support::eventually("both are probed", || async { bad.asked.load(Ordering::Relaxed) > 3 }).await;
-    run_control(breaker.clone(), stores).await;
+    run_control(state, stores).await;
     assert!(breaker.is_open(), "one of two stores does not decide");
     bad.failing.store(false, Ordering::Relaxed);
     support::eventually("it closes", || async { !breaker.is_open() }).await;

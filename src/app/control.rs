@@ -139,6 +139,9 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
         sleep(UPKEEP).await;
         exporter.prometheus.run_upkeep();
         common.memory.sweep(clock::monotonic_micros());
+        if let Some(fleet) = &common.fleet {
+            fleet.node.sweep(clock::monotonic_micros());
+        }
     }
 }
 
@@ -146,7 +149,7 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
 async fn guard_store(common: &Common, workers: &Workers) {
     if let Some(fleet) = &common.fleet {
         let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
-        breaker::run_control(fleet.node.breaker.clone(), stores).await;
+        breaker::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
 }

@@ -20,7 +20,7 @@ use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
 use crate::clock;
 use crate::store::memory::MemoryStore;
-use crate::store::{Ask, Levels, Store};
+use crate::store::{self, Ask, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -93,13 +93,20 @@ impl Limiter {
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
         let share = node.share.get();
         if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
-            return self.by_share(asks, share);
+            let verdict = self.by_share(asks, share);
+            if verdict.granted {
+                incur(asks, &verdict.levels, share, node);
+            }
+            return verdict;
         }
         let denied = asks.iter().any(|ask| ask.on_outage == OnOutage::Deny);
         let local: SmallVec<[Ask; 4]> = asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
         // No units: a look that charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.memory.take_at(&local, units, clock::monotonic_micros(), share);
+        if grant.units > 0 {
+            incur(&local, &grant.levels, share, node);
+        }
         let mut levels = grant.levels.into_iter();
         let levels: Levels = asks
             .iter()
@@ -153,6 +160,19 @@ impl Pledge<'_> {
 impl Drop for Pledge<'_> {
     fn drop(&mut self) {
         self.caller.put_back(self.asks, &self.held);
+    }
+}
+
+/// What was granted without the store is owed to it. Limits that let everything pass meanwhile owe nothing.
+fn incur(asks: &[Ask], levels: &[Level], share: Share, node: &Node) {
+    let now_us = clock::monotonic_micros();
+    for (ask, level) in asks.iter().zip(levels) {
+        let Some(part) = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost) else { continue };
+        let parts = part.emission() / ask.shape.emission();
+        // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
+        let charge_us = part.charge(store::cost_of(asks, ask)) / part.ticks_per_us();
+        let known_us = level.reset_after_us.saturating_sub(charge_us);
+        node.debts.incur(ask, u32::try_from(parts).unwrap_or(u32::MAX), known_us, now_us);
     }
 }
 

@@ -4,6 +4,7 @@ pub mod breaker;
 pub mod bucket;
 mod calls;
 mod coalesce;
+mod debt;
 pub mod decision;
 mod denial;
 pub mod headers;

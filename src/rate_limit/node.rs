@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::breaker::Breaker;
+use super::debt::Debts;
 use super::denial::DenialCache;
 use super::key::Key;
 use super::lease::Leases;
@@ -19,17 +20,24 @@ pub struct Node {
     pub share: Arc<ShareCell>,
     pub(super) denials: DenialCache,
     pub(super) leases: Leases,
+    pub(super) debts: Debts,
 }
 
 impl Node {
-    /// A node that has heard nothing yet.
+    /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
-        Self { memory, breaker, share, denials: DenialCache::new(), leases: Leases::new() }
+        Self { memory, breaker, share, denials: DenialCache::new(), leases: Leases::new(), debts: Debts::new() }
+    }
+
+    /// Drops what time has settled. For a background task.
+    pub fn sweep(&self, now_us: u64) {
+        self.debts.sweep(now_us);
     }
 
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
         self.denials.forget(key);
         self.leases.forget(key);
+        self.debts.forget(key);
     }
 }

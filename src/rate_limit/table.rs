@@ -12,9 +12,11 @@ use super::key::Key;
 /// Places of a set.
 const WAYS: usize = 8;
 
+type Set<V> = Vec<(Key, V)>;
+
 pub(super) struct Table<V> {
     /// A power of two of them.
-    sets: Box<[Mutex<Vec<(Key, V)>>]>,
+    sets: Box<[Mutex<Set<V>>]>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
 }
@@ -61,7 +63,22 @@ impl<V> Table<V> {
         Some(set.swap_remove(place).1)
     }
 
-    fn set(&self, key: &Key) -> MutexGuard<'_, Vec<(Key, V)>> {
+    /// Empties the table, a set at a time.
+    pub fn drain(&self, mut each: impl FnMut(Key, V)) {
+        for set in &self.sets {
+            let taken = std::mem::take(&mut *set.lock());
+            taken.into_iter().for_each(|(key, value)| each(key, value));
+        }
+    }
+
+    /// Drops what is not worth keeping, a set at a time.
+    pub fn retain(&self, keep: impl Fn(&V) -> bool) {
+        for set in &self.sets {
+            set.lock().retain(|(_, value)| keep(value));
+        }
+    }
+
+    fn set(&self, key: &Key) -> MutexGuard<'_, Set<V>> {
         let hash = self.hasher.hash_one(key.as_bytes());
         self.sets[hash as usize & (self.sets.len() - 1)].lock()
     }

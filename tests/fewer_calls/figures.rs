@@ -51,7 +51,7 @@ struct Node {
     store: Arc<Counted>,
 }
 
-#[derive(Default, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct Figures {
     requests: u64,
     granted: u64,

@@ -76,7 +76,7 @@ impl World {
         while let Some(arrived) = self.wire.first_entry().filter(|first| first.key().0 <= until) {
             self.now_us = arrived.key().0;
             let message = arrived.remove();
-            self.arrive(message);
+            self.arrive(&message);
         }
         self.now_us = until;
     }
@@ -87,8 +87,8 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, message: Message) {
-        match message {
+    fn arrive(&mut self, message: &Message) {
+        match *message {
             Message::Call { node, requests, units, sent_us, back_us } => {
                 let at = self.store_clock();
                 let grant = self.store.take_at(std::slice::from_ref(&self.ask), units, at, Share::WHOLE);
