@@ -22,6 +22,7 @@ use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
+use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
@@ -47,8 +48,7 @@ struct Common {
 #[derive(Clone)]
 struct FleetState {
     spec: RedisSpec,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
+    node: Arc<Node>,
 }
 
 /// Runs the gateway on the file at `path` until a signal ends it.
@@ -77,7 +77,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let admin = config.admin.map(open).transpose()?;
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
-    let fleet = config.store.clone().map(FleetState::new);
+    let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
     let common = Common { gateway: gateway.clone(), memory, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
@@ -116,8 +116,8 @@ fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow:
 }
 
 impl FleetState {
-    fn new(spec: RedisSpec) -> Self {
+    fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
         let share = Arc::new(ShareCell::expecting(spec.expected_nodes));
-        Self { spec, breaker: Arc::new(Breaker::new()), share }
+        Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
     }
 }

@@ -99,7 +99,7 @@ pub async fn run(
     let readiness = Readiness::default();
     let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
     let opened = admin.map(|socket| open_admin(socket, &readiness, &exporter)).transpose()?;
-    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.share.clone())).transpose()?;
+    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
 
     readiness.enter(Phase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -175,6 +175,9 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
         sleep(UPKEEP).await;
         exporter.prometheus.run_upkeep();
         common.memory.sweep(clock::monotonic_micros());
+        if let Some(fleet) = &common.fleet {
+            fleet.node.sweep(clock::monotonic_micros());
+        }
     }
 }
 
@@ -182,7 +185,7 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
 async fn guard_store(common: &Common, workers: &Workers) {
     if let Some(fleet) = &common.fleet {
         let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
-        breaker::run_control(fleet.breaker.clone(), stores).await;
+        breaker::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
 }

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::gateway::Entrance;
 use crate::rate_limit::limiter::Limiter;
-use crate::store::{Ask, Grant, Store, StoreError};
+use crate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]
@@ -24,6 +24,14 @@ struct Buggy;
 impl Store for Buggy {
     fn take<'a>(&'a self, _: &'a [Ask], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         panic!("a bug, as told to")
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        panic!("a bug, as told to")
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 

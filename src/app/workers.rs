@@ -120,14 +120,11 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
 async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
     let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
     let limiter = match (&common.fleet, &store) {
-        (Some(fleet), Some(store)) => {
-            let store = Arc::new(store.clone());
-            Limiter::shared(common.memory.clone(), store, fleet.breaker.clone(), fleet.share.clone())
-        }
+        (Some(fleet), Some(store)) => Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())),
         _ => Limiter::local(common.memory.clone()),
     };
     if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
-        breaker::first_contact(&fleet.breaker, store, FIRST_CONTACT).await;
+        breaker::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
     }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());

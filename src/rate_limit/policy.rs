@@ -19,7 +19,7 @@ pub struct Rate {
 }
 
 /// What happens to a limit's requests while the store is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnOutage {
     /// This node enforces its share of the limit.
     #[default]
@@ -61,6 +61,17 @@ pub enum Degrade {
     Respond(Arc<Respond>),
 }
 
+/// How closely nodes keep to one limit together. The limit holds either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Consistency {
+    /// The store is asked for each request.
+    #[default]
+    Exact,
+    /// A node takes a few tokens ahead and spends them in process, at the price of a part of the burst. A limit whose burst
+    /// is too small for that is exact.
+    Leased,
+}
+
 /// A limit by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -79,6 +90,7 @@ pub struct Limit {
     pub exempt: Exempt,
     /// Other rates for some clients.
     pub plans: Option<Plans>,
+    pub consistency: Consistency,
 }
 
 /// A limit as one route (or listener) uses it.
@@ -99,6 +111,7 @@ impl Limit {
             burst,
             cost: Cost::Fixed(NonZeroU64::MIN),
             on_outage: OnOutage::default(),
+            consistency: Consistency::default(),
             on_limit: OnLimit::default(),
             enforced: Enforced::default(),
             exempt: Exempt::default(),

@@ -11,7 +11,7 @@ use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
 use super::key::{Extracted, Facts, Key};
 use super::plan::Plan;
-use super::policy::{Degrade, Limit, LimitUse, OnLimit};
+use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::tally::{Counted, Tally};
 use crate::store::Ask;
 
@@ -109,11 +109,15 @@ impl Rule {
         let burst = burst(shape);
         let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let largest_cost = self.largest.of(unsaid, burst);
         let ask = Ask {
             key,
-            shape,
+            shape: match self.limit.consistency {
+                Consistency::Exact => shape,
+                Consistency::Leased => shape.leased(largest_cost),
+            },
             cost: cost.of(facts, burst).get(),
-            largest_cost: self.largest.of(unsaid, burst),
+            largest_cost,
             on_outage: self.limit.on_outage,
         };
         Term { ask, usual_cost: cost.usual(burst), planned: plan.is_some() }
@@ -154,7 +158,7 @@ pub(super) fn standing(shape: Shape, usual_cost: NonZeroU64, level: &Level) -> S
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, and nothing left: the next request passes once its cost is back.
-            let spare = shape.capacity() - shape.charge(usual_cost.get()).min(shape.capacity());
+            let spare = shape.usable().saturating_sub(shape.charge(usual_cost.get()));
             level.reset_after_us.saturating_sub(shape.micros(spare))
         }
         (0, _) => level.reset_after_us,

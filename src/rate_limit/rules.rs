@@ -218,6 +218,7 @@ impl Rules {
     fn fields(&self, asking: &Asking, verdict: &Verdict) -> Fields {
         let judged = asking.owners.iter().zip(&asking.asks).zip(&verdict.levels);
         let judged = judged.map(|((owner, ask), level)| (owner, ask, level));
+        let judged = judged.filter(|(.., level)| verdict.knows(level));
         let yielded = asking.yielded.iter().map(|(owner, ask, level)| (owner, ask, level));
         let told = judged.chain(yielded);
         let policy = if asking.owners.len() == self.acting && !asking.owners.iter().any(|owner| owner.planned) {

@@ -43,7 +43,7 @@ impl Share {
     /// grant dear requests from the whole while others grant cheap ones from their shares.
     pub fn of(self, key: &[u8], shape: Shape, largest_cost: u64) -> Option<Shape> {
         let part = shape.shared_by(self.nodes);
-        if part.charge(largest_cost) <= part.capacity() {
+        if part.charge(largest_cost) <= part.usable() {
             return Some(part);
         }
         (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(shape)

@@ -21,6 +21,7 @@ use super::tally::Tally;
 use crate::clock;
 use crate::rate_limit::breaker::{self, Breaker};
 use crate::rate_limit::limiter::Limiter;
+use crate::rate_limit::node;
 use crate::rate_limit::share::ShareCell;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::RedisStore;
@@ -62,9 +63,7 @@ pub struct Node {
 struct Parts {
     index: u32,
     backing: Backing,
-    memory: Arc<MemoryStore>,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
+    limits: Arc<node::Node>,
     calls: StoreCalls,
     orders: Arc<Orders>,
 }
@@ -89,12 +88,12 @@ const MAX_BUCKETS: usize = 1_000_000;
 /// A worker's limiter, and its store if the node's breaker is to be closed by it.
 fn limiter(parts: &Parts) -> Result<(Limiter, Option<Arc<dyn Store>>), Error> {
     let store: Arc<dyn Store> = match &parts.backing {
-        Backing::Memory => return Ok((Limiter::local(parts.memory.clone()), None)),
+        Backing::Memory => return Ok((Limiter::local(parts.limits.memory.clone()), None)),
         Backing::Redis(spec) => Arc::new(RedisStore::connect(spec)?),
         Backing::Custom(make) => make(parts.index),
     };
-    let (memory, breaker, share) = (parts.memory.clone(), parts.breaker.clone(), parts.share.clone());
-    let limiter = metrics::with_local_recorder(&parts.calls, || Limiter::shared(memory, store.clone(), breaker, share));
+    let of_node = || Limiter::of_node(parts.limits.clone(), store.clone());
+    let limiter = metrics::with_local_recorder(&parts.calls, of_node);
     Ok((limiter, Some(store)))
 }
 
@@ -108,12 +107,12 @@ impl Node {
             Backing::Redis(spec) => spec.expected_nodes,
             Backing::Memory | Backing::Custom(_) => 1,
         };
+        let memory = Arc::new(MemoryStore::new(MAX_BUCKETS));
+        let share = Arc::new(ShareCell::expecting(expected));
         let parts = Parts {
             index,
             backing: backing.clone(),
-            memory: Arc::new(MemoryStore::new(MAX_BUCKETS)),
-            breaker: Arc::new(Breaker::new()),
-            share: Arc::new(ShareCell::expecting(expected)),
+            limits: Arc::new(node::Node::new(memory, Arc::new(Breaker::new()), share)),
             calls: StoreCalls::default(),
             orders: Arc::new(Orders::new(plan.limit.shape()?)),
         };
@@ -130,7 +129,7 @@ impl Node {
         drop(ready);
         let stores: Vec<Option<Arc<dyn Store>>> = readies.into_iter().take(workers.len()).collect();
         let started = stores.len() == workers.len();
-        let away = parts.breaker.is_open();
+        let away = parts.limits.breaker.is_open();
         let (orders, calls) = (parts.orders.clone(), parts.calls.clone());
         let stores: Vec<Arc<dyn Store>> = stores.into_iter().flatten().collect();
         let control = spawn("torture-control", move || control(&parts, stores, waiting))?;
@@ -182,7 +181,7 @@ impl Work {
     async fn drive(mut self, parts: &Parts, tally: &Arc<Mutex<Tally>>) -> Result<(), Error> {
         let (limiter, store) = limiter(parts)?;
         if let Some(store) = &store {
-            breaker::first_contact(&parts.breaker, &**store, FIRST_CONTACT).await;
+            breaker::first_contact(&parts.limits.breaker, &**store, FIRST_CONTACT).await;
         }
         // Who does not listen any more has given up starting.
         let _ = self.ready.send(store);
@@ -206,16 +205,15 @@ impl Work {
 
 /// Heartbeats, and closing the breaker again.
 fn control(parts: &Parts, stores: Vec<Arc<dyn Store>>, mut phase: watch::Receiver<Phase>) -> Result<(), Error> {
-    let (breaker, memory) = (parts.breaker.clone(), parts.memory.clone());
     runtime()?.block_on(async {
         let fleet = match &parts.backing {
-            Backing::Redis(spec) => Some(Fleet::join(spec, parts.share.clone())?),
+            Backing::Redis(spec) => Some(Fleet::join(spec, parts.limits.share.clone())?),
             Backing::Memory | Backing::Custom(_) => None,
         };
-        let guard = breaker::run_control(breaker, stores);
+        let guard = breaker::run_control(parts.limits.clone(), stores);
         let ended = tokio::select! {
             ended = until(&mut phase, |phase| phase > Phase::Driving) => ended,
-            () = async { tokio::join!(guard, beat(fleet.as_ref()), sweep(&memory)); } => Phase::Stopping,
+            () = async { tokio::join!(guard, beat(fleet.as_ref()), sweep(&parts.limits)); } => Phase::Stopping,
         };
         if let Some(fleet) = fleet.filter(|_| ended == Phase::Stopping) {
             fleet.leave().await;
@@ -230,10 +228,12 @@ async fn beat(fleet: Option<&Fleet>) {
     }
 }
 
-async fn sweep(memory: &MemoryStore) {
+async fn sweep(limits: &node::Node) {
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
-        memory.sweep(clock::monotonic_micros());
+        let now_us = clock::monotonic_micros();
+        limits.memory.sweep(now_us);
+        limits.sweep(now_us);
     }
 }
 

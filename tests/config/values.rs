@@ -10,7 +10,7 @@ use tollgate::rate_limit::cost::Cost;
 use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
 use tollgate::rate_limit::plan::PlanSource;
-use tollgate::rate_limit::policy::{Degrade, OnLimit, OnOutage, Queueing};
+use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
@@ -91,6 +91,7 @@ fn reads_every_key() {
     let [everyone, one, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
+    assert_eq!((everyone.consistency, two.consistency), (Consistency::Leased, Consistency::Exact));
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
     assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);

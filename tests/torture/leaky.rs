@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tollgate::clock;
 use tollgate::rate_limit::decision::Level;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;
@@ -40,13 +41,19 @@ impl Store for OwnClock {
         let passed = now_us.saturating_sub(bucket.at_us) * shape.ticks_per_us();
         bucket.at_us = now_us;
         bucket.used_ticks = bucket.used_ticks.saturating_sub(passed);
-        let charge = shape.charge(cost) * u64::from(units);
-        let fits = bucket.used_ticks + charge <= shape.capacity();
-        if fits {
-            bucket.used_ticks += charge;
-        }
+        let fitting = (shape.capacity() - bucket.used_ticks) / shape.charge(cost);
+        let granted = u32::try_from(fitting).unwrap_or(units).min(units);
+        bucket.used_ticks += shape.charge(cost) * u64::from(granted);
         let levels = asks.iter().map(|_| Level::default()).collect();
-        Box::pin(ready(Ok(Grant { units: if fits { units } else { 0 }, levels })))
+        Box::pin(ready(Ok(Grant { units: granted, levels, at_us: now_us })))
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 
@@ -72,5 +79,13 @@ impl Store for Miser {
             }
             Ok(grant)
         })
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.adjust(adjustments)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.store.timeout()
     }
 }

@@ -43,6 +43,7 @@ pub(super) fn limit(
         enforced,
         exempt: exempt?.unwrap_or_default(),
         plans: plans?,
+        consistency: raw.consistency.value()?,
     })
 }
 

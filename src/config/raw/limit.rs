@@ -18,7 +18,7 @@ use crate::config::record::record;
 use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, OnOutage, Rate};
 
 record! {
     /// A rate limit: how much, counted by what.
@@ -33,6 +33,8 @@ record! {
         default(1) cost: Cost,
         /// While the store is away: this node's share of the limit, let all pass, or deny all.
         default("local") on_outage: At<OnOutage>,
+        /// Ask the store for each request, or take tokens ahead and spend them in process.
+        default("exact") consistency: At<Consistency>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
         default("share") on_missing: At<OnMissing>,
         /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
