@@ -6,6 +6,7 @@
 //! request, whatever happens. Knows no sockets and no stores.
 
 use std::borrow::Cow;
+use std::future::Future;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -43,19 +44,27 @@ struct Passed<'g> {
 }
 
 /// Answers one request.
-pub async fn serve(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: Request<Body>) -> Response<Body> {
-    // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-    let exchange = Exchange::open(gateway, peer, &request);
-    let before = entrance.in_flight.enter();
-    let account = exchange.account(gateway, entrance, &request);
+pub fn serve(
+    gateway: Arc<Gateway>,
+    entrance: &Entrance,
+    peer: IpAddr,
+    mut request: Request<Body>,
+) -> impl Future<Output = Response<Body>> + Send {
+    // A request is large, and an async function keeps a copy of what it is given by value: inside, it goes by reference.
+    async move {
+        // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
+        let exchange = Exchange::open(&gateway, peer, &request);
+        let before = entrance.in_flight.enter();
+        let account = exchange.account(&gateway, entrance, &request);
 
-    // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again.
-    let passing = AssertUnwindSafe(pass(gateway, entrance, &exchange, before, request)).catch_unwind();
-    let passed = passing.await.unwrap_or_else(|_| {
-        gateway.panics.increment(1);
-        Passed { result: Err(Failure::Panicked), fields: None, metrics: &gateway.unrouted }
-    });
-    exchange.close(passed, account)
+        // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again.
+        let passing = AssertUnwindSafe(pass(&gateway, entrance, &exchange, before, &mut request)).catch_unwind();
+        let passed = passing.await.unwrap_or_else(|_| {
+            gateway.panics.increment(1);
+            Passed { result: Err(Failure::Panicked), fields: None, metrics: &gateway.unrouted }
+        });
+        exchange.close(passed, account)
+    }
 }
 
 /// Answers what never became a request.
@@ -72,7 +81,7 @@ async fn pass<'g>(
     entrance: &Entrance,
     exchange: &Exchange,
     in_flight_before: usize,
-    request: Request<Body>,
+    request: &mut Request<Body>,
 ) -> Passed<'g> {
     // Routing comes first: everything after it differs from route to route.
     let path = path::normalize(request.uri().path());
@@ -117,18 +126,18 @@ async fn pass<'g>(
     }
 
     // The bound on the body stands inside the limits: an oversized request is a request, and counts.
-    let request = match body_bound::bound(request, guarded.route.max_body) {
-        Ok(request) => request,
-        Err(failure) => return Passed { result: Err(failure), fields, metrics },
-    };
+    if let Err(failure) = body_bound::bound(request, guarded.route.max_body) {
+        return Passed { result: Err(failure), fields, metrics };
+    }
 
     // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
     let acting = async {
         match &guarded.route.action {
             Action::Respond(respond) => Ok(actions::respond(respond)),
-            Action::Echo => Ok(actions::echo(&request, &exchange.origin, &exchange.request_id, &guarded.route.name)),
+            Action::Echo => Ok(actions::echo(request, &exchange.origin, &exchange.request_id, &guarded.route.name)),
             Action::Forward(rule) => match &guarded.upstream {
                 Some(upstream) => {
+                    let request = std::mem::replace(request, Request::new(Body::empty()));
                     entrance.proxy.forward(request, rule, upstream, &exchange.origin, &exchange.request_id).await
                 }
                 None => Err(Failure::NoEndpoint),
