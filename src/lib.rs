@@ -15,4 +15,5 @@ pub mod request_id;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+mod text;
 pub mod upstream;

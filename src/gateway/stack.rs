@@ -32,8 +32,6 @@ pub struct Exchange {
     started: Instant,
     request_id: HeaderValue,
     origin: Origin,
-    /// In lower case, without a port.
-    host: String,
 }
 
 /// What came out of the stack, with what must be said beside it.
@@ -84,8 +82,8 @@ async fn pass<'g>(
     request: &mut Request<Body>,
 ) -> Passed<'g> {
     // Routing comes first: everything after it differs from route to route.
-    let path = path::normalize(request.uri().path());
-    let guarded = match gateway.table.find(&exchange.host, &path, request.method(), request.headers()) {
+    let (host, path) = (host_of(request), path::normalize(request.uri().path()));
+    let guarded = match gateway.table.find(&host, &path, request.method(), request.headers()) {
         Found::Route(index) => &gateway.routes[index],
         Found::MethodNotAllowed(allow) => return Passed::unrouted(gateway, Failure::MethodNotAllowed(allow)),
         Found::Nothing => return Passed::unrouted(gateway, Failure::NoRoute),
@@ -106,7 +104,7 @@ async fn pass<'g>(
             uri: request.uri(),
             headers: request.headers(),
             client_ip: Some(exchange.origin.client_ip),
-            host: &exchange.host,
+            host: &host,
             route: &guarded.route.name,
             param: &|name| guarded.route.matches.path.param(name, &path),
         });
@@ -133,8 +131,11 @@ async fn pass<'g>(
     // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
     let acting = async {
         match &guarded.route.action {
-            Action::Respond(respond) => Ok(actions::respond(respond)),
-            Action::Echo => Ok(actions::echo(request, &exchange.origin, &exchange.request_id, &guarded.route.name)),
+            Action::Respond(respond) => Ok(exchange.named(actions::respond(respond))),
+            Action::Echo => {
+                let (origin, id) = (&exchange.origin, &exchange.request_id);
+                Ok(exchange.named(actions::echo(request, origin, id, &guarded.route.name)))
+            }
             Action::Forward(rule) => match &guarded.upstream {
                 Some(upstream) => {
                     let request = std::mem::replace(request, Request::new(Body::empty()));
@@ -164,7 +165,6 @@ impl Exchange {
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
-            host: host_of(request).into_owned(),
             origin,
         }
     }
@@ -174,7 +174,7 @@ impl Exchange {
             Box::new(Entered {
                 log: log.clone(),
                 client: self.origin.client_ip.to_string(),
-                host: self.host.clone(),
+                host: host_of(request).into_owned(),
                 path: request.uri().path().to_owned(),
                 protocol: protocol(request.version()),
                 request_id: self.request_id.clone(),
@@ -184,15 +184,15 @@ impl Exchange {
         Account::open(self.started, entrance.in_flight.clone(), request.method(), gateway.unrouted.clone(), log)
     }
 
-    /// Adds to the answer what every answer carries, and ties the account to its body.
+    /// An answer that was made here, with its id. Others come with it.
+    fn named(&self, mut response: Response<Body>) -> Response<Body> {
+        response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
+        response
+    }
+
+    /// Adds to the answer what its limits say, and ties the account to its body.
     fn close(&self, passed: Passed<'_>, mut account: Box<Account>) -> Response<Body> {
-        let mut response = match passed.result {
-            Ok(mut response) => {
-                response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
-                response
-            }
-            Err(failure) => failure.respond(&self.request_id),
-        };
+        let mut response = passed.result.unwrap_or_else(|failure| failure.respond(&self.request_id));
         if let Some(fields) = passed.fields {
             fields.apply(response.headers_mut());
         }
@@ -202,7 +202,7 @@ impl Exchange {
     }
 }
 
-/// The host a request is for (RFC 9110 §7.1): the target's authority where there is one, Host otherwise.
+/// The host a request is for (RFC 9110 §7.1), in lower case and without a port: the target's authority where there is one, Host otherwise.
 fn host_of(request: &Request<Body>) -> Cow<'_, str> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
     let host = authority.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();

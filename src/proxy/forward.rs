@@ -183,7 +183,7 @@ impl Outbound {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
-        let asked = host_asked_for(&request)?;
+        let (asked, in_field) = host_asked_for(&request)?;
         let found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
         let wish = Wish::of(&mut request, found.upgrade.filter(|_| received == Version::HTTP_11));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
@@ -197,30 +197,32 @@ impl Outbound {
             None if found.te_trailers => additions::keep_te_trailers(fields),
             None => {}
         }
-        let host_of_endpoint = set_host(fields, &rule.host, asked);
+        let host_of_endpoint = set_host(fields, &rule.host, asked, in_field);
         let request = with_upload(request, received, upstream);
         Ok(Self { request, wish, host_of_endpoint })
     }
 }
 
-/// The authority of the target wins over `Host` (RFC 9112 §3.2.2).
-fn host_asked_for(request: &Request<Body>) -> Result<Option<HeaderValue>, Failure> {
+/// The authority of the target wins over `Host` (RFC 9112 §3.2.2). The answer is also whether it stands in the field.
+fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-        return HeaderValue::from_str(host).map(Some).map_err(|_| Failure::BadRequest("the authority is malformed"));
+        let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest("the authority is malformed"))?;
+        return Ok((Some(host), false));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (host, None) => Ok(host.cloned()),
+        (host, None) => Ok((host.cloned(), true)),
         _ => Err(Failure::BadRequest("more than one Host")),
     }
 }
 
 /// Whether it remains for the endpoint to say.
-fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderValue>) -> bool {
+fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderValue>, in_field: bool) -> bool {
     match (policy, asked) {
         (HostPolicy::Fixed(host), _) => drop(fields.insert(HOST, host.clone())),
+        (HostPolicy::Preserve, Some(_)) if in_field => {}
         (HostPolicy::Preserve, Some(host)) => drop(fields.insert(HOST, host)),
         // HTTP/1.0 may go without; HTTP/1.1 may not.
         (HostPolicy::Preserve, None) | (HostPolicy::Endpoint, _) => return true,
