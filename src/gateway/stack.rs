@@ -42,13 +42,16 @@ struct Passed<'g> {
 }
 
 /// Answers one request.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async function keeps what it is given by value twice: a request is large"
+)]
 pub fn serve(
     gateway: Arc<Gateway>,
     entrance: &Entrance,
     peer: IpAddr,
     mut request: Request<Body>,
 ) -> impl Future<Output = Response<Body>> + Send {
-    // A request is large, and an async function keeps a copy of what it is given by value: inside, it goes by reference.
     async move {
         // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
         let exchange = Exchange::open(&gateway, peer, &request);
