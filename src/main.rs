@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollgate::cli::{Cli, Command, Run};
+use tollgate::cli::ask::Answer;
+use tollgate::cli::{Cli, Command, Run, bucket, explain};
 use tollgate::{app, config, telemetry};
 
 #[global_allocator]
@@ -15,6 +16,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => start(&run),
         Command::Check { file } => check(&file),
+        Command::Explain(args) => explain::run(&args).and_then(answer),
+        Command::Bucket(args) => bucket::run(&args).and_then(answer),
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
@@ -39,6 +42,16 @@ fn check(file: &Path) -> anyhow::Result<ExitCode> {
         }
         Err(mistakes) => {
             write!(std::io::stderr(), "{mistakes}")?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn answer(answer: Answer) -> anyhow::Result<ExitCode> {
+    match answer {
+        Answer::Done(text) => say(&text).map(|()| ExitCode::SUCCESS),
+        Answer::Refused(why) => {
+            writeln!(std::io::stderr(), "{}", why.trim_end())?;
             Ok(ExitCode::FAILURE)
         }
     }

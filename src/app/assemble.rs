@@ -10,6 +10,7 @@ use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guarded, Upstreams};
 use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -25,7 +26,8 @@ pub fn gateway(
 ) -> Result<Gateway, ShapeError> {
     let upstreams = upstreams(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
-    let costs = LargestCosts::over(uses.chain(config.routes.iter().flat_map(|route| &route.limits)));
+    let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
+    let costs = LargestCosts::over(uses.clone());
     let guard = |route: &Arc<Route>| {
         let rules = config
             .listeners
@@ -42,6 +44,7 @@ pub fn gateway(
         table: RouteTable::build(&config.routes),
         routes: config.routes.iter().map(guard).collect::<Result<_, _>>()?,
         upstreams,
+        limits: Catalog::of(&config.limits, uses)?,
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,
         access_log,

@@ -12,6 +12,7 @@ use metrics::Counter;
 
 use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
+use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::Rules;
 use crate::telemetry::AccessLog;
@@ -23,6 +24,7 @@ use table::RouteTable;
 pub mod account;
 mod actions;
 mod body_bound;
+pub mod explain;
 pub mod path;
 pub mod route;
 pub mod stack;
@@ -34,6 +36,8 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
     pub upstreams: Upstreams,
+    /// For operators: requests have theirs in [`Guarded::rules`].
+    pub limits: Catalog,
     pub trusted_proxies: TrustedProxies,
     pub max_requests: Option<NonZeroUsize>,
     pub access_log: Option<AccessLog>,

@@ -194,9 +194,13 @@ impl Exchange {
 }
 
 /// The host a request is for (RFC 9110 §7.1): the target's authority where there is one, Host otherwise.
-fn host_of(request: &Request<Body>) -> Cow<'_, str> {
+pub(super) fn host_of(request: &Request<Body>) -> Cow<'_, str> {
     let authority = request.uri().authority().map(http::uri::Authority::as_str);
-    let host = authority.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
+    normal_host(authority.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default())
+}
+
+/// A host as routes and keys see it: in lower case, without user, port and final dot.
+pub fn normal_host(host: &str) -> Cow<'_, str> {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
     let host = port.map_or(host, |at| &host[..at]);

@@ -2,6 +2,7 @@
 
 pub mod breaker;
 pub mod bucket;
+pub mod catalog;
 pub mod decision;
 pub mod headers;
 pub mod key;

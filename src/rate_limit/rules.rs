@@ -10,6 +10,7 @@ use metrics::{Counter, counter};
 use smallvec::SmallVec;
 
 use super::bucket::{Shape, ShapeError};
+use super::catalog;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::headers::{self, Fields, Standing};
 use super::key::{Extracted, Facts, Key, KeySpec};
@@ -57,6 +58,19 @@ pub struct Asking {
     rules: SmallVec<[usize; 2]>,
 }
 
+/// What one limit makes of a request.
+#[derive(Debug)]
+pub struct Explained<'r> {
+    pub limit: &'r Arc<str>,
+    pub key: Extracted,
+    /// The parts of the key that are not in the request.
+    pub lacking: Vec<String>,
+    /// Tokens that the request takes.
+    pub cost: u64,
+    /// Its item of `RateLimit-Policy`.
+    pub policy: &'r str,
+}
+
 /// What became of a request.
 #[derive(Debug)]
 pub struct Judged {
@@ -102,6 +116,17 @@ impl Rules {
         Ok(asking)
     }
 
+    /// Each limit, in order, with what it makes of a request: to explain, not to decide.
+    pub fn explain<'r>(&'r self, facts: &'r Facts<'_>) -> impl Iterator<Item = Explained<'r>> {
+        self.rules.iter().map(|rule| Explained {
+            limit: &rule.name,
+            key: rule.key.extract(&rule.name, facts),
+            lacking: catalog::lacking(&rule.key, facts),
+            cost: rule.cost,
+            policy: &rule.policy,
+        })
+    }
+
     /// What the verdict on `asking` means for the answer.
     pub fn judge(&self, asking: &Asking, verdict: &Verdict) -> Judged {
         let judged = || asking.rules.iter().map(|&index| &self.rules[index]).zip(&verdict.levels);
@@ -141,7 +166,7 @@ impl LargestCosts {
         costs
     }
 
-    fn of_limit(&self, name: &str) -> u64 {
+    pub(super) fn of_limit(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 }
