@@ -108,7 +108,7 @@ pub async fn peek(
         return Err(Problem::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
     let (listed, ask) = find(&panel.gateway.load(), &limit, &query)?;
-    let look = panel.desk.peek(&ask).await;
+    let look = if query.local { panel.desk.peek_local(&ask) } else { panel.desk.peek(&ask).await };
     Ok(Json(BucketView {
         limit: listed.limit.name.to_string(),
         key: show(&ask.key),
@@ -158,6 +158,9 @@ async fn change(
     gift: Gift,
     asker: &Asker,
 ) -> Result<Json<ChangeView>, Problem> {
+    if query.local {
+        return Err(Problem::bad_request("a change is one of the whole fleet: leave local out"));
+    }
     let (listed, ask) = find(&panel.gateway.load(), limit, query)?;
     let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;

@@ -27,9 +27,11 @@ pub struct BucketQuery {
     described: Option<catalog::Described>,
     pub tokens: Option<String>,
     pub dry_run: bool,
+    /// What this node holds, whatever the store says.
+    pub local: bool,
 }
 
-const WORDS: [&str; 12] = [
+const WORDS: [&str; 14] = [
     "key",
     "client_ip",
     "method",
@@ -41,7 +43,9 @@ const WORDS: [&str; 12] = [
     "path.",
     "tokens",
     "dry_run",
+    "local",
     "url",
+    "listener",
 ];
 
 /// What a request's client is taken for when nobody says.
@@ -59,6 +63,7 @@ impl BucketQuery {
             match name.as_str() {
                 "key" => this.key = Some(value.clone()),
                 "tokens" => this.tokens = Some(value.clone()),
+                "local" => this.local = yes(name, value)?,
                 "dry_run" => this.dry_run = yes(name, value)?,
                 _ => reader.read(name, value)?,
             }

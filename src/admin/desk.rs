@@ -83,6 +83,12 @@ impl Desk {
         self.local(ask, fleet.share.get(), Some(away))
     }
 
+    /// What this node holds: where its share of the limit would go on from if the store went away now.
+    pub fn peek_local(&self, ask: &Ask) -> Look {
+        let share = self.fleet.as_ref().map_or(Share::WHOLE, |fleet| fleet.share.get());
+        self.local(ask, share, None)
+    }
+
     /// What `gift` would come to.
     ///
     /// # Errors

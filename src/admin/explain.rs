@@ -128,7 +128,7 @@ pub(super) async fn page(State(panel): State<Panel>, Query(pairs): Query<Pairs>)
     let mut view = ExplainView::of(&described, &explanation);
     for (limit, ask) in view.limits.iter_mut().zip(explanation.asks()) {
         if let Some(ask) = ask {
-            limit.seen(panel.desk.peek(ask).await);
+            limit.seen(panel.desk.peek(&ask).await);
         }
     }
     Ok(Json(view))
@@ -147,13 +147,13 @@ pub fn check_listener(listeners: usize, described: &Described) -> Result<(), Pro
 
 impl Explanation {
     /// What each limit is asked, if it is.
-    fn asks(&self) -> impl Iterator<Item = Option<&Ask>> {
+    fn asks(&self) -> impl Iterator<Item = Option<Ask>> {
         let limits = match &self.outcome {
             Outcome::Routed(routed) => &routed.limits[..],
             Outcome::Refused(_) => &[],
         };
         limits.iter().map(|limit| match &limit.bucket {
-            Bucket::Asked(ask) => Some(ask),
+            Bucket::Asked(key) => Some(Ask { cost: limit.cost, ..limit.listed.ask(key.clone()) }),
             Bucket::Skipped | Bucket::Refused => None,
         })
     }
@@ -214,8 +214,8 @@ impl LimitView {
         let Applied { listed, cost, lacking, bucket } = applied;
         let policy = PolicyView::of(listed, *cost);
         let (bucket, note) = match bucket {
-            Bucket::Asked(ask) if lacking.is_empty() => (Some(show(&ask.key)), None),
-            Bucket::Asked(ask) => (Some(show(&ask.key)), Some("shared with all requests that lack it")),
+            Bucket::Asked(key) if lacking.is_empty() => (Some(show(key)), None),
+            Bucket::Asked(key) => (Some(show(key)), Some("shared with all requests that lack it")),
             Bucket::Skipped => (None, Some("does not apply without it")),
             Bucket::Refused => (None, Some("refuses the request without it")),
         };

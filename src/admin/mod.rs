@@ -59,7 +59,7 @@ tollgate admin
   GET    /readyz                  200 while it takes requests; 503 while it starts or drains
   GET    /metrics                 Prometheus text format
   GET    /limits                  the limits, and what each counts by
-  GET    /buckets/{limit}         one bucket's level; changes nothing
+  GET    /buckets/{limit}         one bucket's level; changes nothing. local=true: what this node holds
   DELETE /buckets/{limit}         makes it full, in the whole fleet
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, listener

@@ -30,7 +30,13 @@ pub struct Bucket {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Say how full a bucket is. Changes nothing.
-    Peek(Which),
+    Peek {
+        #[command(flatten)]
+        which: Which,
+        /// Say what this node holds: where its share of the limit goes on from if the store goes away.
+        #[arg(long)]
+        local: bool,
+    },
     /// Make a bucket full, in the whole fleet.
     Reset {
         #[command(flatten)]
@@ -108,8 +114,10 @@ struct Change {
 /// When the admin port cannot be asked.
 pub fn run(bucket: &Bucket) -> anyhow::Result<Answer> {
     match &bucket.action {
-        Action::Peek(which) => {
-            let target = target(&["buckets", &which.limit], &which.pairs());
+        Action::Peek { which, local } => {
+            let local = local.then(|| ("local".to_owned(), "true".to_owned()));
+            let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
+            let target = target(&["buckets", &which.limit], &pairs);
             which.admin.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
         }
         Action::Reset { which, change } => {

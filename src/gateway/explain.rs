@@ -18,8 +18,7 @@ use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::proxy::target;
 use crate::rate_limit::catalog::Listed;
-use crate::rate_limit::key::{Extracted, Facts};
-use crate::store::Ask;
+use crate::rate_limit::key::{Extracted, Facts, Key};
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -99,8 +98,8 @@ pub struct Applied {
 /// What a limit counts the request by.
 #[derive(Debug)]
 pub enum Bucket {
-    /// Its key, and what is asked of it.
-    Asked(Ask),
+    /// Its key.
+    Asked(Key),
     /// A part is missing: the limit does not apply.
     Skipped,
     /// A part is missing: the request is refused with 400.
@@ -184,7 +183,7 @@ fn routed(
     for rule in rules {
         let Some(listed) = gateway.limits.find(rule.limit) else { continue };
         let bucket = match rule.key {
-            Extracted::Key(key) => Bucket::Asked(Ask { cost: rule.cost, ..listed.ask(key) }),
+            Extracted::Key(key) => Bucket::Asked(key),
             Extracted::Skip => Bucket::Skipped,
             Extracted::Refuse => Bucket::Refused,
         };

@@ -332,6 +332,39 @@ mod tests {
     }
 
     #[test]
+    fn the_first_considered_that_fits_is_the_one_that_is_found() {
+        let any = || HostMatch::Any;
+        let exact = || HostMatch::Exact("h".into());
+        let routes = [
+            route(any(), "/*", &[], &[]),
+            route(exact(), "/a/*", &[Method::POST], &[]),
+            route(any(), "/a/{x}", &[], &[("x-canary", "1")]),
+            route(any(), "/a/b", &[Method::GET, Method::PUT], &[]),
+            route(exact(), "/a/{x}", &[Method::GET], &[("x-canary", "1")]),
+            route(exact(), "/c", &[], &[]),
+        ];
+        let table = RouteTable::build(&routes);
+        let mut canary = HeaderMap::new();
+        canary.insert("x-canary", HeaderValue::from_static("1"));
+        for host in ["h", "other", ""] {
+            for path in ["/", "/a", "/a/b", "/a/c", "/a/b/c", "/c", "/d"] {
+                for method in [Method::GET, Method::POST, Method::DELETE] {
+                    for headers in [&HeaderMap::new(), &canary] {
+                        let considered = table.consider(host, path, &method, headers);
+                        let first = considered.iter().find(|one| one.fits == Fits::Yes);
+                        let first = first.map(|one| Found::Route(one.index));
+                        assert_eq!(first, Some(table.find(host, path, &method, headers)), "{method} {host}{path}");
+                    }
+                }
+            }
+        }
+        let all = table.consider("h", "/a/b", &Method::GET, &HeaderMap::new());
+        let judged: Vec<_> = all.iter().map(|one| (one.index, one.fits)).collect();
+        let (yes, method, header) = (Fits::Yes, Fits::Method, Fits::Header);
+        assert_eq!(judged, [(4, header), (1, method), (3, yes), (2, header), (0, yes)]);
+    }
+
+    #[test]
     fn gives_way_when_a_method_or_a_header_does_not_fit() {
         let any = || HostMatch::Any;
         let routes = [

@@ -146,7 +146,7 @@ impl Inspect for RedisInspector {
     fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
         Box::pin(async move {
             let (now, [before, _]) = self.adjust(ask, 0).await?;
-            Ok(Seen { shape: ask.shape, backlog: backlog(before, ask.shape, now) })
+            Ok(Seen { shape: ask.shape, backlog: backlog(before.as_ref(), ask.shape, now) })
         })
     }
 
@@ -159,7 +159,7 @@ impl Inspect for RedisInspector {
         Box::pin(async move {
             let (now, states) = self.adjust(ask, tokens).await?;
             let [before, after] =
-                states.map(|state| Seen { shape: ask.shape, backlog: backlog(state, ask.shape, now) });
+                states.map(|state| Seen { shape: ask.shape, backlog: backlog(state.as_ref(), ask.shape, now) });
             Ok(Changed { before, after })
         })
     }
@@ -175,8 +175,8 @@ impl Inspect for RedisInspector {
 }
 
 /// Ticks of `shape` until full, as `token_bucket.lua` counts them.
-fn backlog(stored: Option<Stored>, shape: Shape, now: u64) -> u64 {
-    let Some(Stored { tat, frac, emission, ticks }) = stored else { return 0 };
+fn backlog(stored: Option<&Stored>, shape: Shape, now: u64) -> u64 {
+    let Some(&Stored { tat, frac, emission, ticks }) = stored else { return 0 };
     let until = i128::from(tat) - i128::from(now);
     let left = (until * i128::from(ticks) + i128::from(frac)).max(0);
     let left = u64::try_from(left).map_or(MAX_TICKS, |left| left.min(MAX_TICKS));
