@@ -1,6 +1,6 @@
 //! Looking at buckets in Redis and giving tokens back, against the store that requests take from.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+#![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
 
 mod support;
 

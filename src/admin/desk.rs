@@ -124,8 +124,19 @@ impl Desk {
         Ok(Given { before: before.level(ask.cost), after: after.level(ask.cost), source, untold })
     }
 
+    /// Takes over a change that some node made of `ask`'s bucket. Goes by what the store says now: requests may have taken
+    /// from the bucket since, and were noted here.
+    pub async fn take_over(&self, ask: &Ask, notice: &Notice) {
+        let seen = match &self.fleet {
+            Some(fleet) => fleet.inspect.peek(ask).await.ok(),
+            None => None,
+        };
+        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.level(ask.cost).reset_after_us);
+        self.lower(&ask.key, ask.shape, full_in_us);
+    }
+
     /// Lets go of what this process holds against a bucket beyond `full_in_us`.
-    pub fn lower(&self, key: &Key, shape: Shape, full_in_us: u64) {
+    fn lower(&self, key: &Key, shape: Shape, full_in_us: u64) {
         let now_us = clock::monotonic_micros();
         self.holders.iter().for_each(|holder| holder.lower(key, shape, full_in_us, now_us));
     }

@@ -132,10 +132,11 @@ fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
 /// Takes over what operators changed, on whatever node.
 async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
     let Some(inspector) = inspector else { return pending().await };
-    let take_over = |notice: Notice| {
+    let take_over = async |notice: Notice| {
+        let listed = common.gateway.load().limits.of_key(&notice.key).cloned();
         // A limit that this node does not have holds nothing here.
-        if let Some(listed) = common.gateway.load().limits.of_key(&notice.key) {
-            desk.lower(&notice.key, listed.shape, notice.full_in_us);
+        if let Some(listed) = listed {
+            desk.take_over(&listed.ask(notice.key.clone()), &notice).await;
         }
     };
     inspector.listen(take_over).await;

@@ -5,8 +5,10 @@
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
 mod command_line;
+mod explaining;
 mod fleet;
 mod load;
+mod operator;
 mod outage;
 mod process;
 #[path = "../support/redis.rs"]

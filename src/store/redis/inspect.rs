@@ -70,13 +70,15 @@ impl RedisInspector {
     }
 
     /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
-    pub async fn listen(&self, apply: impl Fn(Notice)) {
+    pub async fn listen(&self, apply: impl AsyncFn(Notice)) {
         let mut heard = Heard::default();
         loop {
             match self.hear(&mut heard).await {
                 Ok(notices) => {
                     let more = notices.len() >= BATCH;
-                    notices.into_iter().for_each(&apply);
+                    for notice in notices {
+                        apply(notice).await;
+                    }
                     if more {
                         continue;
                     }
