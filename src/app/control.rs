@@ -11,7 +11,7 @@ use futures_util::future::pending;
 use metrics::{Gauge, counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal as signal_of};
 use tokio::time::{interval, sleep};
 
 use super::workers::Workers;
@@ -61,6 +61,8 @@ pub async fn run(
     prometheus: PrometheusHandle,
     signal: DrainSignal,
 ) -> anyhow::Result<ExitCode> {
+    // Before anybody is told that it serves: a signal without a handler ends the process.
+    let hangup = signal_of(SignalKind::hangup())?;
     let readiness = Readiness::default();
     let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
     let exporting = exporter.clone();
@@ -78,7 +80,7 @@ pub async fn run(
     readiness.enter(Phase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
     let drain_timeout = tokio::select! {
-        ended = stop_or_reload(live) => ended?,
+        ended = stop_or_reload(live, hangup) => ended?,
         () = upkeep(&common, &exporter) => unreachable_end()?,
         () = guard_store(&common, &workers) => unreachable_end()?,
         () = beat(fleet.as_ref()) => unreachable_end()?,
@@ -143,8 +145,7 @@ async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, des
 }
 
 /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT with the drain's time limit.
-async fn stop_or_reload(mut live: Live) -> anyhow::Result<Duration> {
-    let mut hangup = signal(SignalKind::hangup())?;
+async fn stop_or_reload(mut live: Live, mut hangup: Signal) -> anyhow::Result<Duration> {
     let mut watch = Watch::new(live.path.clone());
     let mut look = interval(WATCH);
     let mut ended = std::pin::pin!(terminated());
@@ -158,7 +159,7 @@ async fn stop_or_reload(mut live: Live) -> anyhow::Result<Duration> {
 }
 
 async fn terminated() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) = (signal_of(SignalKind::terminate()), signal_of(SignalKind::interrupt())) else {
         return pending().await;
     };
     tokio::select! {
