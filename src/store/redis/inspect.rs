@@ -1,8 +1,8 @@
 //! Looking at buckets in Redis, giving tokens back, and telling every node of it.
 //!
 //! Over a connection of its own: no request waits for an operator. Changes go through a stream that each node reads, a few
-//! times a second. A node that can reach Redis learns of a change within [`HEAR_EVERY`] and a call; one that cannot, when
-//! it can again, if that is within [`KEPT`]. Unlike a subscription, a stream survives a connection that breaks.
+//! times a second. A node that can reach Redis learns of a change within `HEAR_EVERY` and a call; one that cannot, when
+//! it can again, if that is within `KEPT`. Unlike a subscription, a stream survives a connection that breaks.
 
 use std::sync::Arc;
 use std::time::Duration;
