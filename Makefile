@@ -54,5 +54,5 @@ $(DENY):
 doc: ## the library's documentation, broken links being errors
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 
-bench: ## benchmarks
+bench: ## what the pieces of a request cost, one by one
 	cargo bench --locked

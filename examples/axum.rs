@@ -13,27 +13,20 @@ use tokio::net::TcpListener;
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse, OnOutage, Rate};
+use tollgate::rate_limit::policy::{Limit, LimitUse, Rate};
 use tollgate::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let one = NonZeroU64::MIN;
     let five = one.saturating_add(4);
-    let limit = Limit {
-        name: "per-client".into(),
-        key: KeySpec {
-            parts: vec![KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }],
-            on_missing: OnMissing::Share,
-        },
-        // One a second, five at once.
-        rate: Rate { tokens: one, period_us: NonZeroU64::MIN.saturating_add(999_999) },
-        burst: five,
-        cost: one,
-        on_outage: OnOutage::Local,
-    };
+    let key =
+        KeySpec { parts: vec![KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }], on_missing: OnMissing::Share };
+    // One a second, five at once.
+    let rate = Rate { tokens: one, period_us: NonZeroU64::MIN.saturating_add(999_999) };
+    let limit = Limit::new("per-client", key, rate, five);
     let buckets = Arc::new(MemoryStore::new(100_000));
-    let limits = [LimitUse { limit: Arc::new(limit), cost: one }];
+    let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
     let layer = RateLimitLayer::new(Limiter::local(buckets), &limits)?;
 
     let router = Router::new().route("/", get(async || "hello\n")).layer(layer);

@@ -3,9 +3,9 @@
 -- KEYS   the buckets, each once.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be charged any more.
 --        [2] units: how many equal requests ask.
---        then four per key: emission E, capacity C, ticks per microsecond D, cost in tokens.
---        A tick is 1/D microseconds, a token takes E ticks to come back, an empty bucket C ticks to fill. All are
---        integers; C < 2^52.
+--        then five per key: emission E, capacity C, ticks per microsecond D, cost in tokens, reserve R.
+--        A tick is 1/D microseconds, a token takes E ticks to come back, an empty bucket C ticks to fill, of which R are
+--        not to be used (see `Shape::leased`). All are integers; R < C < 2^52.
 -- Reply  integers: units granted (-1: past the deadline), Redis time in microseconds, then three per key: whole tokens left,
 --        microseconds until one more unit fits this bucket (0 when all units were granted), microseconds until it is full.
 --
@@ -55,7 +55,7 @@ local granted = units
 local backlogs, repairs = {}, {}
 
 for i, key in ipairs(KEYS) do
-  local arg = 4 * i - 1
+  local arg = 5 * i - 2
   local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   local backlog = 0
   local value = redis.call('GET', key)
@@ -75,14 +75,15 @@ for i, key in ipairs(KEYS) do
     end
   end
   backlogs[i] = backlog
-  granted = math.min(granted, math.floor((capacity - backlog) / (emission * tonumber(ARGV[arg + 3]))))
+  local room = math.max(0, capacity - tonumber(ARGV[arg + 4]) - backlog)
+  granted = math.min(granted, math.floor(room / (emission * tonumber(ARGV[arg + 3]))))
 end
 
 local reply = { granted, now }
 for i, key in ipairs(KEYS) do
-  local arg = 4 * i - 1
+  local arg = 5 * i - 2
   local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  local charge = emission * tonumber(ARGV[arg + 3])
+  local charge, usable = emission * tonumber(ARGV[arg + 3]), capacity - tonumber(ARGV[arg + 4])
   local backlog = backlogs[i] + granted * charge
   if granted > 0 or repairs[i] then
     local whole = math.floor(backlog / ticks)
@@ -91,8 +92,8 @@ for i, key in ipairs(KEYS) do
     redis.call('SET', key, value, 'PX', string.format('%.0f', math.ceil(backlog / (ticks * 1000)) + 1))
   end
   local retry_after = 0
-  if granted < units then retry_after = math.max(0, math.ceil((backlog + charge - capacity) / ticks)) end
-  reply[3 * i] = math.floor((capacity - backlog) / emission)
+  if granted < units then retry_after = math.max(0, math.ceil((backlog + charge - usable) / ticks)) end
+  reply[3 * i] = math.max(0, math.floor((usable - backlog) / emission))
   reply[3 * i + 1] = retry_after
   reply[3 * i + 2] = math.ceil(backlog / ticks)
 end

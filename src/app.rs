@@ -5,6 +5,8 @@
 
 mod assemble;
 mod control;
+#[cfg(test)]
+mod tests;
 mod workers;
 
 use std::net::TcpListener as StdListener;
@@ -16,21 +18,24 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
-use crate::config::{self, AccessLog, Config};
+use crate::config::watch::Watch;
+use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
 use crate::store::RedisSpec;
 use crate::store::memory::MemoryStore;
 use crate::{metrics as exporter, telemetry};
-use control::Live;
+use control::{Live, Signals};
 use workers::{Door, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 const UPKEEP: Duration = Duration::from_secs(2);
+
 /// What the workers of a node have in common.
 #[derive(Clone)]
 struct Common {
@@ -44,8 +49,7 @@ struct Common {
 #[derive(Clone)]
 struct FleetState {
     spec: RedisSpec,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
+    node: Arc<Node>,
 }
 
 /// Runs the gateway on the file at `path` until a signal ends it.
@@ -53,7 +57,14 @@ struct FleetState {
 /// # Errors
 /// When the file has mistakes, an address can't be bound, or a thread can't be started.
 pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let signals = {
+        let _inside = runtime.enter();
+        Signals::install().context("cannot listen to signals")?
+    };
+    // Before the file is read: a change from then on is a change.
+    let watch = Watch::new(path.to_owned());
+    let loaded = config::load(path)?;
     loaded.warn();
     let config = loaded.config;
     let prometheus = exporter::install().context("cannot start the metrics")?;
@@ -62,17 +73,17 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let doors = open_doors(&config)?;
-    let admin = config.admin.map(StdListener::bind).transpose();
-    let admin = admin.with_context(|| format!("cannot listen on the admin address {:?}", config.admin))?;
+    let open =
+        |address| StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin"));
+    let admin = config.admin.map(open).transpose()?;
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
-    let fleet = config.store.clone().map(FleetState::new);
+    let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
     let common = Common { gateway: gateway.clone(), memory, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
-    let live = Live { path: path.to_owned(), config, gateway, access_log };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(control::run(live, common, workers, admin, prometheus, signal))
+    let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
+    runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal))
 }
 
 /// The gateway that `config` describes, without anything that runs: to ask what it would do.
@@ -85,6 +96,9 @@ pub fn for_explaining(config: &Config) -> Result<Gateway, ShapeError> {
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.
 fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
+    for Listener { server: spec, .. } in &config.listeners {
+        server::check_free(spec).with_context(|| format!("cannot listen on {}", spec.address))?;
+    }
     let mut workers: Vec<Vec<Door>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for listener in &config.listeners {
@@ -111,8 +125,8 @@ fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow:
 }
 
 impl FleetState {
-    fn new(spec: RedisSpec) -> Self {
+    fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
         let share = Arc::new(ShareCell::expecting(spec.expected_nodes));
-        Self { spec, breaker: Arc::new(Breaker::new()), share }
+        Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
     }
 }

@@ -10,6 +10,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use crate::request_id::REQUEST_ID;
+use crate::respond::Respond;
 
 /// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -32,6 +33,11 @@ pub enum Failure {
     /// A limit whose store is away denies meanwhile, or a quota is used up: rendered with the violated policies.
     QuotaExceeded {
         violated: Vec<Arc<str>>,
+        retry_after_secs: u64,
+    },
+    /// A quota is used up, and its limit has an answer of its own for that.
+    Refused {
+        answer: Arc<Respond>,
         retry_after_secs: u64,
     },
     /// More requests in flight than the gateway takes.
@@ -94,6 +100,8 @@ impl Failure {
             Self::QuotaExceeded { .. } => {
                 row(S::TOO_MANY_REQUESTS, "quota-exceeded", "a rate limit is used up: come back after Retry-After")
             }
+            // Said in the operator's words.
+            Self::Refused { answer, .. } => row(answer.status, "quota-exceeded", ""),
             Self::Overloaded => {
                 row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
             }
@@ -131,6 +139,12 @@ impl Failure {
 
     /// The whole answer.
     pub fn respond<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
+        if let Self::Refused { answer, retry_after_secs } = self {
+            let mut response = answer.response();
+            response.headers_mut().insert(REQUEST_ID, request_id.clone());
+            response.headers_mut().insert(RETRY_AFTER, (*retry_after_secs).into());
+            return response;
+        }
         let row = self.row();
         let mut response = Response::new(B::from(self.problem(&row, request_id)));
         *response.status_mut() = row.status;

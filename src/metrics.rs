@@ -32,6 +32,11 @@ fn describe() {
     );
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended.");
     describe_counter!("tollgate_ratelimit_decisions_total", "Decisions, by limit, verdict and who made them.");
+    describe_gauge!("tollgate_ratelimit_queue_waiting", "Requests that wait for their tokens, by limit.");
+    describe_histogram!(
+        "tollgate_ratelimit_queue_wait_seconds",
+        "How long requests waited for their tokens, by limit."
+    );
     describe_gauge!("tollgate_store_up", "Whether the shared store decides (1) or each node for itself (0).");
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");

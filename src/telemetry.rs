@@ -3,10 +3,14 @@
 //! The access log never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted
 //! when they do not fit.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::panic::{self, PanicHookInfo};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 
+use anyhow::Context;
 use metrics::{Counter, counter};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
@@ -24,24 +28,46 @@ pub enum LogFormat {
 /// Lines that wait for the writer at most.
 const QUEUE: usize = 8192;
 
+/// How long the end of the process waits for access log lines that nobody takes.
+const FLUSH: Duration = Duration::from_secs(1);
+
 /// Where access log lines go.
 #[derive(Clone)]
 pub struct AccessLog {
-    lines: SyncSender<Vec<u8>>,
+    lines: SyncSender<Entry>,
     dropped: Counter,
+}
+
+/// What the writer is given.
+enum Entry {
+    Line(Vec<u8>),
+    /// To be answered once all lines before it are written.
+    Flush(SyncSender<()>),
 }
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
 pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_env_filter(EnvFilter::try_new(filter).with_context(|| format!("{filter:?} does not say what to log"))?)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
+    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
+    panic::set_hook(Box::new(log_panic));
+    Ok(())
+}
+
+/// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
+    let place = panic.location().map(tracing::field::display);
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("without a message"));
 }
 
 impl AccessLog {
@@ -54,20 +80,29 @@ impl AccessLog {
 
     /// Hands one record over, or counts it as dropped.
     pub fn record(&self, record: &impl Serialize) {
-        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(line).is_ok());
+        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(Entry::Line(line)).is_ok());
         if !sent {
             self.dropped.increment(1);
+        }
+    }
+
+    /// Waits until what was recorded is written, for a second at most: the process may end then.
+    pub fn flush(&self) {
+        let (written, done) = sync_channel(1);
+        // Whoever reads our output may be gone, or be stuck: neither must keep the process from ending.
+        if self.lines.try_send(Entry::Flush(written)).is_ok() {
+            let _ = done.recv_timeout(FLUSH);
         }
     }
 }
 
 /// Writes until every sender is gone; flushes whenever the queue runs dry.
-fn write_lines(queue: &Receiver<Vec<u8>>, out: impl Write) {
+fn write_lines(queue: &Receiver<Entry>, out: impl Write) {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
     while let Ok(first) = queue.recv() {
-        let mut written = write_line(&mut out, first);
-        while let Ok(line) = queue.try_recv() {
-            written = written.and_then(|()| write_line(&mut out, line));
+        let mut written = write_entry(&mut out, first);
+        while let Ok(entry) = queue.try_recv() {
+            written = written.and_then(|()| write_entry(&mut out, entry));
         }
         if written.and_then(|()| out.flush()).is_err() {
             return;
@@ -75,9 +110,18 @@ fn write_lines(queue: &Receiver<Vec<u8>>, out: impl Write) {
     }
 }
 
-fn write_line(out: &mut impl Write, mut line: Vec<u8>) -> io::Result<()> {
-    line.push(b'\n');
-    out.write_all(&line)
+fn write_entry(out: &mut impl Write, entry: Entry) -> io::Result<()> {
+    match entry {
+        Entry::Line(mut line) => {
+            line.push(b'\n');
+            out.write_all(&line)
+        }
+        Entry::Flush(written) => {
+            out.flush()?;
+            let _ = written.try_send(());
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]
@@ -87,11 +131,23 @@ mod tests {
     #[test]
     fn writes_one_line_a_record() {
         let (lines, queue) = sync_channel(2);
-        lines.send(b"{}".to_vec()).unwrap();
-        lines.send(b"[]".to_vec()).unwrap();
+        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
+        lines.send(Entry::Line(b"[]".to_vec())).unwrap();
         drop(lines);
         let mut out = Vec::new();
         write_lines(&queue, &mut out);
         assert_eq!(out, b"{}\n[]\n");
+    }
+
+    #[test]
+    fn a_flush_is_answered_once_the_lines_before_it_are_written() {
+        let (lines, queue) = sync_channel(2);
+        let (written, done) = sync_channel(1);
+        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
+        lines.send(Entry::Flush(written)).unwrap();
+        drop(lines);
+        let mut out = Vec::new();
+        write_lines(&queue, &mut out);
+        assert_eq!((out.as_slice(), done.try_recv()), (b"{}\n".as_slice(), Ok(())));
     }
 }

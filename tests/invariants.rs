@@ -42,12 +42,14 @@ fn a_crate_away_from_home_is_found() {
     assert_found(crates_at_home, "src/app.rs", "use saphyr_parser::{Event, Parser};");
     assert_found(crates_at_home, "src/gateway/stack.rs", "use hyper::{body::Incoming, client::conn::http1};");
     assert_found(crates_at_home, "src/gateway/stack.rs", "use hyper_util::client::legacy::Client;");
+    assert_found(crates_at_home, "src/torture/node.rs", "use hyper::client::conn::http1::handshake;");
+    assert_passes(crates_at_home, "src/torture/target.rs", "use hyper::client::conn::http1::handshake;");
     assert_passes(crates_at_home, "src/admin/mod.rs", "// fred\nconst NAME: &str = \"fred\"; fn alfred() {}");
     assert_passes(crates_at_home, "src/server/worker.rs", "use hyper::{body::Incoming, server::conn::http1};");
 }
 
 #[test]
-fn one_file_of_the_data_path_knows_the_http_client_and_one_beside_it() {
+fn one_file_of_the_data_path_knows_the_http_client_and_two_beside_it() {
     let sources = sources();
     let mut known = HTTP_CLIENTS.map(|(file, _)| file);
     known.sort_unstable();
@@ -68,6 +70,8 @@ fn a_step_upwards_is_found() {
     assert_found(dependencies, "src/clock.rs", "use crate::body::Body;");
     assert_found(dependencies, "src/rate_limit/bucket.rs", "use super::policy::Rate;");
     assert_found(dependencies, "src/gateway/route.rs", "use crate::config::Config;");
+    assert_found(dependencies, "src/torture/judge.rs", "use crate::rate_limit::bucket;");
+    assert_found(dependencies, "src/rate_limit/limiter.rs", "use crate::torture::Limit;");
     assert_found(dependencies, "src/somewhere/new.rs", "use crate::clock;");
     assert_passes(dependencies, "src/rate_limit/layer.rs", "use super::{key::Key, policy::*}; use crate::clock;");
     assert_passes(dependencies, "src/clock.rs", "#[cfg(test)]\nmod tests { use super::*; use crate::body::Body; }");

@@ -5,6 +5,7 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use metrics_exporter_prometheus::PrometheusBuilder;
@@ -13,10 +14,11 @@ use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::{DecidedBy, Level, Verdict};
 use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -198,9 +200,17 @@ impl Store for Told {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
-        let grant = Grant { units, levels: asks.iter().map(|_| level).collect() };
+        let grant = Grant { units, levels: asks.iter().map(|_| level).collect(), at_us: 0 };
         let failing = self.failing.load(Ordering::Relaxed);
         Box::pin(ready(if failing { Err(StoreError::Io) } else { Ok(grant) }))
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(20)
     }
 }
 
@@ -307,18 +317,20 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let breaker = Arc::new(metrics::with_local_recorder(&recorder, Breaker::new));
+    let share = Arc::new(ShareCell::expecting(1));
+    let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {
-        breaker.failed(&StoreError::Timeout);
+        breaker.failed(&StoreError::Timeout, 1);
     }
     assert!(breaker.is_open());
     assert!(said(r#"tollgate_store_breaker_transitions_total{to="open"} 1"#) && said("tollgate_store_up 0"));
     let (good, bad) = (Arc::new(Told::default()), Arc::new(Told::default()));
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
-    let control = tokio::spawn(run_control(breaker.clone(), stores.clone()));
+    let control = tokio::spawn(run_control(state.clone(), stores.clone()));
     support::eventually("both are probed", || async { bad.asked.load(Ordering::Relaxed) > 3 }).await;
-    run_control(breaker.clone(), stores).await;
+    run_control(state, stores).await;
     assert!(breaker.is_open(), "one of two stores does not decide");
     bad.failing.store(false, Ordering::Relaxed);
     support::eventually("it closes", || async { !breaker.is_open() }).await;

@@ -21,11 +21,12 @@ use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::DecidedBy;
 use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
 use tollgate::store::redis::fleet::Fleet;
-use tollgate::store::{Ask, Grant, RedisSpec, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, RedisSpec, Store, StoreError};
 
 /// Redis must decide again this soon after its return.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -40,6 +41,14 @@ impl Store for Counted {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(asks, units)
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.adjust(adjustments)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.store.timeout()
     }
 }
 
@@ -58,10 +67,11 @@ impl Node {
         let workers = [RedisStore::connect(spec).unwrap(), RedisStore::connect(spec).unwrap()];
         let counted = Arc::new(Counted { store: workers[0].clone(), calls: AtomicU64::new(0) });
         let memory = Arc::new(MemoryStore::new(10_000));
-        let limiter = Limiter::shared(memory, counted.clone(), breaker.clone(), share.clone());
+        let state = Arc::new(NodeState::new(memory, breaker.clone(), share.clone()));
+        let limiter = Limiter::of_node(state.clone(), counted.clone());
         let mut tasks = JoinSet::new();
         let stores = workers.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
-        tasks.spawn(run_control(breaker.clone(), stores));
+        tasks.spawn(run_control(state, stores));
         let fleet = Fleet::join(spec, share.clone()).unwrap();
         tasks.spawn(async move { fleet.run().await });
         Self { limiter, counted, breaker, share, _tasks: tasks }
@@ -211,6 +221,28 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
     for node in &nodes {
         node.recovers().await;
     }
+    // Redis forgot what it knew itself, but not what was admitted without it.
+    let after = flat_out(&nodes, limit, 60).await;
+    assert!(after <= 100 - during && after >= 90 - during, "{after} after {during}");
+}
+
+#[tokio::test]
+async fn what_a_few_failed_calls_left_to_the_node_is_settled() {
+    let server = RedisServer::start();
+    let spec = quick(server.spec());
+    let node = Node::started(&spec).await;
+    let request = [ask("k", shape(100, HOUR, 100), 1)];
+    assert_eq!(node.limiter.decide(&request).await.levels[0].remaining, 99);
+    server.stop();
+    for _ in 0..2 {
+        let verdict = node.limiter.decide(&request).await;
+        assert!(verdict.granted && verdict.decided_by == DecidedBy::Local);
+    }
+    assert!(!node.breaker.is_open());
+    server.cont();
+    let left = || async { node.counted.store.take(&request, 0).await.ok().map(|grant| grant.levels[0].remaining) };
+    // More, if a call that settled them was taken for lost.
+    eventually("both are charged", || async { left().await.is_some_and(|left| left <= 97) }).await;
 }
 
 /// Requests that passed, of `each` that every node gets in turn.

@@ -13,11 +13,13 @@ use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::Level;
+use tollgate::rate_limit::key::Key;
 use tollgate::rate_limit::share::Share;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Ask, Grant};
+use tollgate::store::{Adjustment, Ask, Change, Grant};
 
-const SCRIPT: &str = include_str!("../lua/token_bucket.lua");
+const TAKE: &str = include_str!("../lua/token_bucket.lua");
+const ADJUST: &str = include_str!("../lua/adjust.lua");
 
 /// As much of Redis as the script uses, on a clock of the test's own.
 #[derive(Default)]
@@ -48,6 +50,7 @@ impl FakeRedis {
                 self.values.borrow_mut().insert((*key).to_owned(), ((*value).to_owned(), now_ms + ttl));
                 Ok(Value::Boolean(true))
             }
+            ["DEL", key] => Ok(Value::Boolean(self.values.borrow_mut().remove(*key).is_some())),
             other => panic!("the script calls {other:?}"),
         }
     }
@@ -56,7 +59,8 @@ impl FakeRedis {
 /// The script, ready to run against its fake.
 struct Scripted {
     lua: Lua,
-    run: Function,
+    take: Function,
+    adjust: Function,
     redis: Rc<FakeRedis>,
 }
 
@@ -74,21 +78,41 @@ impl Scripted {
         let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
         table.set("error_reply", error_reply.unwrap()).unwrap();
         lua.globals().set("redis", table).unwrap();
-        let run = lua.load(SCRIPT).into_function().unwrap();
-        Self { lua, run, redis }
+        let take = lua.load(TAKE).into_function().unwrap();
+        let adjust = lua.load(ADJUST).into_function().unwrap();
+        Self { lua, take, adjust, redis }
     }
 
     fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for ask in asks {
             let shape = ask.shape;
-            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), ask.cost];
+            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), ask.cost, shape.reserve()];
             args.extend(numbers.map(|number| number.to_string()));
         }
         let keys = asks.iter().map(|ask| String::from_utf8_lossy(ask.key.as_bytes()).into_owned());
+        self.run(&self.take, keys, args)
+    }
+
+    fn adjust(&self, adjustments: &[Adjustment], now_us: u64, deadline: u64) -> Vec<i64> {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![deadline.to_string()];
+        for Adjustment { shape, change, .. } in adjustments {
+            let [owed, back, taken_at] = match *change {
+                Change::Owe(ticks) => [ticks, 0, 0],
+                Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
+            };
+            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at];
+            args.extend(numbers.map(|number| number.to_string()));
+        }
+        let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
+        self.run(&self.adjust, keys, args).unwrap()
+    }
+
+    fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
         self.lua.globals().set("KEYS", self.lua.create_sequence_from(keys)?)?;
         self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
-        let reply: Table = self.run.call(())?;
+        let reply: Table = script.call(())?;
         // Redis truncates what is not an integer: nothing may be lost by that.
         reply
             .sequence_values::<f64>()
@@ -106,7 +130,7 @@ impl Scripted {
             retry_after_us: number(3 + 3 * i),
             reset_after_us: number(4 + 3 * i),
         });
-        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect() }
+        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect(), at_us: now_us }
     }
 
     fn value(&self, key: &str) -> Option<String> {
@@ -120,6 +144,9 @@ struct Step {
     wait: i64,
     asks: Vec<Ask>,
     units: u32,
+    /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
+    owed: u64,
+    back: Option<(u64, i64)>,
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
@@ -131,6 +158,9 @@ fn any_shape() -> impl Strategy<Value = Shape> {
         Just(shape(1, 24 * HOUR, 1)),
         Just(shape(999_983, SECOND, 1_000)),
         Just(shape(1_000_000, HOUR, 1_000_000_000)),
+        Just(shape(1_000, SECOND, 200).leased(1)),
+        Just(shape(1_000, SECOND, 200)),
+        Just(shape(997, SECOND, 500).leased(7)),
         (1_u64..3_000, 1_u64..10 * SECOND, 1_u64..200)
             .prop_filter("in bounds", |(tokens, period, _)| tokens <= &(10 * period))
             .prop_map(|(tokens, period, burst)| shape(tokens, period, burst)),
@@ -145,9 +175,11 @@ fn any_step(back: bool) -> impl Strategy<Value = Step> {
         1 => if back { -7_200_000_000_i64..0 } else { 0_i64..2_000 },
     ];
     let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_shape(), 1_u64..8), 1..4);
-    (wait, asked, 0_u32..12).prop_map(|(wait, asked, units)| {
+    let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
+    let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
+    (wait, asked, 0_u32..12, owed, back).prop_map(|(wait, asked, units, owed, back)| {
         let asks = asked.into_iter().map(|(key, (shape, cost))| ask(key, shape, cost.min(shape.burst())));
-        Step { wait, asks: asks.collect(), units }
+        Step { wait, asks: asks.collect(), units, owed, back }
     })
 }
 
@@ -160,6 +192,17 @@ fn same_decisions(steps: &[Step], expires: bool) -> Result<(), TestCaseError> {
         let scripted = script.take(&step.asks, step.units, now_us);
         let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
         prop_assert_eq!(scripted, native, "at {}", now_us);
+        let Ask { key, shape, .. } = step.asks[0].clone();
+        let capped = |tokens| shape.charge(tokens).min(shape.capacity());
+        let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
+            ticks: capped(tokens),
+            taken_at_us: now_us.saturating_add_signed(-held_us),
+        });
+        for change in [Change::Owe(capped(step.owed))].into_iter().chain(back) {
+            let adjustment = Adjustment { key: key.clone(), shape, change };
+            prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
+            memory.adjust_at(&[adjustment], now_us);
+        }
     }
     Ok(())
 }
@@ -219,6 +262,26 @@ fn a_call_past_its_deadline_charges_nothing() {
     assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
     assert_eq!(script.reply(&asks, 1, 5_000_001).unwrap()[0], 1);
+}
+
+#[test]
+fn an_adjustment_past_its_deadline_changes_nothing() {
+    let script = Scripted::new(true);
+    let owed = [Adjustment { key: Key::from("k"), shape: shape(10, SECOND, 10), change: Change::Owe(100_000) }];
+    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
+    assert_eq!(script.value("k"), None);
+    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
+    assert_eq!(script.value("k").as_deref(), Some("5100001:0:100000:1"));
+}
+
+#[test]
+fn a_bucket_that_is_full_again_is_no_key_any_more() {
+    let script = Scripted::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    script.take(&asks, 3, SECOND);
+    let change = Change::GiveBack { ticks: 300_000, taken_at_us: SECOND };
+    script.adjust(&[Adjustment { key: Key::from("k"), shape: asks[0].shape, change }], SECOND, u64::MAX);
+    assert_eq!(script.value("k"), None);
 }
 
 #[test]

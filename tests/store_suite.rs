@@ -10,7 +10,7 @@ use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
-use tollgate::store::{Ask, Grant, Store};
+use tollgate::store::{Adjustment, Ask, Change, Grant, Store};
 
 /// A store and what keeps it alive.
 struct Fixture {
@@ -33,6 +33,20 @@ impl Fixture {
 
     async fn take(&self, asks: &[Ask], units: u32) -> Grant {
         self.store.take(asks, units).await.unwrap()
+    }
+
+    async fn owe(&self, ask: &Ask, tokens: u64) {
+        let change = Change::Owe(ask.shape.charge(tokens).min(ask.shape.capacity()));
+        self.adjust(ask, change).await;
+    }
+
+    async fn give_back(&self, ask: &Ask, tokens: u64, taken_at_us: u64) {
+        self.adjust(ask, Change::GiveBack { ticks: ask.shape.charge(tokens), taken_at_us }).await;
+    }
+
+    async fn adjust(&self, ask: &Ask, change: Change) {
+        let adjustment = Adjustment { key: ask.key.clone(), shape: ask.shape, change };
+        self.store.adjust(&[adjustment]).await.unwrap();
     }
 
     /// Whether one request passes.
@@ -131,6 +145,35 @@ async fn tokens_come_back_with_time(store: Fixture) {
     eventually("a token is back", || store.passes(&asks)).await;
 }
 
+async fn a_leased_limit_keeps_its_reserve_back(store: Fixture) {
+    let asks = [ask("k", shape(100, HOUR, 100).leased(1), 1)];
+    assert_eq!(store.take(&asks, 200).await.units, 99);
+    let exact = [ask("k", shape(100, HOUR, 100), 1)];
+    assert_eq!(store.take(&exact, 200).await.units, 1, "the reserve is kept from whoever asks for a lease");
+    assert_eq!(store.take(&asks, 1).await.levels[0].remaining, 0);
+}
+
+async fn what_is_owed_is_taken_from_the_bucket_but_not_more_than_all(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 1), ask("other", shape(10, HOUR, 10), 1)];
+    assert_eq!(store.take(&asks, 2).await.units, 2);
+    store.owe(&asks[0], 3).await;
+    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 5);
+    store.owe(&asks[0], 1_000).await;
+    let denied = store.take(&asks, 1).await;
+    assert!(denied.levels[0].retry_after_us <= 360 * SECOND, "{denied:?}");
+    assert_eq!(denied.levels[1].remaining, 8);
+}
+
+async fn what_was_not_spent_is_given_back(store: Fixture) {
+    let asks = [ask("k", shape(10, HOUR, 10), 1)];
+    store.take(&asks, 1).await;
+    let grant = store.take(&asks, 6).await;
+    store.give_back(&asks[0], 4, grant.at_us).await;
+    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 7);
+    store.give_back(&asks[0], 9, grant.at_us + HOUR).await;
+    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 7, "nothing was taken in the future");
+}
+
 /// Expands each behaviour over each store.
 macro_rules! suite {
     ($($behaviour:ident)*) => {
@@ -161,4 +204,7 @@ suite! {
     a_changed_limit_carries_the_consumption_over
     a_lowered_limit_locks_nobody_out
     tokens_come_back_with_time
+    a_leased_limit_keeps_its_reserve_back
+    what_is_owed_is_taken_from_the_bucket_but_not_more_than_all
+    what_was_not_spent_is_given_back
 }

@@ -19,14 +19,14 @@ use super::problem::{Json, Problem};
 use crate::config::nearest;
 use crate::config::units::show_rate;
 use crate::gateway::Gateway;
-use crate::rate_limit::catalog::{Listed, part_name};
+use crate::rate_limit::catalog::Listed;
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::explained::{Applied, part_name};
 use crate::rate_limit::key::{Key, OnMissing};
-use crate::rate_limit::policy::OnOutage;
-use crate::store::Ask;
+use crate::rate_limit::policy::{Consistency, Limit, OnOutage, Rate};
 use crate::store::inspect::Gift;
 
-/// A limit's numbers.
+/// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
     pub rate: String,
@@ -35,6 +35,12 @@ pub struct PolicyView {
     /// Tokens that a request takes.
     pub cost: u64,
     pub on_outage: String,
+    /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased_us: Option<u64>,
+    /// The client's plan, which these numbers are of; none: they are the limit's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
 }
 
 /// How full a bucket is.
@@ -61,6 +67,9 @@ pub struct BucketView {
     /// Why Redis did not say it, where it should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// What the numbers go by, where that is a guess.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 /// A bucket that was changed, or would have been.
@@ -89,6 +98,10 @@ pub struct LimitView {
     /// What it counts by, in the words of a bucket's query.
     key: Vec<String>,
     on_missing: &'static str,
+    /// What tells a client's plan, for whom other numbers hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans_by: Option<String>,
+    consistency: &'static str,
     buckets: String,
 }
 
@@ -107,15 +120,17 @@ pub async fn peek(
     if query.tokens.is_some() || query.dry_run {
         return Err(Problem::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
-    let (listed, ask) = find(&panel.gateway.load(), &limit, &query)?;
+    let listed = find(&panel.gateway.load(), &limit)?;
+    let (ask, applied) = query.meet(&listed)?;
     let look = if query.local { panel.desk.peek_local(&ask) } else { panel.desk.peek(&ask).await };
     Ok(Json(BucketView {
-        limit: listed.limit.name.to_string(),
+        limit: applied.limit.name.to_string(),
         key: show(&ask.key),
-        policy: PolicyView::of(&listed, ask.cost),
+        policy: PolicyView::of(&applied),
         level: look.level.into(),
         source: look.source,
         store: look.away,
+        note: query.lacks_plan(&listed).map(|by| format!("as without a plan: plans go by {by}")),
     }))
 }
 
@@ -161,27 +176,31 @@ async fn change(
     if query.local {
         return Err(Problem::bad_request("a change is one of the whole fleet: leave local out"));
     }
-    let (listed, ask) = find(&panel.gateway.load(), limit, query)?;
+    let listed = find(&panel.gateway.load(), limit)?;
+    // Tokens of a bucket that is thought to be smaller than it is would be more than they should.
+    if let (Gift::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
+        return Err(Problem::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
+            .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
+    }
+    let (ask, _) = query.meet(&listed)?;
     let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
-    let view = ChangeView::of(&listed, &ask.key, gift, query.dry_run, &given);
+    let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &given);
     if !query.dry_run {
         asker.log(&view, gift);
     }
     Ok(Json(view))
 }
 
-fn find(gateway: &Gateway, limit: &str, query: &BucketQuery) -> Result<(Listed, Ask), Problem> {
-    let Some(listed) = gateway.limits.find(limit) else {
+fn find(gateway: &Gateway, limit: &str) -> Result<Listed, Problem> {
+    gateway.limits.find(limit).cloned().ok_or_else(|| {
         let problem = Problem::unknown_limit(format!("no limit is called \"{}\"", limit.escape_debug()));
-        let names = gateway.limits.iter().map(|listed| &*listed.limit.name);
-        return Err(match nearest(limit, names) {
+        let names = gateway.limits.iter().map(|listed| &*listed.limit().name);
+        match nearest(limit, names) {
             Some(likely) => problem.hint(format!("did you mean \"{likely}\"?")),
             None => problem.hint("GET /limits lists them"),
-        });
-    };
-    let key = query.key_in(listed)?;
-    Ok((listed.clone(), listed.ask(key)))
+        }
+    })
 }
 
 /// Who asks for a change, for the log.
@@ -217,14 +236,20 @@ impl Asker {
 }
 
 impl PolicyView {
-    pub fn of(listed: &Listed, cost: u64) -> Self {
-        let on_outage = match listed.limit.on_outage {
+    pub fn of(applied: &Applied) -> Self {
+        let Applied { limit, plan, rate, shape, cost, .. } = applied;
+        let leased_us = Some(shape.lease_us()).filter(|lease_us| *lease_us > 0);
+        Self { leased_us, plan: plan.clone(), ..Self::with(limit, *rate, shape.burst(), cost.get()) }
+    }
+
+    fn with(limit: &Limit, rate: Rate, burst: u64, cost: u64) -> Self {
+        let on_outage = match limit.on_outage {
             OnOutage::Local => "local",
             OnOutage::Allow => "allow",
             OnOutage::Deny => "deny",
         };
-        let rate = show_rate(listed.limit.rate.tokens, listed.limit.rate.period_us);
-        Self { rate, burst: listed.limit.burst.get(), cost, on_outage: on_outage.to_owned() }
+        let rate = show_rate(rate.tokens, rate.period_us);
+        Self { rate, burst, cost, on_outage: on_outage.to_owned(), leased_us: None, plan: None }
     }
 }
 
@@ -241,14 +266,14 @@ impl From<Level> for LevelView {
 }
 
 impl ChangeView {
-    fn of(listed: &Listed, key: &Key, gift: Gift, dry_run: bool, given: &Given) -> Self {
+    fn of(limit: &Limit, key: &Key, gift: Gift, dry_run: bool, given: &Given) -> Self {
         let action = if gift == Gift::All { "reset" } else { "grant" };
         Self {
             action: action.to_owned(),
             dry_run,
-            limit: listed.limit.name.to_string(),
+            limit: limit.name.to_string(),
             key: show(key),
-            logged_as: redacted(&listed.limit.name, key),
+            logged_as: redacted(&limit.name, key),
             before: given.before.into(),
             after: given.after.into(),
             source: given.source,
@@ -259,7 +284,7 @@ impl ChangeView {
 
 impl LimitView {
     fn of(listed: &Listed) -> Self {
-        let limit = &listed.limit;
+        let limit = listed.limit();
         let on_missing = match limit.key.on_missing {
             OnMissing::Share => "share",
             OnMissing::Skip => "skip",
@@ -267,9 +292,14 @@ impl LimitView {
         };
         Self {
             limit: limit.name.to_string(),
-            policy: PolicyView::of(listed, limit.cost.get()),
+            policy: PolicyView::with(limit, limit.rate, limit.burst.get(), limit.cost.usual(limit.burst).get()),
             key: limit.key.parts.iter().map(part_name).collect(),
             on_missing,
+            plans_by: listed.plans_by(),
+            consistency: match limit.consistency {
+                Consistency::Exact => "exact",
+                Consistency::Leased => "leased",
+            },
             buckets: format!("/buckets/{}", limit.name),
         }
     }

@@ -13,9 +13,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use super::problem::Problem;
 use crate::config::nearest;
 use crate::gateway::explain;
-use crate::gateway::stack::normal_host;
 use crate::rate_limit::catalog::{self, Listed};
-use crate::rate_limit::key::Key;
+use crate::rate_limit::explained::Applied;
+use crate::rate_limit::host;
+use crate::store::Ask;
 
 /// The pairs of a query, decoded.
 pub type Pairs = Vec<(String, String)>;
@@ -24,7 +25,9 @@ pub type Pairs = Vec<(String, String)>;
 #[derive(Debug, Default)]
 pub struct BucketQuery {
     key: Option<String>,
-    described: Option<catalog::Described>,
+    described: catalog::Described,
+    /// What is described, in the words of the query.
+    words: Vec<String>,
     pub tokens: Option<String>,
     pub dry_run: bool,
     /// What this node holds, whatever the store says.
@@ -68,28 +71,38 @@ impl BucketQuery {
                 _ => reader.read(name, value)?,
             }
         }
+        this.words = std::mem::take(&mut reader.words);
         this.described = reader.finish()?;
         Ok(this)
     }
 
-    /// The bucket of `listed` that is meant.
+    /// The bucket of `listed` that is meant, and what a usual request that takes from it is held to.
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn key_in(&self, listed: &Listed) -> Result<Key, Problem> {
-        let name = &listed.limit.name;
-        match (&self.key, &self.described) {
-            (Some(_), Some(_)) => Err(Problem::bad_request("both a key and parts of one")
-                .hint("give the key as `explain` shows it, or describe the request, not both")),
-            (Some(key), None) => listed.raw_key(key).ok_or_else(|| {
+    pub fn meet(&self, listed: &Listed) -> Result<(Ask, Applied), Problem> {
+        let name = &listed.limit().name;
+        let key = match &self.key {
+            // Beside the key, only the plan may be told: the key need not have it.
+            Some(_) if self.words.iter().any(|word| listed.plans_by().as_ref() != Some(word)) => {
+                return Err(Problem::bad_request("both a key and parts of one")
+                    .hint("give the key as `explain` shows it, or describe the request, not both"));
+            }
+            Some(key) => listed.raw_key(key).ok_or_else(|| {
                 Problem::bad_request(format!("this is no key of the limit \"{name}\""))
                     .hint(format!("a key looks as `explain` shows it: {name}:…"))
-            }),
-            (None, described) => listed.key_of(described.as_ref().unwrap_or(&Default::default())).map_err(|lacking| {
+            })?,
+            None => listed.key_of(&self.described).map_err(|lacking| {
                 Problem::bad_request(format!("the limit \"{name}\" also counts by {}", lacking.join(", ")))
                     .hint(format!("add {}, or give the whole key: key={name}:…", parameters(&lacking)))
-            }),
-        }
+            })?,
+        };
+        Ok(listed.meet(key, &self.described))
+    }
+
+    /// What tells the client's plan, where nothing does.
+    pub fn lacks_plan(&self, listed: &Listed) -> Option<String> {
+        listed.plans_by().filter(|by| !self.words.contains(by))
     }
 }
 
@@ -116,7 +129,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::Described, Problem> {
     let uri = url.ok_or_else(|| {
         Problem::bad_request("which request?").hint("add url=http://host/path, and method, client_ip, header.NAME")
     })?;
-    let described = reader.finish()?.unwrap_or_default();
+    let described = reader.finish()?;
     Ok(explain::Described {
         method: described.method.unwrap_or(Method::GET),
         uri,
@@ -132,12 +145,12 @@ struct Reader {
     described: catalog::Described,
     query: Vec<String>,
     cookies: Vec<String>,
-    any: bool,
+    words: Vec<String>,
 }
 
 impl Reader {
     fn read(&mut self, name: &str, value: &str) -> Result<(), Problem> {
-        self.any = true;
+        self.words.push(name.to_ascii_lowercase());
         match name.split_once('.').unwrap_or((name, "")) {
             ("client_ip", "") => {
                 let address = value.parse();
@@ -148,7 +161,7 @@ impl Reader {
                 let method = Method::from_bytes(value.as_bytes());
                 self.described.method = Some(method.map_err(|_| Problem::bad_request("method is none"))?);
             }
-            ("host", "") => self.described.host = Some(normal_host(value).into_owned()),
+            ("host", "") => self.described.host = Some(host::normal(value).into_owned()),
             ("route", "") => self.described.route = Some(value.to_owned()),
             ("header", header) if !header.is_empty() => self.header(header, value)?,
             ("cookie", cookie) if !cookie.is_empty() => {
@@ -174,8 +187,7 @@ impl Reader {
         Ok(())
     }
 
-    /// `None`: nothing was described.
-    fn finish(mut self) -> Result<Option<catalog::Described>, Problem> {
+    fn finish(mut self) -> Result<catalog::Described, Problem> {
         if !self.cookies.is_empty() {
             let value = HeaderValue::from_str(&self.cookies.join("; "));
             let value = value.map_err(|_| Problem::bad_request("a cookie is none"))?;
@@ -185,7 +197,7 @@ impl Reader {
             let target = PathAndQuery::try_from(format!("/?{}", self.query.join("&")));
             self.described.uri = target.map_err(|_| Problem::bad_request("the query is too long"))?.into();
         }
-        Ok(self.any.then_some(self.described))
+        Ok(self.described)
     }
 }
 
@@ -232,7 +244,7 @@ mod tests {
             ("dry_run", "true"),
         ]));
         let query = query.unwrap();
-        let described = query.described.unwrap();
+        let described = query.described;
         assert_eq!(described.headers[COOKIE], "sid=s; lang=de");
         assert_eq!(described.uri, "/?q=a%26b");
         assert_eq!(described.host.as_deref(), Some("api.example"));

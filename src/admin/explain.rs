@@ -12,9 +12,11 @@ use super::desk::{Look, Source};
 use super::problem::{Json, Problem};
 use crate::config::units::{show_duration, show_size};
 use crate::error::Failure;
-use crate::gateway::explain::{Applied, Bucket, Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
+use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
 use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
-use crate::store::Ask;
+use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::explained::{Applied, Bucket};
+use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
 
 /// All that would become of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,6 +70,11 @@ pub struct LimitView {
     /// What that leads to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Why the limit does not act on this request, or not on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<String>,
+    /// What happens when it denies.
+    pub on_limit: String,
     /// What happens while the store is away.
     pub outage: String,
     /// Only of a running gateway.
@@ -126,8 +133,8 @@ pub(super) async fn page(State(panel): State<Panel>, Query(pairs): Query<Pairs>)
     check_listener(gateway.listeners(), &described)?;
     let explanation = explain(&gateway, &described);
     let mut view = ExplainView::of(&described, &explanation);
-    for (limit, ask) in view.limits.iter_mut().zip(explanation.asks()) {
-        if let Some(ask) = ask {
+    for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
+        if let Some(ask) = applied.ask() {
             limit.seen(panel.desk.peek(&ask).await);
         }
     }
@@ -145,20 +152,6 @@ pub fn check_listener(listeners: usize, described: &Described) -> Result<(), Pro
         .hint(format!("they count from 0 to {last}, in the order of the file")))
 }
 
-impl Explanation {
-    /// What each limit is asked, if it is.
-    fn asks(&self) -> impl Iterator<Item = Option<Ask>> {
-        let limits = match &self.outcome {
-            Outcome::Routed(routed) => &routed.limits[..],
-            Outcome::Refused(_) => &[],
-        };
-        limits.iter().map(|limit| match &limit.bucket {
-            Bucket::Asked(key) => Some(Ask { cost: limit.cost, ..limit.listed.ask(key.clone()) }),
-            Bucket::Skipped | Bucket::Refused => None,
-        })
-    }
-}
-
 impl ExplainView {
     /// `explanation` is of `described`.
     pub fn of(described: &Described, explanation: &Explanation) -> Self {
@@ -169,33 +162,39 @@ impl ExplainView {
             client_ip: explanation.client_ip.to_string(),
             listener: described.listener,
         };
-        let routes = explanation.routes.iter().map(RouteView::of).collect();
+        let limits = &explanation.limits;
+        let key_missing = limits.limits.iter().any(|limit| limit.bucket == Bucket::Refused);
         let bare = Self {
             request,
             route: None,
-            refused: None,
-            limits: Vec::new(),
-            ratelimit_policy: None,
+            refused: key_missing.then(|| (&Failure::KeyMissing).into()),
+            limits: limits.limits.iter().map(LimitView::of).collect(),
+            ratelimit_policy: limits.policy.as_ref().and_then(|policy| policy.to_str().ok()).map(str::to_owned),
             action: None,
-            routes,
+            routes: explanation.routes.iter().map(RouteView::of).collect(),
         };
         match &explanation.outcome {
-            Outcome::Refused(failure) => Self { refused: Some(failure.into()), ..bare },
             Outcome::Routed(routed) => bare.routed(routed),
+            Outcome::Refused(failure) | Outcome::Malformed(failure) => bare.refused(failure),
         }
     }
 
     fn routed(self, routed: &Routed) -> Self {
-        let refuses = routed.limits.iter().any(|limit| matches!(limit.bucket, Bucket::Refused));
         let malformed = routed.sent.as_ref().and_then(|sent| sent.target.as_ref().err());
-        Self {
+        let this = Self {
             route: Some(routed.route.name.to_string()),
-            refused: if refuses { Some((&Failure::KeyMissing).into()) } else { malformed.map(Into::into) },
-            limits: routed.limits.iter().map(LimitView::of).collect(),
-            ratelimit_policy: routed.policy.clone(),
             action: Some(ActionView::of(&routed.route, routed.sent.as_ref())),
             ..self
+        };
+        match malformed {
+            Some(failure) => this.refused(failure),
+            None => this,
         }
+    }
+
+    /// Limits come first, and so does what they refuse.
+    fn refused(self, failure: &Failure) -> Self {
+        Self { refused: self.refused.or_else(|| Some(failure.into())), ..self }
     }
 }
 
@@ -211,11 +210,14 @@ impl From<&Failure> for RefusedView {
 
 impl LimitView {
     fn of(applied: &Applied) -> Self {
-        let Applied { listed, cost, lacking, bucket } = applied;
-        let policy = PolicyView::of(listed, *cost);
+        let Applied { limit, lacking, bucket, .. } = applied;
+        let policy = PolicyView::of(applied);
         let (bucket, note) = match bucket {
-            Bucket::Asked(key) if lacking.is_empty() => (Some(show(key)), None),
-            Bucket::Asked(key) => (Some(show(key)), Some("shared with all requests that lack it")),
+            Bucket::Asked(key) | Bucket::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
+            Bucket::Asked(key) | Bucket::Watched(key) => {
+                (Some(show(key)), Some("shared with all requests that lack it"))
+            }
+            Bucket::Exempt => (None, None),
             Bucket::Skipped => (None, Some("does not apply without it")),
             Bucket::Refused => (None, Some("refuses the request without it")),
         };
@@ -225,10 +227,12 @@ impl LimitView {
             _ => "each node enforces its share: the limit divided by the nodes alive",
         };
         Self {
-            limit: listed.limit.name.to_string(),
+            limit: limit.name.to_string(),
             policy,
             bucket,
-            lacking: lacking.clone(),
+            lacking: if applied.bucket == Bucket::Exempt { Vec::new() } else { lacking.clone() },
+            enforced: enforced(limit, &applied.bucket).map(str::to_owned),
+            on_limit: over(&limit.on_limit),
             note: note.map(str::to_owned),
             outage: outage.to_owned(),
             level: None,
@@ -241,6 +245,33 @@ impl LimitView {
         self.level = Some(look.level.into());
         self.source = Some(look.source);
         self.store = look.away;
+    }
+}
+
+/// `None`: it acts on every request.
+fn enforced(limit: &Limit, bucket: &Bucket) -> Option<&'static str> {
+    match bucket {
+        Bucket::Exempt => Some("not on this request, which is exempt"),
+        Bucket::Watched(_) if limit.enforced == Enforced::NONE => {
+            Some("not at all: it counts, and lets everything pass")
+        }
+        Bucket::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
+        Bucket::Asked(_) if limit.enforced != Enforced::ALL => Some("on this key already, and not on all"),
+        Bucket::Asked(_) | Bucket::Skipped | Bucket::Refused => None,
+    }
+}
+
+fn over(on_limit: &OnLimit) -> String {
+    match on_limit {
+        OnLimit::Reject => "refused with 429".to_owned(),
+        OnLimit::Answer(answer) => format!("refused with {}", answer.status.as_u16()),
+        OnLimit::Queue(bounds) => format!(
+            "waits up to {}, with at most {} others on this node; then refused with 429",
+            show_duration(bounds.max_wait),
+            bounds.max_waiting.get() - 1
+        ),
+        OnLimit::Degrade(Degrade::Upstream(name)) => format!("passes, and goes to {name}"),
+        OnLimit::Degrade(Degrade::Respond(answer)) => format!("passes, and is answered {}", answer.status.as_u16()),
     }
 }
 

@@ -6,11 +6,13 @@ use metrics::counter;
 
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
+use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
-use crate::gateway::{Gateway, Guarded, Upstreams};
+use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::rate_limit::bucket::ShapeError;
 use crate::rate_limit::catalog::Catalog;
+use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -27,30 +29,41 @@ pub fn gateway(
     let upstreams = upstreams(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
-    let costs = LargestCosts::over(uses.clone());
-    let guard = |route: &Arc<Route>| {
+    let costs = LargestCosts::over(uses);
+    let guard = |name: Arc<str>, limits: &[LimitUse]| {
         let rules = config
             .listeners
             .iter()
-            .map(|listener| Rules::new(listener.limits.iter().chain(&route.limits), &costs, config.legacy_headers));
+            .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, config.legacy_headers));
+        Ok(Guard { rules: rules.collect::<Result<_, _>>()?, metrics: Arc::new(RouteMetrics::of(name)) })
+    };
+    let guarded = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
             Action::Respond(_) | Action::Echo => None,
         };
-        let metrics = Arc::new(RouteMetrics::of(route.name.clone()));
-        Ok(Guarded { route: route.clone(), rules: rules.collect::<Result<_, _>>()?, metrics, upstream })
+        Ok(Guarded { route: route.clone(), guard: guard(route.name.clone(), &route.limits)?, upstream })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
-        routes: config.routes.iter().map(guard).collect::<Result<_, _>>()?,
+        routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
         upstreams,
-        limits: Catalog::of(&config.limits, uses)?,
+        limits: Catalog::of(&config.limits, &costs)?,
+        queues: queues(config, before),
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,
         access_log,
-        unrouted: Arc::new(RouteMetrics::of("none".into())),
+        unrouted: guard(UNROUTED.into(), &[])?,
         panics: counter!("tollgate_panics_total"),
     })
+}
+
+/// Those who wait when a reload comes go on waiting, and those who come then stand behind them.
+fn queues(config: &Config, before: Option<&Gateway>) -> Queues {
+    let waited_for = config.limits.iter().filter(|limit| matches!(limit.on_limit, OnLimit::Queue(_)));
+    let kept = |name: &Arc<str>| before?.queues.get(name).cloned();
+    let of = |name: &Arc<str>| kept(name).unwrap_or_else(|| Arc::new(Queue::of(name)));
+    waited_for.map(|limit| (limit.name.clone(), of(&limit.name))).collect()
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

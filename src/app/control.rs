@@ -11,7 +11,7 @@ use futures_util::future::pending;
 use metrics::{Gauge, counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal as signal_of};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, sleep};
 
 use super::workers::Workers;
@@ -20,13 +20,13 @@ use crate::admin::desk::{self, Desk};
 use crate::admin::{self, Panel, Phase, Readiness};
 use crate::clock;
 use crate::config::watch::Watch;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::rate_limit::breaker;
 use crate::server::DrainSignal;
 use crate::store::Store;
-use crate::store::inspect::Notice;
+use crate::store::inspect::{Holder, Notice};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fleet::Fleet;
 use crate::store::redis::inspect::RedisInspector;
@@ -38,9 +38,23 @@ const WATCH: Duration = Duration::from_secs(1);
 /// What reloads work on.
 pub struct Live {
     pub path: PathBuf,
+    pub watch: Watch,
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<telemetry::AccessLog>,
+}
+
+/// What an operator tells the process. Made before anything is started: until then a hangup ends the process, and the
+/// first process of a container ignores a termination.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+enum Told {
+    Stop,
+    Reload,
 }
 
 /// Renders the metrics, the levels among them as of now.
@@ -52,17 +66,39 @@ struct Exporter {
     buckets: Gauge,
 }
 
+impl Signals {
+    /// From now on, in the current runtime.
+    pub fn install() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Told::Stop) {}
+    }
+}
+
 /// Watches over the running gateway until a signal ends it, then drains it.
 pub async fn run(
-    live: Live,
+    mut live: Live,
+    mut signals: Signals,
     common: Common,
     workers: Workers,
     admin: Option<StdListener>,
     prometheus: PrometheusHandle,
     signal: DrainSignal,
 ) -> anyhow::Result<ExitCode> {
-    // Before anybody is told that it serves: a signal without a handler ends the process.
-    let hangup = signal_of(SignalKind::hangup())?;
     let readiness = Readiness::default();
     let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
     let exporting = exporter.clone();
@@ -75,12 +111,14 @@ pub async fn run(
         desk: desk.clone(),
     };
     let opened = admin.map(|socket| open_admin(socket, panel)).transpose()?;
-    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.share.clone())).transpose()?;
+    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
 
     readiness.enter(Phase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
     let drain_timeout = tokio::select! {
-        ended = stop_or_reload(live, hangup) => ended?,
+        () = stop_or_reload(&mut live, &mut signals) => live.config.drain_timeout,
+        // The kernel would spread its connections over the others, which may well die of the same bug.
+        () = workers.lost() => anyhow::bail!("a worker ended before its time"),
         () = upkeep(&common, &exporter) => unreachable_end()?,
         () = guard_store(&common, &workers) => unreachable_end()?,
         () = beat(fleet.as_ref()) => unreachable_end()?,
@@ -93,13 +131,16 @@ pub async fn run(
     let cut = tokio::select! {
         cut = workers.join() => cut?,
         // Whoever asks twice means it.
-        () = terminated() => anyhow::bail!("stopped before the requests in flight had ended"),
+        () = signals.stop() => anyhow::bail!("stopped before the requests in flight had ended"),
     };
     if let Some(fleet) = fleet {
         fleet.leave().await;
     }
     if let Some(inspector) = inspector {
         inspector.close().await;
+    }
+    if let Some(log) = &live.access_log {
+        log.flush();
     }
     tracing::info!(cut, "stopped");
     drop(opened);
@@ -122,49 +163,46 @@ fn open_admin(socket: StdListener, panel: Panel) -> anyhow::Result<tokio::task::
     }))
 }
 
+/// What a reset or a grant must reach in this process, beside the local buckets: see [`Node`].
 fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
-    let fleet = common.fleet.as_ref().zip(inspector).map(|(state, inspector)| desk::Fleet {
+    let fleet = common.fleet.as_ref().zip(inspector);
+    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn Holder>).collect();
+    let fleet = fleet.map(|(state, inspector)| desk::Fleet {
         inspect: Arc::new(inspector.clone()),
-        breaker: state.breaker.clone(),
-        share: state.share.clone(),
+        breaker: state.node.breaker.clone(),
+        share: state.node.share.clone(),
     });
-    Desk::new(common.memory.clone(), fleet, Vec::new())
+    Desk::new(common.memory.clone(), fleet, holders)
 }
 
 /// Takes over what operators changed, on whatever node.
 async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
     let Some(inspector) = inspector else { return pending().await };
     let take_over = async |notice: Notice| {
-        let listed = common.gateway.load().limits.of_key(&notice.key).cloned();
+        let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
-        if let Some(listed) = listed {
-            desk.take_over(&listed.ask(notice.key.clone()), &notice).await;
+        if let Some(ask) = ask {
+            desk.take_over(&ask, &notice).await;
         }
     };
     inspector.listen(take_over).await;
 }
 
-/// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT with the drain's time limit.
-async fn stop_or_reload(mut live: Live, mut hangup: Signal) -> anyhow::Result<Duration> {
-    let mut watch = Watch::new(live.path.clone());
+/// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
+async fn stop_or_reload(live: &mut Live, signals: &mut Signals) {
     let mut look = interval(WATCH);
-    let mut ended = std::pin::pin!(terminated());
     loop {
         tokio::select! {
-            () = &mut ended => return Ok(live.config.drain_timeout),
-            _ = hangup.recv() => live.reload(),
-            _ = look.tick() => if watch.changed() { live.reload() },
+            told = signals.next() => match told {
+                Told::Stop => return,
+                Told::Reload => {
+                    // This version is dealt with now, and need not be again at the next look.
+                    live.watch = Watch::new(live.path.clone());
+                    live.reload();
+                }
+            },
+            _ = look.tick() => if live.watch.changed() { live.reload() },
         }
-    }
-}
-
-async fn terminated() {
-    let (Ok(mut term), Ok(mut int)) = (signal_of(SignalKind::terminate()), signal_of(SignalKind::interrupt())) else {
-        return pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
     }
 }
 
@@ -173,6 +211,9 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
         sleep(UPKEEP).await;
         exporter.prometheus.run_upkeep();
         common.memory.sweep(clock::monotonic_micros());
+        if let Some(fleet) = &common.fleet {
+            fleet.node.sweep(clock::monotonic_micros());
+        }
     }
 }
 
@@ -180,7 +221,7 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
 async fn guard_store(common: &Common, workers: &Workers) {
     if let Some(fleet) = &common.fleet {
         let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
-        breaker::run_control(fleet.breaker.clone(), stores).await;
+        breaker::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
 }
@@ -202,13 +243,17 @@ impl Live {
             }
             Err(error) => {
                 counter!("tollgate_config_reloads_total", "outcome" => "rejected").increment(1);
-                tracing::error!("not reloaded, nothing has changed: {error:#}");
+                match error.downcast_ref::<Mistakes>() {
+                    Some(mistakes) => mistakes.log(),
+                    None => tracing::error!("{error:#}"),
+                }
+                tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");
             }
         }
     }
 
     fn apply(&mut self) -> anyhow::Result<()> {
-        let loaded = config::load(&self.path).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
+        let loaded = config::load(&self.path)?;
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
         loaded.warn();

@@ -10,6 +10,7 @@ use anyhow::Context;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::{Common, UPKEEP};
@@ -44,17 +45,26 @@ pub struct Workers {
     pub threads: Vec<JoinHandle<anyhow::Result<Drained>>>,
     pub in_flight: Vec<Arc<InFlight>>,
     pub stores: Vec<RedisStore>,
+    ended: Arc<Notify>,
+}
+
+/// Tells that its worker has ended, by a panic too.
+struct Farewell(Arc<Notify>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 impl Workers {
     /// Starts one for each set of doors, and returns once all of them serve.
     pub fn start(doors: Vec<Vec<Door>>, common: &Common) -> anyhow::Result<Self> {
         let (report, reports) = mpsc::channel();
-        let mut workers = Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new() };
+        let mut workers = Self::none();
         for (index, doors) in doors.into_iter().enumerate() {
             let (common, report) = (common.clone(), report.clone());
-            let thread = worker::spawn(index, move || work(common, doors, report));
-            workers.threads.push(thread.context("cannot start a worker")?);
+            workers.spawn(index, move || work(common, doors, report))?;
         }
         drop(report);
         for started in reports {
@@ -69,6 +79,28 @@ impl Workers {
             anyhow::bail!("a worker did not start");
         }
         Ok(workers)
+    }
+
+    fn none() -> Self {
+        Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new(), ended: Arc::default() }
+    }
+
+    fn spawn<F>(&mut self, index: usize, main: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<()>
+    where
+        F: Future<Output = anyhow::Result<Drained>>,
+    {
+        let farewell = Farewell(self.ended.clone());
+        let thread = worker::spawn(index, move || async move {
+            let _farewell = farewell;
+            main().await
+        });
+        self.threads.push(thread.context("cannot start a worker")?);
+        Ok(())
+    }
+
+    /// Waits until a worker has ended, which none does before it is told to.
+    pub async fn lost(&self) {
+        self.ended.notified().await;
     }
 
     /// Waits until all connections have ended or were cut; says how many were cut.
@@ -88,14 +120,11 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
 async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
     let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
     let limiter = match (&common.fleet, &store) {
-        (Some(fleet), Some(store)) => {
-            let store = Arc::new(store.clone());
-            Limiter::shared(common.memory.clone(), store, fleet.breaker.clone(), fleet.share.clone())
-        }
+        (Some(fleet), Some(store)) => Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())),
         _ => Limiter::local(common.memory.clone()),
     };
     if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
-        breaker::first_contact(&fleet.breaker, store, FIRST_CONTACT).await;
+        breaker::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
     }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());
@@ -138,5 +167,18 @@ impl Handler for Entrance {
 
     fn refuse(&self, connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
         stack::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_panics_does_not_go_unnoticed() {
+        let mut workers = Workers::none();
+        workers.spawn(0, || async { panic!("a bug, as told to") }).unwrap();
+        tokio::time::timeout(Duration::from_secs(20), workers.lost()).await.unwrap();
+        assert!(workers.join().await.is_err());
     }
 }

@@ -60,8 +60,8 @@ enum Action {
 struct Which {
     /// The limit, as the configuration calls it.
     limit: String,
-    /// The whole key, as `tollgate explain` shows it.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "header", "cookie", "query", "path_param", "method", "host", "route"])]
+    /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "path_param", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
     #[arg(long, value_name = "ADDRESS")]
@@ -172,9 +172,11 @@ impl Change {
 
 fn show_bucket(bucket: &BucketView) -> String {
     let BucketView { policy, level, .. } = bucket;
-    let store = bucket.store.as_ref().map_or_else(String::new, |why| format!("  note     {why}\n"));
+    let notes = bucket.store.iter().chain(&bucket.note);
+    let notes: String = notes.map(|note| format!("  note     {note}\n")).collect();
+    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, burst {}, cost {}, on outage: {}\n  source   {}\n{store}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}{plan}, burst {}, cost {}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         tokens(level, policy.burst),
         next(level, policy.cost),

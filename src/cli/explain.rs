@@ -167,13 +167,17 @@ fn routes(routes: &[RouteView]) -> String {
 
 fn limit(limit: &LimitView) -> String {
     let policy = &limit.policy;
+    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
     let mut text =
-        format!("{}: {}, burst {}, this request costs {}\n", limit.limit, policy.rate, policy.burst, policy.cost);
+        format!("{}: {}{plan}, burst {}, this request costs {}\n", limit.limit, policy.rate, policy.burst, policy.cost);
     let mut line = |label: &str, said: &str| {
         let _ = writeln!(text, "           {label:<7} {said}");
     };
     if let Some(bucket) = &limit.bucket {
         line("bucket", bucket);
+    }
+    if let Some(enforced) = &limit.enforced {
+        line("acts", enforced);
     }
     if let Some(note) = &limit.note {
         line("lacks", &format!("{}: {note}", limit.lacking.join(", ")));
@@ -184,6 +188,7 @@ fn limit(limit: &LimitView) -> String {
     if let Some(store) = &limit.store {
         line("store", store);
     }
+    line("over", &limit.on_limit);
     line("outage", &limit.outage);
     text
 }

@@ -44,6 +44,13 @@ impl Mistakes {
         &self.0
     }
 
+    /// Logs them, a line each.
+    pub fn log(&self) {
+        for mistake in &self.0 {
+            tracing::error!(hint = mistake.hint.as_deref(), "{}", mistake.headline());
+        }
+    }
+
     /// A file that could not even be read.
     pub(super) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
         Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint }])
@@ -105,16 +112,19 @@ impl Report {
     }
 }
 
+impl Mistake {
+    /// All but the hint, on one line.
+    pub fn headline(&self) -> String {
+        let Self { file, message, .. } = self;
+        let at = self.at.map_or(String::new(), |(line, column)| format!(":{line}:{column}"));
+        let path = if self.path.is_empty() { String::new() } else { format!(": {}", self.path) };
+        format!("{file}{at}{path}: {message}")
+    }
+}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some((line, column)) = self.at {
-            write!(f, ":{line}:{column}")?;
-        }
-        if !self.path.is_empty() {
-            write!(f, ": {}", self.path)?;
-        }
-        write!(f, ": {}", self.message)?;
+        f.write_str(&self.headline())?;
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  hint: {hint}"))
     }
 }

@@ -90,7 +90,7 @@ impl Loaded {
     /// Logs the warnings.
     pub fn warn(&self) {
         for warning in &self.warnings {
-            tracing::warn!("{warning}");
+            tracing::warn!(hint = warning.hint.as_deref(), "{}", warning.headline());
         }
     }
 }

@@ -55,6 +55,18 @@ pub fn parse_size(text: &str) -> Option<u64> {
     whole(count)?.checked_mul(unit)
 }
 
+/// `25%`, `0.5%` or `0.25%` in hundredths of a percent. `None`: not a percentage, or finer than that.
+pub fn parse_percent(text: &str) -> Option<u16> {
+    let number = text.strip_suffix('%')?;
+    let (percents, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let hundredths = match fraction.len() {
+        1 => whole(fraction)? * 10,
+        2 => whole(fraction)?,
+        _ => return None,
+    };
+    u16::try_from(whole(percents)?.checked_mul(100)?.checked_add(hundredths)?).ok()
+}
+
 /// Decimal digits only: no sign, no fraction. `None`: anything else, or beyond 64 bits.
 pub fn whole(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -48,6 +48,8 @@ pub struct Account {
     log: Option<Box<Entered>>,
     pub metrics: Arc<RouteMetrics>,
     pub status: StatusCode,
+    /// Why the gateway answered itself, by the failure's name.
+    pub problem: Option<&'static str>,
     bytes: u64,
     complete: bool,
 }
@@ -66,7 +68,7 @@ pub struct Entered {
 /// One line of the access log.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Seconds since 1970-01-01T00:00:00Z at the end of the answer.
+    /// Seconds since 1970-01-01T00:00:00Z at the end of the answer, to the microsecond.
     time: f64,
     client: &'a str,
     method: &'a str,
@@ -79,7 +81,10 @@ struct Line<'a> {
     bytes: u64,
     /// Whether the whole answer was sent.
     complete: bool,
+    /// To the microsecond.
     duration_ms: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
@@ -135,8 +140,13 @@ impl InFlight {
     }
 }
 
+/// The method of what could not be read, and the metric label of methods nobody registered.
+pub fn unknown_method() -> Method {
+    Method::from_bytes(b"OTHER").unwrap_or_default()
+}
+
 /// The method as a metric label: methods nobody registered share one, or clients could grow the metrics without bound.
-fn known_method(method: &Method) -> Method {
+pub fn known_method(method: &Method) -> Method {
     const KNOWN: [Method; 9] = [
         Method::GET,
         Method::POST,
@@ -148,25 +158,26 @@ fn known_method(method: &Method) -> Method {
         Method::CONNECT,
         Method::TRACE,
     ];
-    if KNOWN.contains(method) { method.clone() } else { Method::from_bytes(b"OTHER").unwrap_or_default() }
+    if KNOWN.contains(method) { method.clone() } else { unknown_method() }
 }
 
 impl Account {
-    /// Opens the account of a request that started at `started` and is counted in `in_flight` from now on.
+    /// Opens the account of a request that started at `started` and is counted in `in_flight` already; it is counted out
+    /// with the account. `method` is a label: see [`known_method`].
     pub fn open(
         started: Instant,
         in_flight: Arc<InFlight>,
-        method: &Method,
+        method: Method,
         metrics: Arc<RouteMetrics>,
         log: Option<Box<Entered>>,
     ) -> Box<Self> {
-        let (method, status) = (known_method(method), error::client_closed());
-        Box::new(Self { started, in_flight, method, log, metrics, status, bytes: 0, complete: false })
+        let status = error::client_closed();
+        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, bytes: 0, complete: false })
     }
 
     fn line<'a>(&'a self, entered: &'a Entered, seconds: f64) -> Line<'a> {
         Line {
-            time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_micros() as f64 / 1e6),
             client: &entered.client,
             method: self.method.as_str(),
             host: &entered.host,
@@ -176,7 +187,8 @@ impl Account {
             status: self.status.as_u16(),
             bytes: self.bytes,
             complete: self.complete,
-            duration_ms: seconds * 1000.0,
+            duration_ms: (seconds * 1e6).round() / 1e3,
+            problem: self.problem,
             request_id: entered.request_id.to_str().unwrap_or_default(),
             user_agent: entered.user_agent.as_ref().and_then(|value| value.to_str().ok()),
         }
@@ -186,7 +198,8 @@ impl Account {
 impl Observer for Account {
     fn ended(mut self: Box<Self>, bytes: u64, complete: bool) {
         self.bytes = bytes;
-        self.complete = complete;
+        // The answer to a HEAD is its head: nobody asks for its body.
+        self.complete = complete || self.method == Method::HEAD;
     }
 }
 

@@ -1,12 +1,14 @@
-//! What the gateway answers by itself on a route's behalf: fixed responses and the echo.
+//! What the gateway answers by itself on a route's behalf: the echo, and what it does for less.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use serde::Serialize;
 
-use super::route::Respond;
+use super::route::{Action, Forward, HostPolicy, Rewrite};
 use crate::body::Body;
 use crate::proxy::forwarded::Origin;
 
@@ -24,14 +26,14 @@ struct Echo<'a> {
     headers: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// A route's fixed answer.
-pub fn respond(fixed: &Respond) -> Response<Body> {
-    let mut response = Response::new(Body::from(fixed.body.clone()));
-    *response.status_mut() = fixed.status;
-    for (name, value) in &fixed.headers {
-        response.headers_mut().append(name, value.clone());
+/// How a request of the route is forwarded to another upstream than its own: as it would have been, or as it came.
+pub fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
+    match action {
+        Action::Forward(rule) => Cow::Borrowed(rule),
+        Action::Respond(_) | Action::Echo => {
+            Cow::Owned(Forward { upstream: upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve })
+        }
     }
-    response
 }
 
 /// A description of the request, as JSON. Its body is left alone.

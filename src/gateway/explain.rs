@@ -6,19 +6,20 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::route::{Action, Forward, HostPolicy, Match, Route};
-use super::stack::host_of;
 use super::table::{Fits, Found};
-use super::{Gateway, Guarded, path};
+use super::{Gateway, Guarded, UNROUTED, path};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::proxy::target;
-use crate::rate_limit::catalog::Listed;
-use crate::rate_limit::key::{Extracted, Facts, Key};
+use crate::rate_limit::explained::Explained;
+use crate::rate_limit::host;
+use crate::rate_limit::key::Facts;
+use crate::rate_limit::rules::Rules;
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -44,6 +45,8 @@ pub struct Explanation {
     pub client_ip: IpAddr,
     /// Every route with what became of it: those that host and path allow first, most specific first.
     pub routes: Vec<Judged>,
+    /// The listener's, then the route's. Those of the listener also where no route takes the request.
+    pub limits: Explained,
     pub outcome: Outcome,
 }
 
@@ -69,41 +72,17 @@ pub enum Why {
 #[derive(Debug)]
 pub enum Outcome {
     Routed(Box<Routed>),
-    /// Answered by the gateway: no route takes it.
+    /// Answered by the gateway, if the limits let it pass: no route takes it.
     Refused(Failure),
+    /// Answered by the gateway before anything else: its path cannot be read in one way only.
+    Malformed(Failure),
 }
 
 /// A request that a route takes.
 #[derive(Debug)]
 pub struct Routed {
     pub route: Arc<Route>,
-    /// The listener's first, then the route's: the order in which they are asked.
-    pub limits: Vec<Applied>,
-    /// `RateLimit-Policy` of the answer.
-    pub policy: Option<String>,
     pub sent: Option<Sent>,
-}
-
-/// A limit on the request.
-#[derive(Debug)]
-pub struct Applied {
-    pub listed: Listed,
-    /// Tokens that this request takes.
-    pub cost: u64,
-    /// The parts of the key that the request lacks.
-    pub lacking: Vec<String>,
-    pub bucket: Bucket,
-}
-
-/// What a limit counts the request by.
-#[derive(Debug)]
-pub enum Bucket {
-    /// Its key.
-    Asked(Key),
-    /// A part is missing: the limit does not apply.
-    Skipped,
-    /// A part is missing: the request is refused with 400.
-    Refused,
 }
 
 /// What an upstream gets.
@@ -119,20 +98,45 @@ pub struct Sent {
 
 /// Explains what `gateway` does with a request.
 pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
-    let request = described.request();
+    let mut request = described.request();
     let origin = Origin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
-    let host = host_of(&request).into_owned();
+    let host = host::of(request.uri(), request.headers()).into_owned();
+    let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();
-    let outcome = match gateway.table.find(&host, &path, request.method(), request.headers()) {
-        Found::Route(index) => {
-            let guarded = &gateway.routes[index];
-            Outcome::Routed(Box::new(routed(gateway, guarded, described.listener, &request, &origin, &host, &path)))
-        }
-        Found::MethodNotAllowed(allow) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
-        Found::Nothing => Outcome::Refused(Failure::NoRoute),
+    let found = gateway.table.find(&host, &path, request.method(), request.headers());
+    let (rules, route) = match &found {
+        Found::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].route)),
+        Found::MethodNotAllowed(_) | Found::Nothing => (&gateway.unrouted.rules, None),
     };
-    let routes = judge(gateway, &host, &path, &request);
-    Explanation { host, path, client_ip: origin.client_ip, routes, outcome }
+    let asked = rules.get(described.listener).filter(|_| malformed.is_none());
+    let limits = limits(
+        asked,
+        &Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            body_length: described.body_length(),
+            client_ip: Some(origin.client_ip),
+            host: &host,
+            route: route.map_or(UNROUTED, |route| &route.name),
+            param: &|name| route?.matches.path.param(name, &path),
+        },
+    );
+    let outcome = match (malformed, found) {
+        (Some(failure), _) => Outcome::Malformed(failure),
+        (None, Found::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index], &request))),
+        (None, Found::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
+        (None, Found::Nothing) => Outcome::Refused(Failure::NoRoute),
+    };
+    let routes = match &outcome {
+        Outcome::Malformed(_) => Vec::new(),
+        Outcome::Routed(_) | Outcome::Refused(_) => judge(gateway, &host, &path, &request),
+    };
+    Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
+}
+
+fn limits(rules: Option<&Rules>, facts: &Facts<'_>) -> Explained {
+    rules.map_or_else(|| Explained { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
 }
 
 fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<Judged> {
@@ -159,45 +163,12 @@ fn elsewhere(guarded: &Guarded, host: &str) -> Why {
     if matches.takes_host(host) { Why::Path } else { Why::Host }
 }
 
-fn routed(
-    gateway: &Gateway,
-    guarded: &Guarded,
-    listener: usize,
-    request: &Request<Body>,
-    origin: &Origin,
-    host: &str,
-    path: &str,
-) -> Routed {
-    let facts = Facts {
-        method: request.method(),
-        uri: request.uri(),
-        headers: request.headers(),
-        client_ip: Some(origin.client_ip),
-        host,
-        route: &guarded.route.name,
-        param: &|name| guarded.route.matches.path.param(name, path),
-    };
-    let mut policies = Vec::new();
-    let mut limits = Vec::new();
-    let rules = guarded.rules.get(listener).into_iter().flat_map(|rules| rules.explain(&facts));
-    for rule in rules {
-        let Some(listed) = gateway.limits.find(rule.limit) else { continue };
-        let bucket = match rule.key {
-            Extracted::Key(key) => Bucket::Asked(key),
-            Extracted::Skip => Bucket::Skipped,
-            Extracted::Refuse => Bucket::Refused,
-        };
-        if matches!(bucket, Bucket::Asked(_)) {
-            policies.push(rule.policy);
-        }
-        limits.push(Applied { listed: listed.clone(), cost: rule.cost, lacking: rule.lacking, bucket });
-    }
+fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
     let sent = match &guarded.route.action {
         Action::Forward(forward) => Some(sent(guarded, forward, request)),
         Action::Respond(_) | Action::Echo => None,
     };
-    let policy = (!policies.is_empty()).then(|| policies.join(", "));
-    Routed { route: guarded.route.clone(), limits, policy, sent }
+    Routed { route: guarded.route.clone(), sent }
 }
 
 fn sent(guarded: &Guarded, forward: &Forward, request: &Request<Body>) -> Sent {
@@ -216,11 +187,18 @@ fn sent(guarded: &Guarded, forward: &Forward, request: &Request<Body>) -> Sent {
 impl Gateway {
     /// How many listeners there are.
     pub fn listeners(&self) -> usize {
-        self.routes.first().map_or(0, |guarded| guarded.rules.len())
+        self.unrouted.rules.len()
     }
 }
 
 impl Described {
+    /// As the headers tell it; a request that tells nothing has no body.
+    fn body_length(&self) -> Option<u64> {
+        let said = self.headers.get(CONTENT_LENGTH);
+        let chunked = self.headers.contains_key(TRANSFER_ENCODING);
+        said.map_or_else(|| (!chunked).then_some(0), |length| length.to_str().ok()?.parse().ok())
+    }
+
     /// As HTTP/1.1 carries it: the path in the target, the host in its field.
     fn request(&self) -> Request<Body> {
         let mut request = Request::new(Body::empty());

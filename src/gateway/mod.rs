@@ -18,6 +18,7 @@ use crate::rate_limit::rules::Rules;
 use crate::telemetry::AccessLog;
 use crate::upstream::Upstream;
 use account::{InFlight, RouteMetrics};
+use queue::Queues;
 use route::Route;
 use table::RouteTable;
 
@@ -25,10 +26,15 @@ pub mod account;
 mod actions;
 mod body_bound;
 pub mod explain;
+mod limits;
 pub mod path;
+pub mod queue;
 pub mod route;
 pub mod stack;
 pub mod table;
+
+/// The route of requests that no route takes, in metrics, logs and keys.
+pub const UNROUTED: &str = "none";
 
 /// A configuration at work. Immutable; [`crate::app`] assembles it.
 pub struct Gateway {
@@ -38,23 +44,30 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// For operators: requests have theirs in [`Guarded::rules`].
     pub limits: Catalog,
+    /// Requests that wait for a limit. A reload keeps them.
+    pub queues: Queues,
     pub trusted_proxies: TrustedProxies,
     pub max_requests: Option<NonZeroUsize>,
     pub access_log: Option<AccessLog>,
-    /// Counts requests that no route took.
-    pub unrouted: Arc<RouteMetrics>,
+    /// Of requests that no route takes: they are requests through a listener all the same.
+    pub unrouted: Guard,
     pub panics: Counter,
 }
 
 /// The upstreams of the node by name, with their state.
 pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 
-/// A route with all it needs to run.
-pub struct Guarded {
-    pub route: Arc<Route>,
+/// What stands before an action: its limits and its metrics.
+pub struct Guard {
     /// By listener: the listener's limits, then the route's.
     pub rules: Vec<Rules>,
     pub metrics: Arc<RouteMetrics>,
+}
+
+/// A route with all it needs to run.
+pub struct Guarded {
+    pub route: Arc<Route>,
+    pub guard: Guard,
     /// Of a route that forwards.
     pub upstream: Option<Arc<Upstream>>,
 }

@@ -1,13 +1,59 @@
 //! Paths as routes see them.
 //!
 //! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes, so that no spelling walks
-//! around a limit. The path that is forwarded is not touched here.
+//! around a limit; and that an upstream cannot resolve a path to another than the one that was matched: dot segments
+//! never get past here. The rest of what is forwarded is not touched.
 
 use std::borrow::Cow;
 
+use http::Uri;
+use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
 use super::route::{PathPattern, Segment};
+use crate::error::Failure;
+
+/// Resolves the dot segments of a request's path, as every client should have (RFC 3986 §6.2.2.3): whoever is behind us
+/// may or may not do so, and would then serve another path than the one that is matched and limited here.
+///
+/// # Errors
+/// When a dot segment is in disguise, `..%2F`, `..\\` or `..;`: some take it for one, some do not.
+pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
+    let path = uri.path();
+    if is_normal(path.as_bytes()) {
+        return Ok(());
+    }
+    let decoded = decode_unreserved(path);
+    if decoded.split('/').any(hides_dots) {
+        return Err(Failure::BadRequest("the path has a dot segment in disguise"));
+    }
+    if !decoded.split('/').any(is_dots) {
+        return Ok(());
+    }
+    let resolved = normalize(path);
+    let target = match uri.query() {
+        Some(query) => PathAndQuery::try_from(format!("{resolved}?{query}")),
+        None => PathAndQuery::try_from(&*resolved),
+    };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = target.ok();
+    *uri = Uri::from_parts(parts).map_err(|_| Failure::BadRequest("the path is malformed"))?;
+    Ok(())
+}
+
+fn is_dots(segment: &str) -> bool {
+    matches!(segment, "." | "..")
+}
+
+/// Whether a segment has a dot segment within, for those who take `%2F`, `\` or `%5C` for a slash, or cut parameters off.
+fn hides_dots(segment: &str) -> bool {
+    !is_dots(segment)
+        && segment
+            .split('\\')
+            .flat_map(|part| part.split("%2F"))
+            .flat_map(|part| part.split("%5C"))
+            .any(|part| is_dots(part.split(';').next().unwrap_or_default()))
+}
 
 /// A copy for matching: unreserved characters decoded, dot segments resolved, slashes merged. Borrows when there is
 /// nothing to do. `%2F` stays as it is: it is not a separator.
@@ -39,7 +85,7 @@ pub fn normalize(path: &str) -> Cow<'_, str> {
 fn is_normal(path: &[u8]) -> bool {
     let mut previous = 0;
     path.iter().all(|&byte| {
-        let odd = byte == b'%' || (previous == b'/' && (byte == b'/' || byte == b'.'));
+        let odd = byte == b'%' || byte == b'\\' || (previous == b'/' && (byte == b'/' || byte == b'.'));
         previous = byte;
         !odd
     })
@@ -65,6 +111,11 @@ fn decode_unreserved(path: &str) -> String {
 /// RFC 3986 §2.3.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// Whether `spelling` is one of the normal segment `normal`.
+pub fn is_spelling(spelling: &str, normal: &str) -> bool {
+    spelling == normal || (spelling.contains('%') && decode_unreserved(spelling) == normal)
 }
 
 /// The segments of a normalized path; `/` has none.
@@ -114,6 +165,59 @@ mod tests {
             ("/%é", "/%é"),
         ] {
             assert_eq!(normalize(spelling), normal, "{spelling}");
+        }
+    }
+
+    fn resolved(uri: &str) -> Result<String, Failure> {
+        let mut uri = uri.parse().unwrap();
+        resolve_dots(&mut uri).map(|()| uri.to_string())
+    }
+
+    #[test]
+    fn resolves_dot_segments_and_touches_nothing_else() {
+        for (sent, forwarded) in [
+            ("/a/../b", "/b"),
+            ("/a/%2e%2E/b?c=/../d", "/b?c=/../d"),
+            ("/a/.", "/a/"),
+            ("http://h:1/a/./b", "http://h:1/a/b"),
+            ("/%61//b;c=../d", "/%61//b;c=../d"),
+            ("/a%2Fb\\c", "/a%2Fb\\c"),
+            ("/a%5Cb/..c/c..", "/a%5Cb/..c/c.."),
+            ("/%252e%252e/a", "/%252e%252e/a"),
+            ("*", "*"),
+        ] {
+            assert_eq!(resolved(sent).as_deref(), Ok(forwarded), "{sent}");
+        }
+    }
+
+    #[test]
+    fn refuses_dot_segments_in_disguise() {
+        for sent in [
+            "/a/..%2fb",
+            "/a/%2e%2e%2Fb",
+            "/a/b%2F..",
+            "/a%2F..%2Fb",
+            "/a/..\\b",
+            "/a/..%5cb",
+            "/a/..;/b",
+            "/.;x/b",
+            "/a/.%2Fb",
+            "/a/..;x=y%2Fb",
+        ] {
+            assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
+        }
+    }
+
+    #[test]
+    fn a_segment_is_spelt_like_itself_or_with_needless_encodings() {
+        for (spelling, normal, same) in [
+            ("api", "api", true),
+            ("%61pi", "api", true),
+            ("a%2fb", "a%2Fb", true),
+            ("a%2Fb", "a/b", false),
+            ("API", "api", false),
+        ] {
+            assert_eq!(is_spelling(spelling, normal), same, "{spelling}");
         }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method};
 
 use crate::rate_limit::policy::LimitUse;
+pub use crate::respond::Respond;
 
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,12 +102,4 @@ pub enum HostPolicy {
     /// The endpoint's authority.
     Endpoint,
     Fixed(HeaderValue),
-}
-
-/// A fixed answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Respond {
-    pub status: StatusCode,
-    pub headers: Vec<(HeaderName, HeaderValue)>,
-    pub body: Bytes,
 }

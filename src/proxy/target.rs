@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use http::Uri;
 use http::uri::PathAndQuery;
-use percent_encoding::percent_decode_str;
 
 use crate::error::Failure;
+use crate::gateway::path;
 use crate::gateway::route::Rewrite;
 
 /// Brings `uri` into the form it is sent in. `*` stays as it is.
@@ -50,15 +50,15 @@ fn rooted(path: &str) -> Cow<'_, str> {
     if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
 }
 
-/// What follows the prefix: nothing, or whatever begins with the next `/`. Segments are compared decoded, as routes
-/// are matched; `None`: the path does not lie below the prefix.
+/// What follows the prefix: nothing, or whatever begins with the next `/`. Compared as routes are matched: empty segments
+/// and needless encodings tell no paths apart. `None`: the path does not lie below the prefix.
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = path;
     for wanted in prefix.trim_matches('/').split('/').filter(|segment| !segment.is_empty()) {
-        let inner = rest.strip_prefix('/')?;
+        let inner = rest.strip_prefix('/')?.trim_start_matches('/');
         let end = inner.find('/').unwrap_or(inner.len());
         let (segment, after) = inner.split_at(end);
-        if !percent_decode_str(segment).eq(wanted.bytes()) {
+        if !path::is_spelling(segment, wanted) {
             return None;
         }
         rest = after;
@@ -99,8 +99,10 @@ mod tests {
         assert_eq!(sent("/api/v1/", &strip), "/");
         assert_eq!(sent("/api/v10/x", &strip), "/api/v10/x");
         assert_eq!(sent("/%61pi/v1/x", &strip), "/x");
+        assert_eq!(sent("//api///v1//x", &strip), "//x");
         assert_eq!(sent("/other", &strip), "/other");
         assert_eq!(sent("/api/v1/x", &Rewrite::StripPrefix("/api/v1/".into())), "/x");
+        assert_eq!(sent("/a%2fb/x", &Rewrite::StripPrefix("/a%2Fb".into())), "/x");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use tokio::sync::Notify;
 
 use super::bucket::Shape;
 use super::key::Key;
+use super::node::Node;
 use super::policy::OnOutage;
 use crate::clock;
 use crate::store::{Ask, Store, StoreError};
 
-/// Failures in a row that open the breaker. Each of them cost a request the store's time limit.
+/// Requests in a row that failed and open the breaker. Each of them waited for the store's time limit.
 const TOLERATED_FAILURES: u32 = 5;
 
 /// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
@@ -26,6 +27,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The same while a worker starts and nobody waits yet but its listeners.
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Few enough that the calls of requests don't wait behind them.
+const DEBTS_OF_A_CALL: usize = 64;
 
 /// `!` starts no limit's name, so no limit's bucket is probed away.
 const PROBE_KEY: &str = "!probe";
@@ -79,9 +83,9 @@ impl Breaker {
         }
     }
 
-    /// The store could not decide.
-    pub fn failed(&self, why: &StoreError) {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    /// The store could not decide, and that many requests waited for it in one call.
+    pub fn failed(&self, why: &StoreError, requests: u32) {
+        let failures = self.failures.fetch_add(requests, Ordering::Relaxed).saturating_add(requests);
         if failures >= TOLERATED_FAILURES {
             self.trip(why);
         }
@@ -127,19 +131,39 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Closes the breaker whenever every one of `stores`, the workers' own, decides again. Runs until dropped; a second one on
-/// the same breaker ends at once.
-pub async fn run_control(breaker: Arc<Breaker>, stores: Vec<Arc<dyn Store>>) {
+/// Closes the breaker whenever every one of `stores`, the workers' own, decides again, and settles before that what the node
+/// admitted meanwhile; settles what single failed calls left, too. Runs until dropped; a second one on the same node ends
+/// at once.
+pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
+    let breaker = &node.breaker;
     let (Some(_turn), Some(asks)) = (breaker.claim_prober(), probe()) else { return };
     loop {
-        breaker.until_open().await;
+        tokio::select! {
+            () = breaker.until_open() => {}
+            () = node.debts.until_owed() => {}
+        }
         while breaker.is_open() {
             let answers = join_all(stores.iter().map(|store| store.take(&asks, 1))).await;
             if answers.iter().all(Result::is_ok) {
+                settle(&node, &stores).await;
                 breaker.close();
             } else {
                 tokio::time::sleep(PROBE_INTERVAL).await;
             }
+        }
+        settle(&node, &stores).await;
+        tokio::time::sleep(PROBE_INTERVAL).await;
+    }
+}
+
+/// Charges to the store what the node owes, a part after the other. What fails is owed still.
+async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
+    let Some(store) = stores.first() else { return };
+    let mut away = false;
+    for part in node.debts.collect(clock::monotonic_micros(), DEBTS_OF_A_CALL) {
+        away = away || store.adjust(&part).await.is_err();
+        if away {
+            node.debts.restore(&part, clock::monotonic_micros());
         }
     }
 }

@@ -24,12 +24,23 @@ const MAX_FILL_US: u128 = 366 * 86_400 * 1_000_000;
 /// Ticks per microsecond up to which a rate is kept as the exact fraction, and otherwise rounded to.
 const FINE_TICKS: u64 = 1_000;
 
+/// The longest that a token taken ahead may live.
+const LONGEST_LEASE_US: u64 = 50_000;
+
+/// A lease shorter than this ends before it saves a call.
+const SHORTEST_LEASE_US: u64 = 1_000;
+
+/// Requests that a full bucket must hold for leases to be worth their price: it can be one whole token of the burst.
+const LEASABLE_BURST: u64 = 40;
+
 /// A rate and a burst, as the arithmetic uses them. A tick is `1 / ticks_per_us` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     ticks_per_us: u64,
     emission: u64,
     capacity: u64,
+    /// Ticks of the capacity that nobody may use: the price of leases.
+    reserve: u64,
 }
 
 /// Why a rate and burst cannot be a bucket.
@@ -90,7 +101,20 @@ impl Shape {
             ticks_per_us: u64::try_from(ticks_per_us).ok()?,
             emission: u64::try_from(emission).ok()?,
             capacity,
+            reserve: 0,
         })
+    }
+
+    /// The same limit, for tokens that may be spent a while after they were taken. A flow that conforms to (rate, burst) and
+    /// is delayed by up to `w` conforms to (rate, burst + rate · w): so everybody, whether in a hurry or not, takes from a
+    /// bucket that is smaller by what flows in `w`. A bucket too small for that stays as it is, and knows no leases.
+    pub fn leased(self, largest_cost: u64) -> Self {
+        let spare = self.capacity.saturating_sub(self.charge(largest_cost.max(1)));
+        let lease_us = LONGEST_LEASE_US.min((self.capacity / 4).min(spare) / self.ticks_per_us);
+        if lease_us < SHORTEST_LEASE_US || self.burst() < LEASABLE_BURST.saturating_mul(largest_cost) {
+            return self;
+        }
+        Self { reserve: lease_us * self.ticks_per_us, ..self }
     }
 
     /// The part of this shape that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The time
@@ -114,6 +138,21 @@ impl Shape {
         self.capacity
     }
 
+    /// Ticks of the capacity that nobody may use.
+    pub fn reserve(self) -> u64 {
+        self.reserve
+    }
+
+    /// The largest backlog that taking may lead to.
+    pub fn usable(self) -> u64 {
+        self.capacity - self.reserve
+    }
+
+    /// Microseconds from the moment it was asked for that a token taken ahead may be spent; 0: none may be.
+    pub fn lease_us(self) -> u64 {
+        self.reserve / self.ticks_per_us
+    }
+
     /// Tokens in a full bucket.
     pub fn burst(self) -> u64 {
         self.capacity / self.emission
@@ -132,7 +171,7 @@ impl Shape {
 
 /// How many of `units` requests of `cost` tokens each fit. None when the cost is over the burst.
 pub fn grants(shape: Shape, backlog: u64, cost: u64, units: u32) -> u32 {
-    let room = shape.capacity.saturating_sub(backlog);
+    let room = shape.usable().saturating_sub(backlog);
     let fitting = room.checked_div(shape.charge(cost)).unwrap_or(u64::MAX);
     u32::try_from(fitting).map_or(units, |fitting| fitting.min(units))
 }
@@ -141,11 +180,11 @@ pub fn grants(shape: Shape, backlog: u64, cost: u64, units: u32) -> u32 {
 pub fn settle(shape: Shape, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
     let charge = shape.charge(cost);
     let backlog = backlog.min(shape.capacity).saturating_add(charge.saturating_mul(u64::from(granted)));
-    let missing = backlog.saturating_add(charge).saturating_sub(shape.capacity);
+    let missing = backlog.saturating_add(charge).saturating_sub(shape.usable());
     Taken {
         granted,
         backlog,
-        remaining: shape.capacity.saturating_sub(backlog) / shape.emission,
+        remaining: shape.usable().saturating_sub(backlog) / shape.emission,
         retry_after_us: if granted < units { shape.micros(missing) } else { 0 },
         reset_after_us: shape.micros(backlog),
     }
@@ -154,6 +193,17 @@ pub fn settle(shape: Shape, backlog: u64, cost: u64, granted: u32, units: u32) -
 /// Takes as many of `units` requests of `cost` tokens each as fit, from a bucket that is `backlog` ticks from full.
 pub fn take(shape: Shape, backlog: u64, cost: u64, units: u32) -> Taken {
     settle(shape, backlog, cost, grants(shape, backlog, cost, units), units)
+}
+
+/// Charges a debt: tokens that were admitted without asking. At most all of them, so nobody is locked out.
+pub fn owe(shape: Shape, backlog: u64, ticks: u64) -> u64 {
+    backlog.saturating_add(ticks).min(shape.capacity)
+}
+
+/// Gives back a charge of `ticks` for tokens that were not spent, `held_us` after it was made. What flowed in meanwhile is
+/// not given back: the bucket may have been full before the charge, and then had no room for it.
+pub fn give_back(shape: Shape, backlog: u64, ticks: u64, held_us: u64) -> u64 {
+    backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(shape.ticks_per_us)))
 }
 
 /// Carries a backlog over to another shape: the same tokens stay consumed, rounded up, and at most all of them. No free
@@ -277,6 +327,39 @@ mod tests {
         assert_eq!(take(per_hour, convert(used, per_second.emission, per_hour), 1, 20).granted, 13);
         let few = shape(10, SECOND, 5);
         assert_eq!(convert(used, per_second.emission, few), few.capacity);
+    }
+
+    #[test]
+    fn leases_keep_back_what_flows_in_while_a_token_lives() {
+        let wide = shape(1_000, SECOND, 1_000).leased(1);
+        assert_eq!((wide.lease_us(), take(wide, 0, 1, 2_000).granted), (50_000, 950));
+        assert_eq!(take(wide, 0, 1, 950).remaining, 0);
+        assert_eq!(take(wide, wide.usable(), 1, 1).retry_after_us, 1_000);
+        let narrow = shape(1_000, SECOND, 100).leased(1);
+        assert_eq!((narrow.lease_us(), take(narrow, 0, 1, 2_000).granted), (25_000, 75));
+        let slow = shape(1_000, 3_600 * SECOND, 1_000).leased(1);
+        assert_eq!((slow.lease_us(), take(slow, 0, 1, 2_000).granted), (50_000, 999));
+    }
+
+    #[test]
+    fn a_bucket_too_small_for_leases_has_none() {
+        for small in [shape(1, 60 * SECOND, 1), shape(10, SECOND, 20), shape(50_000, SECOND, 150)] {
+            assert_eq!(small.leased(1), small);
+        }
+        let dear = shape(100, SECOND, 100);
+        assert_eq!((dear.leased(2).lease_us(), dear.leased(3)), (50_000, dear));
+    }
+
+    #[test]
+    fn giving_back_returns_no_more_than_the_charge_still_weighs() {
+        let shape = shape(1_000, SECOND, 100);
+        let taken = take(shape, 0, 1, 10).backlog;
+        assert_eq!(give_back(shape, taken, taken, 0), 0);
+        let later = taken - 4_000 * shape.ticks_per_us;
+        assert_eq!(give_back(shape, later, taken, 4_000), 0);
+        let others = take(shape, 0, 1, 5).backlog;
+        assert_eq!(give_back(shape, others, taken, 10_000), others, "the charge had flowed off by then");
+        assert_eq!(owe(shape, others, u64::MAX), shape.capacity);
     }
 
     #[test]

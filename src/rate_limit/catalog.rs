@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 
-use super::bucket::{Shape, ShapeError};
+use super::bucket::ShapeError;
+use super::explained::{Applied, part_name};
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
-use super::policy::{Limit, LimitUse};
-use super::rules::LargestCosts;
+use super::policy::Limit;
+use super::rule::{LargestCosts, Terms};
 use crate::store::Ask;
 
 /// All limits of a configuration, in its order.
@@ -20,12 +21,7 @@ pub struct Catalog(Vec<Listed>);
 
 /// A limit with what its buckets are counted by.
 #[derive(Clone, Debug)]
-pub struct Listed {
-    pub limit: Arc<Limit>,
-    pub shape: Shape,
-    /// The most tokens that any request takes of it.
-    pub largest_cost: u64,
-}
+pub struct Listed(Terms);
 
 /// A request as far as somebody described it.
 #[derive(Clone, Debug, Default)]
@@ -46,17 +42,12 @@ pub struct Described {
 const LONGEST_KEY: usize = 4096;
 
 impl Catalog {
-    /// Of `limits`, whose uses are `uses`.
+    /// Of `limits`, whose uses cost `costs`.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn of<'l>(limits: &[Arc<Limit>], uses: impl Iterator<Item = &'l LimitUse>) -> Result<Self, ShapeError> {
-        let costs = LargestCosts::over(uses);
-        let list = |limit: &Arc<Limit>| {
-            let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
-            let largest_cost = costs.of_limit(&limit.name).max(limit.cost.get());
-            Ok(Listed { limit: limit.clone(), shape, largest_cost })
-        };
+    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts) -> Result<Self, ShapeError> {
+        let list = |limit| Terms::of_any_use(limit, costs).map(Listed);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
 
@@ -65,7 +56,7 @@ impl Catalog {
     }
 
     pub fn find(&self, name: &str) -> Option<&Listed> {
-        self.0.iter().find(|listed| *listed.limit.name == *name)
+        self.0.iter().find(|listed| *listed.limit().name == *name)
     }
 
     /// The limit that a bucket's key belongs to: its name stands before the first colon, and holds none.
@@ -76,14 +67,18 @@ impl Catalog {
 }
 
 impl Listed {
+    pub fn limit(&self) -> &Arc<Limit> {
+        &self.0.limit
+    }
+
     /// The bucket of a described request.
     ///
     /// # Errors
     /// The parts of the key that the description lacks, as [`part_name`] calls them.
     pub fn key_of(&self, described: &Described) -> Result<Key, Vec<String>> {
-        let parts = &self.limit.key.parts;
+        let parts = &self.limit().key.parts;
         let lacking: Vec<String> = parts.iter().filter(|part| !described.has(part)).map(part_name).collect();
-        match described.extract(parts.clone(), &self.limit.name) {
+        match described.extract(parts.clone(), &self.limit().name) {
             Extracted::Key(key) if lacking.is_empty() => Ok(key),
             _ => Err(lacking),
         }
@@ -91,17 +86,27 @@ impl Listed {
 
     /// A bucket by its key as it is shown. `None`: not a key of this limit.
     pub fn raw_key(&self, text: &str) -> Option<Key> {
-        let rest = text.strip_prefix(&*self.limit.name)?.strip_prefix(':')?;
+        let rest = text.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
         // Whatever else stands in a key was escaped when it was made.
         let clean = rest.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= LONGEST_KEY;
         clean.then(|| Key::from(text))
     }
 
-    /// What a request of the limit's own cost asks of this bucket.
+    /// What a client is known by who may have a plan, by [`part_name`].
+    pub fn plans_by(&self) -> Option<String> {
+        self.limit().plans.as_ref().map(|plans| part_name(&plans.by))
+    }
+
+    /// The bucket with this key as a usual request of the described client meets it.
+    pub fn meet(&self, key: Key, described: &Described) -> (Ask, Applied) {
+        let mut applied = described.with_facts(|facts| Applied::of(&self.0, facts));
+        applied.cost = applied.usual_cost;
+        (applied.ask_of(key), applied)
+    }
+
+    /// The bucket with this key as a usual request of a client without a plan meets it.
     pub fn ask(&self, key: Key) -> Ask {
-        let Self { limit, shape, largest_cost } = self;
-        let (cost, on_outage) = (limit.cost.get(), limit.on_outage);
-        Ask { key, shape: *shape, cost, largest_cost: *largest_cost, on_outage }
+        self.meet(key, &Described::default()).0
     }
 }
 
@@ -115,41 +120,21 @@ impl Described {
     }
 
     fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> Extracted {
+        self.with_facts(|facts| KeySpec { parts, on_missing: OnMissing::Refuse }.extract(limit, facts))
+    }
+
+    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
         let param = |name: &str| self.params.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
-        let facts = Facts {
+        read(&Facts {
             method: self.method.as_ref().unwrap_or(&Method::GET),
             uri: &self.uri,
             headers: &self.headers,
+            body_length: Some(0),
             client_ip: self.client_ip,
             host: self.host.as_deref().unwrap_or_default(),
             route: self.route.as_deref().unwrap_or_default(),
             param: &param,
-        };
-        KeySpec { parts, on_missing: OnMissing::Refuse }.extract(limit, &facts)
-    }
-}
-
-/// The parts of `spec` that a request lacks, by [`part_name`].
-pub fn lacking(spec: &KeySpec, facts: &Facts<'_>) -> Vec<String> {
-    let lacks = |part: &&KeyPart| {
-        let alone = KeySpec { parts: vec![(*part).clone()], on_missing: OnMissing::Refuse };
-        alone.extract("", facts) == Extracted::Refuse
-    };
-    spec.parts.iter().filter(lacks).map(part_name).collect()
-}
-
-/// What a part is called where an operator describes a request: `client_ip`, `header.x-tenant`.
-pub fn part_name(part: &KeyPart) -> String {
-    match part {
-        KeyPart::ClientIp { .. } => "client_ip".to_owned(),
-        KeyPart::Header(name) => format!("header.{name}"),
-        KeyPart::Cookie(name) => format!("cookie.{name}"),
-        KeyPart::Query(name) => format!("query.{name}"),
-        KeyPart::PathParam(name) => format!("path.{name}"),
-        KeyPart::Method => "method".to_owned(),
-        KeyPart::Host => "host".to_owned(),
-        KeyPart::Route => "route".to_owned(),
-        KeyPart::Constant(_) => "constant".to_owned(),
+        })
     }
 }
 
@@ -160,15 +145,15 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::rate_limit::policy::{OnOutage, Rate};
+    use crate::rate_limit::cost::Cost;
+    use crate::rate_limit::policy::Rate;
 
     fn listed(parts: Vec<KeyPart>) -> Listed {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let rate = Rate { tokens: nonzero(10), period_us: nonzero(1_000_000) };
         let key = KeySpec { parts, on_missing: OnMissing::Share };
-        let (name, on_outage) = ("per-tenant".into(), OnOutage::Local);
-        let limit = Limit { name, key, rate, burst: nonzero(20), cost: nonzero(2), on_outage };
-        Catalog::of(&[Arc::new(limit)], std::iter::empty()).unwrap().find("per-tenant").unwrap().clone()
+        let limit = Limit { cost: Cost::Fixed(nonzero(2)), ..Limit::new("per-tenant", key, rate, nonzero(20)) };
+        Catalog::of(&[Arc::new(limit)], &LargestCosts::default()).unwrap().find("per-tenant").unwrap().clone()
     }
 
     fn tenant_and_route() -> Listed {
@@ -203,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_key_leads_back_to_its_limit() {
-        let limits = [tenant_and_route().limit];
-        let catalog = Catalog::of(&limits, std::iter::empty()).unwrap();
+        let limits = [tenant_and_route().limit().clone()];
+        let catalog = Catalog::of(&limits, &LargestCosts::default()).unwrap();
         assert!(catalog.of_key(&Key::from("per-tenant:2001:db8::/64")).is_some());
         assert!(catalog.of_key(&Key::from("!probe")).is_none());
     }

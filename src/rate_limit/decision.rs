@@ -44,3 +44,11 @@ pub struct Verdict {
     /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
     pub levels: SmallVec<[Level; 4]>,
 }
+
+impl Verdict {
+    /// Whether `level`, one of its own, is a fact. The denial cache knows only of the limits that deny: the others were not
+    /// asked, and nothing may be told of them.
+    pub fn knows(&self, level: &Level) -> bool {
+        self.decided_by != DecidedBy::DenialCache || level.retry_after_us > 0
+    }
+}

@@ -10,6 +10,8 @@ use smallvec::SmallVec;
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What is left of them.
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// The limit for which an answer is not what was asked for. Of our own making.
+pub const DEGRADED: HeaderName = HeaderName::from_static("tollgate-degraded");
 
 const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -32,17 +34,50 @@ pub struct Fields {
     policy: Option<HeaderValue>,
     limit: Option<HeaderValue>,
     legacy: Option<Standing>,
+    degraded: Option<HeaderValue>,
 }
 
-/// `"per-client";q=20;w=2`: `quota` requests in `window_secs`.
-pub fn policy_item(name: &str, quota: u64, window_secs: u64) -> String {
-    format!("\"{name}\";q={quota};w={window_secs}")
+/// One policy: `"per-client";q=20;w=2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyItem<'a> {
+    pub name: &'a str,
+    /// Requests in a full bucket.
+    pub quota: u64,
+    /// Seconds until an empty bucket is full.
+    pub window_secs: u64,
 }
 
 /// The value of `RateLimit-Policy` for these items.
-pub fn policy_value<'a>(items: impl Iterator<Item = &'a str>) -> Option<HeaderValue> {
-    let list = items.collect::<Vec<_>>().join(", ");
-    HeaderValue::try_from(list).ok().filter(|value| !value.is_empty())
+pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
+    let mut text = Text::default();
+    for PolicyItem { name, quota, window_secs } in items {
+        text.item(name, [(b";q=", quota), (b";w=", window_secs)]);
+    }
+    text.value()
+}
+
+/// A list of items with two numbers each (RFC 9651 §3.1). The usual ones are written without the heap.
+#[derive(Default)]
+struct Text(SmallVec<[u8; 128]>);
+
+impl Text {
+    fn item(&mut self, name: &str, parameters: [(&[u8; 3], u64); 2]) {
+        let mut digits = itoa::Buffer::new();
+        if !self.0.is_empty() {
+            self.0.extend_from_slice(b", ");
+        }
+        self.0.push(b'"');
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b'"');
+        for (name, number) in parameters {
+            self.0.extend_from_slice(name);
+            self.0.extend_from_slice(digits.format(number).as_bytes());
+        }
+    }
+
+    fn value(&self) -> Option<HeaderValue> {
+        HeaderValue::from_bytes(&self.0).ok().filter(|value| !value.is_empty())
+    }
 }
 
 impl Fields {
@@ -52,23 +87,18 @@ impl Fields {
         standings: impl Iterator<Item = (&'a str, Standing)>,
         legacy: bool,
     ) -> Self {
-        let mut text: SmallVec<[u8; 128]> = SmallVec::new();
+        let mut text = Text::default();
         let mut tightest: Option<Standing> = None;
-        let mut digits = itoa::Buffer::new();
         for (name, standing) in standings {
-            if !text.is_empty() {
-                text.extend_from_slice(b", ");
-            }
-            text.push(b'"');
-            text.extend_from_slice(name.as_bytes());
-            text.extend_from_slice(b"\";r=");
-            text.extend_from_slice(digits.format(standing.remaining).as_bytes());
-            text.extend_from_slice(b";t=");
-            text.extend_from_slice(digits.format(standing.reset_secs).as_bytes());
+            text.item(name, [(b";r=", standing.remaining), (b";t=", standing.reset_secs)]);
             tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
         }
-        let limit = HeaderValue::from_bytes(&text).ok().filter(|value| !value.is_empty());
-        Self { policy, limit, legacy: tightest.filter(|_| legacy) }
+        Self { policy, limit: text.value(), legacy: tightest.filter(|_| legacy), degraded: None }
+    }
+
+    /// Says that the answer is not what was asked for, because of the limit called `limit`.
+    pub fn mark_degraded(&mut self, limit: &str) {
+        self.degraded = HeaderValue::from_str(limit).ok();
     }
 
     /// Adds the fields to an answer, beside those that an upstream may have sent.
@@ -78,6 +108,9 @@ impl Fields {
         }
         if let Some(limit) = &self.limit {
             headers.append(RATELIMIT, limit.clone());
+        }
+        if let Some(limit) = &self.degraded {
+            headers.insert(DEGRADED, limit.clone());
         }
         if let Some(Standing { quota, remaining, reset_secs }) = self.legacy {
             headers.insert(LEGACY_LIMIT, quota.into());
@@ -108,8 +141,8 @@ mod tests {
 
     #[test]
     fn writes_the_fields_of_the_draft() {
-        let policy =
-            policy_value([policy_item("per-client", 20, 2), policy_item("t", 1000, 3600)].iter().map(|s| &**s));
+        let item = |name, quota, window_secs| PolicyItem { name, quota, window_secs };
+        let policy = policy_value([item("per-client", 20, 2), item("t", 1000, 3600)].into_iter());
         let fields = Fields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);

@@ -3,6 +3,7 @@
 //! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -64,6 +65,8 @@ pub struct Facts<'a> {
     pub method: &'a Method,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
+    /// Bytes of the body. `None`: not known before it has been read.
+    pub body_length: Option<u64>,
     /// `None` where the transport has no addresses.
     pub client_ip: Option<IpAddr>,
     /// In lower case, without a port.
@@ -87,6 +90,8 @@ pub enum Extracted {
 const LONGEST_IN_CLEAR: usize = 64;
 /// Stands for a missing part. No value can look like it: `%` is escaped in values.
 const MISSING: u8 = b'%';
+/// Stands for values that differ, after the byte that no value has alone.
+const DIFFERENT: &[u8] = b"%%";
 /// Before a hash. Escaped at the start of values, for the same reason.
 const HASHED: u8 = b'#';
 const SEPARATOR: u8 = b'|';
@@ -95,6 +100,13 @@ impl Key {
     /// The bytes that identify the bucket, in this process and in the store.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// An address as keys have it: by its prefix, and an IPv4 address always as such.
+    pub fn of_ip(ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) -> Self {
+        let mut key = Self(SmallVec::new());
+        key.push_ip(ip, ipv4_prefix, ipv6_prefix);
+        key
     }
 
     fn push_escaped(&mut self, value: &[u8]) {
@@ -122,6 +134,18 @@ impl Key {
         } else {
             self.push_escaped(value);
         }
+    }
+
+    /// What a client may repeat. Values that differ all count as one: which of them an upstream takes, nobody knows, and any
+    /// other choice would let a second value stand for a bucket of one's own.
+    fn push_only<V: AsRef<[u8]>>(&mut self, mut values: impl Iterator<Item = V>, secret: bool) -> Option<()> {
+        let first = values.next()?;
+        if values.all(|value| value.as_ref() == first.as_ref()) {
+            self.push_value(first.as_ref(), secret);
+        } else {
+            self.0.extend_from_slice(DIFFERENT);
+        }
+        Some(())
     }
 
     fn push_ip(&mut self, ip: IpAddr, ipv4_prefix: u8, ipv6_prefix: u8) {
@@ -168,13 +192,32 @@ impl KeySpec {
 }
 
 impl KeyPart {
+    /// Lends what this part of the request says, as it stands there: escaped and hashed by nobody. `None`: the request
+    /// lacks it, or has it twice with different values.
+    pub fn lend<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let looked = match self {
+            Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
+                look(Key::of_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix).as_bytes())
+            }
+            Self::Header(name) => look(only(facts.headers.get_all(name).iter())?.as_bytes()),
+            Self::Cookie(name) => look(only(cookies(facts.headers, name))?),
+            Self::Query(name) => look(&only(parameters(facts.uri.query()?, name))?),
+            Self::PathParam(name) => look((facts.param)(name)?.as_bytes()),
+            Self::Method => look(facts.method.as_str().as_bytes()),
+            Self::Host => look(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes()),
+            Self::Route => look(facts.route.as_bytes()),
+            Self::Constant(text) => look(text.as_bytes()),
+        };
+        Some(looked)
+    }
+
     /// Appends this part of the request to the key. `None`: the request lacks it.
     fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
         match self {
             Self::ClientIp { ipv4_prefix, ipv6_prefix } => key.push_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix),
-            Self::Header(name) => key.push_value(&joined(facts.headers, name)?, is_secret_header(name)),
-            Self::Cookie(name) => key.push_value(cookie(facts.headers, name)?, true),
-            Self::Query(name) => key.push_value(&query(facts.uri.query()?, name)?, is_secret(name)),
+            Self::Header(name) => key.push_only(facts.headers.get_all(name).iter(), is_secret_header(name))?,
+            Self::Cookie(name) => key.push_only(cookies(facts.headers, name), true)?,
+            Self::Query(name) => key.push_only(parameters(facts.uri.query()?, name), is_secret(name))?,
             Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), is_secret(name)),
             Self::Method => key.push_value(facts.method.as_str().as_bytes(), false),
             Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), false),
@@ -185,37 +228,36 @@ impl KeyPart {
     }
 }
 
-/// All values of a field as one (RFC 9110 §5.3), so that a repeated field is not a way to a bucket of one's own.
-fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<std::borrow::Cow<'a, [u8]>> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?.as_bytes();
-    let Some(second) = values.next() else { return Some(first.into()) };
-    let mut all = first.to_vec();
-    for value in std::iter::once(second).chain(values) {
-        all.extend_from_slice(b", ");
-        all.extend_from_slice(value.as_bytes());
-    }
-    Some(all.into())
+/// What all values agree on.
+fn only<V: PartialEq>(mut values: impl Iterator<Item = V>) -> Option<V> {
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
 }
 
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
-    headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';')).find_map(|pair| {
+/// The values of the cookies called `name`.
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    pairs.filter_map(move |pair| {
         let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
         (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
     })
 }
 
-fn query(query: &str, name: &str) -> Option<Vec<u8>> {
-    query.split('&').find_map(|pair| {
+/// The values of the query parameters called `name`.
+fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found == name || form_decode(found) == name.as_bytes()).then(|| form_decode(value))
+        (found == name || *form_decode(found) == *name.as_bytes()).then(|| form_decode(value))
     })
 }
 
 /// As forms are written: `+` is a space, then percent-encoding.
-fn form_decode(text: &str) -> Vec<u8> {
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
+        return text.as_bytes().into();
+    }
     let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    percent_decode(&spaced).collect()
+    percent_decode(&spaced).collect::<Vec<_>>().into()
 }
 
 fn is_secret_header(name: &HeaderName) -> bool {
@@ -246,6 +288,7 @@ mod tests {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: Some(0),
             client_ip: ip.parse().ok(),
             host: "h.example",
             route: "orders",
@@ -320,9 +363,24 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_field_counts_as_its_list() {
-        let request = Request::builder().header("x-t", "a").header("x-t", "b").body(()).unwrap();
-        assert_eq!(text_of(vec![KeyPart::Header(HeaderName::from_static("x-t"))], &request, ""), "l:a,%20b");
+    fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
+        let key = |part: KeyPart, uri: &str, lines: [(&str, &str); 2]| {
+            let [(one, first), (other, second)] = lines;
+            text_of(
+                vec![part],
+                &Request::builder().uri(uri).header(one, first).header(other, second).body(()).unwrap(),
+                "",
+            )
+        };
+        let header = || KeyPart::Header(HeaderName::from_static("x-t"));
+        assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "b")]), "l:%%");
+        assert_eq!(key(header(), "/", [("x-t", "c"), ("x-t", "a")]), "l:%%");
+        assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "a")]), "l:a");
+        let cookie = || KeyPart::Cookie("sid".into());
+        assert_eq!(key(cookie(), "/", [("cookie", "sid=a"), ("cookie", "x=1; sid=b")]), "l:%%");
+        let query = || KeyPart::Query("t".into());
+        assert_eq!(key(query(), "/?t=a&%74=b", [("a", "b"), ("c", "d")]), "l:%%");
+        assert_eq!(key(query(), "/?t=a&t=%61", [("a", "b"), ("c", "d")]), "l:a");
     }
 
     proptest! {

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use axum::extract::{ConnectInfo, MatchedPath};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::HOST;
 use http::{HeaderValue, Request, Response};
 use pin_project_lite::pin_project;
 use tower_layer::Layer;
@@ -22,12 +21,14 @@ use tower_service::Service;
 use super::bucket::ShapeError;
 use super::decision::Verdict;
 use super::headers::Fields;
+use super::host;
 use super::key::Facts;
 use super::limiter::Limiter;
-use super::policy::LimitUse;
-use super::rules::{Asking, Judged, LargestCosts, Rules};
+use super::policy::{Degrade, Limit, LimitUse};
+use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
+use crate::respond::Respond;
 
 /// Puts limits before a service.
 #[derive(Clone)]
@@ -46,12 +47,16 @@ pub struct RateLimit<S> {
 impl RateLimitLayer {
     /// A layer that holds every request to all of `limits`: a request that one of them denies charges none.
     ///
+    /// A request that the limits let wait or send elsewhere in the gateway is refused here: a layer has neither a line nor
+    /// another upstream.
+    ///
     /// `client_ip` is the peer's address as axum's `ConnectInfo<SocketAddr>` tells it, `route` the `MatchedPath`; path
     /// parameters are not known here.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
     pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
+        let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
         Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, false)?) })
     }
@@ -68,6 +73,7 @@ impl<S> Layer<S> for RateLimitLayer {
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ReqBody: http_body::Body,
     ResBody: From<Bytes>,
 {
     type Response = S::Response;
@@ -88,21 +94,20 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, rules: self.layer.rules.clone(), request_id, fields: None }
+        Limited { step, layer: self.layer.clone(), request_id, fields: None }
     }
 }
 
 impl RateLimitLayer {
-    fn ask<B>(&self, request: &Request<B>) -> Result<Asking, Failure> {
+    fn ask<B: http_body::Body>(&self, request: &Request<B>) -> Result<Asking, Failure> {
         let extensions = request.extensions();
-        let host = request.uri().authority().map(http::uri::Authority::as_str);
-        let host = host.or_else(|| request.headers().get(HOST)?.to_str().ok()).unwrap_or_default();
         self.rules.ask(&Facts {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            body_length: request.body().size_hint().exact(),
             client_ip: extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()),
-            host: &host.to_ascii_lowercase(),
+            host: &host::of(request.uri(), request.headers()),
             route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
             param: &|_| None,
         })
@@ -135,7 +140,7 @@ pin_project! {
     {
         #[pin]
         step: Step<S, B, S::Future>,
-        rules: Arc<Rules>,
+        layer: RateLimitLayer,
         request_id: HeaderValue,
         fields: Option<Fields>,
     }
@@ -145,6 +150,7 @@ pin_project! {
     #[project = StepProj]
     enum Step<S, B, F> {
         Refused { failure: Option<Failure> },
+        Degraded { answer: Arc<Respond> },
         Deciding { decision: Decision, held: Option<(S, Request<B>)> },
         Passing { #[pin] inner: F },
     }
@@ -165,17 +171,28 @@ where
                     let failure = failure.take().unwrap_or(Failure::Panicked);
                     return Poll::Ready(Ok(answer(failure.respond(this.request_id), this.fields.as_ref())));
                 }
+                StepProj::Degraded { answer: fixed } => {
+                    let mut response = fixed.response();
+                    response.headers_mut().insert(REQUEST_ID, this.request_id.clone());
+                    return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
+                }
                 StepProj::Passing { inner } => {
                     let response = ready!(inner.poll(cx))?;
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Deciding { decision, held } => {
-                    let (asking, verdict) = ready!(decision.poll(cx));
-                    let Judged { fields, denied } = this.rules.judge(&asking, &verdict);
+                    let (mut asking, verdict) = ready!(decision.poll(cx));
+                    if this.layer.rules.next(&mut asking, &verdict) == Next::AskAgain {
+                        *decision = this.layer.decide(asking);
+                        continue;
+                    }
+                    let Judged { fields, denied, degraded, shadows } = this.layer.rules.judge(asking, &verdict);
+                    shadows.watch(&this.layer.limiter);
                     *this.fields = Some(fields);
-                    match (denied, held.take()) {
-                        (None, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
-                        (denied, _) => Step::Refused { failure: denied },
+                    match (denied, degraded, held.take()) {
+                        (None, Some(Degrade::Respond(answer)), _) => Step::Degraded { answer },
+                        (None, _, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
+                        (denied, ..) => Step::Refused { failure: denied },
                     }
                 }
             };
@@ -194,9 +211,80 @@ impl Decision {
     }
 }
 
+fn on_the_spot(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
+    let limit = Limit { on_limit: limit.on_limit.on_the_spot(), ..(**limit).clone() };
+    LimitUse { limit: Arc::new(limit), cost: cost.clone() }
+}
+
 fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> {
     if let Some(fields) = fields {
         fields.apply(response.headers_mut());
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::num::{NonZeroU64, NonZeroUsize};
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use http::StatusCode;
+    use tower::{ServiceExt, service_fn};
+
+    use super::super::enforced::Enforced;
+    use super::super::headers::{DEGRADED, RATELIMIT};
+    use super::super::key::{KeyPart, KeySpec, OnMissing};
+    use super::super::policy::{OnLimit, Queueing, Rate};
+    use super::*;
+    use crate::store::memory::MemoryStore;
+
+    /// One an hour for everyone together, but for `change`.
+    fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
+        let one = NonZeroU64::MIN;
+        let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
+        let rate = Rate { tokens: one, period_us: NonZeroU64::new(3_600_000_000).unwrap() };
+        let mut limit = Limit::new("l", key, rate, one);
+        change(&mut limit);
+        let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
+        RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
+    }
+
+    async fn ask(layer: &RateLimitLayer) -> Response<Body> {
+        let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
+        layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn where_a_request_cannot_wait_it_is_refused() {
+        let bounds = Queueing { max_wait: Duration::from_secs(3_600), max_waiting: NonZeroUsize::MIN };
+        for elsewhere in [OnLimit::Queue(bounds), OnLimit::Degrade(Degrade::Upstream("cheap".into()))] {
+            let layer = layer(|limit| limit.on_limit = elsewhere);
+            assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+            assert_eq!(ask(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+
+    #[tokio::test]
+    async fn something_cheaper_that_is_at_hand_is_given() {
+        let answer = Arc::new(Respond { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
+        let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Respond(answer)));
+        assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+        let degraded = ask(&layer).await;
+        assert_eq!(
+            (degraded.status(), &degraded.headers()[DEGRADED]),
+            (StatusCode::ACCEPTED, &HeaderValue::from_static("l"))
+        );
+        assert_eq!(degraded.headers()[RATELIMIT], "\"l\";r=0;t=3600");
+    }
+
+    #[tokio::test]
+    async fn a_shadow_lets_everything_pass() {
+        let layer = layer(|limit| limit.enforced = Enforced::NONE);
+        for _ in 0..3 {
+            let passed = ask(&layer).await;
+            assert_eq!((passed.status(), passed.headers().get(RATELIMIT)), (StatusCode::OK, None));
+        }
+    }
 }

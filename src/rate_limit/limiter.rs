@@ -6,16 +6,21 @@
 
 use std::sync::Arc;
 
-use metrics::{Counter, Histogram, counter, histogram};
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
+use super::calls::Caller;
+use super::coalesce::Coalescer;
 use super::decision::{DecidedBy, Level, Verdict};
+use super::key::Key;
+use super::lease::Spent;
+use super::node::Node;
 use super::policy::OnOutage;
 use super::share::{Share, ShareCell};
+use super::shortcut::{self, Held};
 use crate::clock;
 use crate::store::memory::MemoryStore;
-use crate::store::{Ask, Grant, Levels, Store, StoreError};
+use crate::store::{self, Ask, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -24,23 +29,7 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 #[derive(Clone)]
 pub struct Limiter {
     memory: Arc<MemoryStore>,
-    shared: Option<Shared>,
-}
-
-/// What a limiter of a fleet has more.
-#[derive(Clone)]
-struct Shared {
-    store: Arc<dyn Store>,
-    breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
-    calls: Arc<Calls>,
-}
-
-/// The metrics of calls to the store, resolved once.
-struct Calls {
-    ok: Counter,
-    failed: [Counter; StoreError::NAMES.len()],
-    seconds: Histogram,
+    shared: Option<Arc<Coalescer>>,
 }
 
 impl Limiter {
@@ -49,25 +38,29 @@ impl Limiter {
         Self { memory, shared: None }
     }
 
-    /// Limits that hold across all users of `store`. `memory`, `breaker` and `share` are one per node, `store` is the
-    /// worker's own. Metrics go to the recorder that is installed by now.
+    /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
+    /// installed by now.
     pub fn shared(
         memory: Arc<MemoryStore>,
         store: Arc<dyn Store>,
         breaker: Arc<Breaker>,
         share: Arc<ShareCell>,
     ) -> Self {
-        let calls = Arc::new(Calls::new());
-        Self { memory, shared: Some(Shared { store, breaker, share, calls }) }
+        Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
+    }
+
+    /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
+    pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
+        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
     pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
         match &self.shared {
             None => Some(self.by_share(asks, Share::WHOLE)),
-            Some(shared) if shared.breaker.is_open() => Some(self.during_outage(asks, shared)),
+            Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
             Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
-            Some(_) => None,
+            Some(shared) => shared.caller.known(asks),
         }
     }
 
@@ -77,19 +70,19 @@ impl Limiter {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
-        match shared.ask(asks).await {
-            Some(grant) => self.by_store(asks, grant),
-            None => self.during_outage(asks, shared),
-        }
+        let mixed = asks.iter().any(shortcut::is_leased) && !asks.iter().all(shortcut::is_leased);
+        let verdict = match if mixed { shared.caller.hold(asks) } else { None } {
+            Some(held) => by_both(asks, held, shared).await,
+            None => shared.take(asks).await,
+        };
+        verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
 
-    fn by_store(&self, asks: &[Ask], grant: Grant) -> Verdict {
-        let now_us = clock::monotonic_micros();
-        let counted = asks.iter().zip(&grant.levels).filter(|(ask, _)| ask.on_outage == OnOutage::Local);
-        for (ask, level) in counted {
-            self.memory.note(ask, level.reset_after_us, now_us);
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    pub fn forget(&self, key: &Key) {
+        if let Some(shared) = &self.shared {
+            shared.node().forget(key);
         }
-        Verdict { decided_by: DecidedBy::Redis, granted: grant.units > 0, levels: grant.levels }
     }
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
@@ -97,16 +90,23 @@ impl Limiter {
         Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
     }
 
-    fn during_outage(&self, asks: &[Ask], shared: &Shared) -> Verdict {
-        let share = shared.share.get();
+    fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
+        let share = node.share.get();
         if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
-            return self.by_share(asks, share);
+            let verdict = self.by_share(asks, share);
+            if verdict.granted {
+                incur(asks, &verdict.levels, share, node);
+            }
+            return verdict;
         }
         let denied = asks.iter().any(|ask| ask.on_outage == OnOutage::Deny);
         let local: SmallVec<[Ask; 4]> = asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
         // No units: a look that charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.memory.take_at(&local, units, clock::monotonic_micros(), share);
+        if grant.units > 0 {
+            incur(&local, &grant.levels, share, node);
+        }
         let mut levels = grant.levels.into_iter();
         let levels: Levels = asks
             .iter()
@@ -120,41 +120,66 @@ impl Limiter {
     }
 }
 
+/// Leased limits from stock, the others from the store.
+async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Verdict> {
+    let exact: SmallVec<[Ask; 2]> = asks.iter().filter(|ask| !shortcut::is_leased(ask)).cloned().collect();
+    let stock = Pledge { caller: &shared.caller, asks, held };
+    let asked = shared.take(&exact).await?;
+    if asked.granted && !stock.is_good(clock::monotonic_micros()) {
+        // This process was stopped meanwhile. What the exact limits charged is lost: better than spending what is late.
+        return shared.take(asks).await;
+    }
+    let mut levels = asked.levels.iter().copied();
+    let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
+    let levels = stock.held.iter().map(level).collect();
+    if asked.granted {
+        stock.spend();
+    }
+    Some(Verdict { levels, ..asked })
+}
+
+/// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
+/// they are spent.
+struct Pledge<'a> {
+    caller: &'a Arc<Caller>,
+    asks: &'a [Ask],
+    held: Held,
+}
+
+impl Pledge<'_> {
+    fn is_good(&self, now_us: u64) -> bool {
+        let end = |(ask, spent): (&Ask, &Option<Spent>)| Some(spent.as_ref()?.source.sent_us + ask.shape.lease_us());
+        self.asks.iter().zip(&self.held).filter_map(end).all(|end_us| now_us <= end_us)
+    }
+
+    fn spend(mut self) {
+        self.held.clear();
+    }
+}
+
+impl Drop for Pledge<'_> {
+    fn drop(&mut self) {
+        self.caller.put_back(self.asks, &self.held);
+    }
+}
+
+/// What was granted without the store is owed to it. Limits that let everything pass meanwhile owe nothing.
+fn incur(asks: &[Ask], levels: &[Level], share: Share, node: &Node) {
+    let now_us = clock::monotonic_micros();
+    for (ask, level) in asks.iter().zip(levels) {
+        let Some(part) = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost) else { continue };
+        let parts = part.emission() / ask.shape.emission();
+        // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
+        let charge_us = part.charge(store::cost_of(asks, ask)) / part.ticks_per_us();
+        let known_us = level.reset_after_us.saturating_sub(charge_us);
+        node.debts.incur(ask, u32::try_from(parts).unwrap_or(u32::MAX), known_us, now_us);
+    }
+}
+
 /// A limit that denies while the store is away.
 const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
 
 /// A limit that lets everything pass while the store is away.
 fn uncounted(ask: &Ask) -> Level {
     Level { remaining: ask.shape.burst(), retry_after_us: 0, reset_after_us: 0 }
-}
-
-impl Shared {
-    /// The store's grant, or `None` when it could not decide. Feeds the breaker and the metrics.
-    async fn ask(&self, asks: &[Ask]) -> Option<Grant> {
-        let started = clock::now();
-        let answer = self.store.take(asks, 1).await;
-        self.calls.seconds.record(clock::now().saturating_duration_since(started));
-        match answer {
-            Ok(grant) => {
-                self.calls.ok.increment(1);
-                self.breaker.succeeded();
-                Some(grant)
-            }
-            Err(error) => {
-                self.calls.failed[error.index()].increment(1);
-                self.breaker.failed(&error);
-                None
-            }
-        }
-    }
-}
-
-impl Calls {
-    fn new() -> Self {
-        Self {
-            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
-            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
-            seconds: histogram!("tollgate_store_call_duration_seconds"),
-        }
-    }
 }

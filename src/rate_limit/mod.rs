@@ -1,13 +1,28 @@
-//! Limits: what they are, whom they count, how a request is judged.
-
 pub mod breaker;
 pub mod bucket;
+mod calls;
 pub mod catalog;
+mod coalesce;
+pub mod cost;
+mod debt;
 pub mod decision;
+mod denial;
+pub mod enforced;
+pub mod exempt;
+pub mod explained;
 pub mod headers;
+pub mod host;
 pub mod key;
 pub mod layer;
+mod lease;
 pub mod limiter;
+pub mod node;
+pub mod plan;
 pub mod policy;
+mod rule;
 pub mod rules;
+pub mod shadow;
 pub mod share;
+mod shortcut;
+mod table;
+mod tally;

@@ -1,20 +1,23 @@
 //! The limits that guard one route: from a request to what to ask the limiter, and from its verdict to an answer.
 //!
-//! Guarantees that every decision is counted and told. Knows nothing of stores or of HTTP servers.
+//! Guarantees that every decision is counted and told, once. Knows nothing of stores or of HTTP servers, and waits for
+//! nothing: where a request may wait, it says so.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
 use http::HeaderValue;
-use metrics::{Counter, counter};
 use smallvec::SmallVec;
 
-use super::bucket::{Shape, ShapeError};
-use super::catalog;
+use super::bucket::ShapeError;
 use super::decision::{DecidedBy, Level, Verdict};
-use super::headers::{self, Fields, Standing};
-use super::key::{Extracted, Facts, Key, KeySpec};
-use super::policy::{LimitUse, OnOutage};
+use super::explained::{Applied, Explained};
+use super::headers::{self, Fields};
+use super::key::{Extracted, Facts, Key};
+use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
+pub use super::rule::LargestCosts;
+use super::rule::{Rule, Term, seconds_up, standing};
+use super::shadow::Shadows;
+use super::tally::Counted;
 use crate::error::Failure;
 use crate::store::Ask;
 
@@ -22,53 +25,54 @@ use crate::store::Ask;
 #[derive(Debug)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// `RateLimit-Policy` when all of them apply, which is nearly always.
+    /// `RateLimit-Policy` when all that act apply and the client has no plan, which is nearly always.
     policy: Option<HeaderValue>,
+    /// How many those are.
+    acting: usize,
+    /// Whether a denial may be anything but a refusal.
+    lenient: bool,
     legacy_headers: bool,
 }
 
-#[derive(Debug)]
-struct Rule {
-    name: Arc<str>,
-    key: KeySpec,
-    shape: Shape,
-    cost: u64,
-    largest_cost: u64,
-    on_outage: OnOutage,
-    /// Requests in a full bucket.
-    quota: u64,
-    policy: String,
-    decisions: Decisions,
-}
-
-/// `tollgate_ratelimit_decisions_total` of one limit, resolved once.
-struct Decisions([[Counter; BY.len()]; 2]);
-
-const BY: [DecidedBy; 4] = [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local];
-
-/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
-#[derive(Debug, Default)]
-pub struct LargestCosts(HashMap<Arc<str>, u64>);
-
 /// What a request asks of the limiter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Asking {
-    /// One for each limit that applies to the request.
+    /// One for each limit that has a say in the request.
     pub asks: SmallVec<[Ask; 2]>,
-    rules: SmallVec<[usize; 2]>,
+    /// For each of them, whose it is.
+    owners: SmallVec<[Owner; 2]>,
+    /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
+    yielded: Vec<(Owner, Ask, Level)>,
+    shadows: Shadows,
 }
 
-/// What one limit makes of a request.
-#[derive(Debug)]
-pub struct Explained<'r> {
-    pub limit: &'r Arc<str>,
-    pub key: Extracted,
-    /// The parts of the key that are not in the request.
-    pub lacking: Vec<String>,
-    /// Tokens that the request takes.
-    pub cost: u64,
-    /// Its item of `RateLimit-Policy`.
-    pub policy: &'r str,
+/// Whose ask it is.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    rule: usize,
+    usual_cost: NonZeroU64,
+    planned: bool,
+}
+
+/// What a verdict leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It stands: [`Rules::judge`] it.
+    Judge,
+    /// Limits that degrade have dropped out: ask again for the others, which the request must keep to all the same.
+    AskAgain,
+    /// The request may wait in the line that [`Rules::line`] knows by this number.
+    Wait(usize),
+}
+
+/// Where a request waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    pub limit: &'a str,
+    pub key: &'a Key,
+    pub bounds: Queueing,
+    /// How long the bucket takes to yield one such request.
+    pub charge_us: u64,
 }
 
 /// What became of a request.
@@ -77,6 +81,10 @@ pub struct Judged {
     pub fields: Fields,
     /// Why it is denied, if it is.
     pub denied: Option<Failure>,
+    /// What it gets instead of what it asked for.
+    pub degraded: Option<Degrade>,
+    /// To be watched, whatever the answer.
+    pub shadows: Shadows,
 }
 
 impl Rules {
@@ -88,11 +96,14 @@ impl Rules {
     ) -> Result<Self, ShapeError> {
         let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
-            rules.retain(|rule| rule.name != limit_use.limit.name);
+            rules.retain(|rule| *rule.name() != limit_use.limit.name);
             rules.push(Rule::new(limit_use, costs)?);
         }
-        let policy = headers::policy_value(rules.iter().map(|rule| &*rule.policy));
-        Ok(Self { rules, policy, legacy_headers })
+        let acting = || rules.iter().filter(|rule| rule.acts());
+        let policy = headers::policy_value(acting().map(Rule::policy));
+        let acting = acting().count();
+        let lenient = rules.iter().any(Rule::is_lenient);
+        Ok(Self { rules, policy, acting, lenient, legacy_headers })
     }
 
     /// Whether no limit guards the route.
@@ -100,15 +111,21 @@ impl Rules {
         self.rules.is_empty()
     }
 
+    /// Whether a denied request may still wait, or pass to something cheaper: then [`Self::next`] tells.
+    pub fn is_lenient(&self) -> bool {
+        self.lenient
+    }
+
     /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it.
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
-        let mut asking = Asking { asks: SmallVec::new(), rules: SmallVec::new() };
+        let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
-            match rule.key.extract(&rule.name, facts) {
-                Extracted::Key(key) => {
-                    asking.asks.push(rule.ask(key));
-                    asking.rules.push(index);
-                }
+            if rule.limit().exempt.covers(facts) {
+                rule.tally.count(Counted::Exempt, DecidedBy::Local);
+                continue;
+            }
+            match rule.key(facts) {
+                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts)),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
@@ -116,122 +133,324 @@ impl Rules {
         Ok(asking)
     }
 
-    /// Each limit, in order, with what it makes of a request: to explain, not to decide.
-    pub fn explain<'r>(&'r self, facts: &'r Facts<'_>) -> impl Iterator<Item = Explained<'r>> {
-        self.rules.iter().map(|rule| Explained {
-            limit: &rule.name,
-            key: rule.key.extract(&rule.name, facts),
-            lacking: catalog::lacking(&rule.key, facts),
-            cost: rule.cost,
-            policy: &rule.policy,
-        })
+    /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explained {
+        let limits: Vec<Applied> = self.rules.iter().map(|rule| Applied::of(&rule.terms, facts)).collect();
+        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
+        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.shape, limit.usual_cost));
+        Explained { policy: headers::policy_value(policy), limits }
     }
 
-    /// What the verdict on `asking` means for the answer.
-    pub fn judge(&self, asking: &Asking, verdict: &Verdict) -> Judged {
-        let judged = || asking.rules.iter().map(|&index| &self.rules[index]).zip(&verdict.levels);
-        let standings = judged().map(|(rule, level)| (&*rule.name, rule.standing(level)));
-        let policy = if asking.rules.len() == self.rules.len() {
+    /// What a verdict on `asking` leads to. Takes limits that degrade out of it, once all that deny are such or can wait.
+    pub fn next(&self, asking: &mut Asking, verdict: &Verdict) -> Next {
+        if verdict.granted || !self.lenient {
+            return Next::Judge;
+        }
+        let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
+        if denying().any(|(_, rule, _)| !rule.is_lenient()) {
+            return Next::Judge;
+        }
+        let slowest = denying().filter(|(_, rule, _)| matches!(rule.limit().on_limit, OnLimit::Queue(_)));
+        let slowest = slowest.max_by_key(|(.., level)| level.retry_after_us).map(|(at, ..)| at);
+        if self.yield_to_something_cheaper(asking, verdict) {
+            return Next::AskAgain;
+        }
+        slowest.map_or(Next::Judge, Next::Wait)
+    }
+
+    fn yield_to_something_cheaper(&self, asking: &mut Asking, verdict: &Verdict) -> bool {
+        let before = asking.asks.len();
+        for (at, level) in verdict.levels.iter().enumerate().take(before).rev() {
+            if level.retry_after_us > 0 && self.rules[asking.owners[at].rule].degrades().is_some() {
+                let (owner, ask) = (asking.owners.remove(at), asking.asks.remove(at));
+                asking.yielded.insert(0, (owner, ask, *level));
+            }
+        }
+        asking.asks.len() < before
+    }
+
+    /// The line before the limit of the ask at `at`, if there may be one.
+    pub fn line<'a>(&'a self, asking: &'a Asking, at: usize) -> Option<Line<'a>> {
+        let (rule, ask) = (self.rules.get(asking.owners.get(at)?.rule)?, asking.asks.get(at)?);
+        let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
+        let charge_us = ask.shape.micros(ask.shape.charge(ask.cost));
+        Some(Line { limit: rule.name(), key: &ask.key, bounds, charge_us })
+    }
+
+    /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
+    /// that is left of it, since no other was asked.
+    pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
+        asking.owners = asking.owners.get(at).copied().into_iter().collect();
+        asking.asks = asking.asks.get(at).cloned().into_iter().collect();
+        let retry_after_us = retry_after_us.max(1);
+        let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
+        Verdict { decided_by: DecidedBy::Local, granted: false, levels: asking.asks.iter().map(|_| level).collect() }
+    }
+
+    /// What the last verdict on `asking` means for the answer.
+    pub fn judge(&self, mut asking: Asking, verdict: &Verdict) -> Judged {
+        self.count(&asking, verdict);
+        let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
+        let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
+        let degraded = first.filter(|_| verdict.granted).and_then(|rule| Some((rule, rule.degrades()?)));
+        let mut fields = self.fields(&asking, verdict);
+        if let Some((rule, _)) = degraded {
+            fields.mark_degraded(rule.name());
+        }
+        let shadows = if verdict.granted { std::mem::take(&mut asking.shadows) } else { Shadows::default() };
+        Judged { fields, denied, degraded: degraded.map(|(_, degrade)| degrade.clone()), shadows }
+    }
+
+    fn levels<'a>(
+        &'a self,
+        asking: &'a Asking,
+        verdict: &'a Verdict,
+    ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> + Clone {
+        let rules = asking.owners.iter().map(|owner| &self.rules[owner.rule]);
+        rules.zip(&verdict.levels).enumerate().map(|(at, (rule, level))| (at, rule, level))
+    }
+
+    fn count(&self, asking: &Asking, verdict: &Verdict) {
+        for (_, rule, level) in self.levels(asking, verdict) {
+            match (verdict.granted, level.retry_after_us) {
+                (true, _) => rule.tally.count(Counted::Allowed, verdict.decided_by),
+                (false, 0) => {}
+                (false, _) => rule.tally.count(Counted::Denied, verdict.decided_by),
+            }
+        }
+        let yielded = if verdict.granted { Counted::Degraded } else { Counted::Denied };
+        for (owner, ..) in &asking.yielded {
+            self.rules[owner.rule].tally.count(yielded, verdict.decided_by);
+        }
+    }
+
+    fn fields(&self, asking: &Asking, verdict: &Verdict) -> Fields {
+        let judged = asking.owners.iter().zip(&asking.asks).zip(&verdict.levels);
+        let judged = judged.map(|((owner, ask), level)| (owner, ask, level));
+        let judged = judged.filter(|(.., level)| verdict.knows(level));
+        let yielded = asking.yielded.iter().map(|(owner, ask, level)| (owner, ask, level));
+        let told = judged.chain(yielded);
+        let policy = if asking.owners.len() == self.acting && !asking.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
-            headers::policy_value(judged().map(|(rule, _)| &*rule.policy))
+            let item = |owner: &Owner, ask: &Ask| self.rules[owner.rule].policy_of(ask.shape, owner.usual_cost);
+            headers::policy_value(told.clone().map(|(owner, ask, _)| item(owner, ask)))
         };
-        let fields = Fields::render(policy, standings, self.legacy_headers);
-        let mut violated = Vec::new();
-        let mut retry_after_us = 0;
-        for (rule, level) in judged() {
-            let denies = !verdict.granted && level.retry_after_us > 0;
-            if verdict.granted || denies {
-                rule.decisions.count(!denies, verdict.decided_by);
-            }
-            if denies {
-                violated.push(rule.name.clone());
-                retry_after_us = retry_after_us.max(level.retry_after_us);
+        let standings = told.map(|(owner, ask, level)| {
+            (&**self.rules[owner.rule].name(), standing(ask.shape, owner.usual_cost, level))
+        });
+        Fields::render(policy, standings, self.legacy_headers)
+    }
+
+    fn denied(&self, asking: &Asking, verdict: &Verdict) -> Failure {
+        let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
+        let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
+        let retry_after_secs = seconds_up(retry_after_us).max(1);
+        match denying().next().map(|(_, rule, _)| &rule.limit().on_limit) {
+            Some(OnLimit::Answer(answer)) => Failure::Refused { answer: answer.clone(), retry_after_secs },
+            _ => {
+                let violated = denying().map(|(_, rule, _)| rule.name().clone()).collect();
+                Failure::QuotaExceeded { violated, retry_after_secs }
             }
         }
-        let denied = (!verdict.granted)
-            .then(|| Failure::QuotaExceeded { violated, retry_after_secs: seconds_up(retry_after_us).max(1) });
-        Judged { fields, denied }
     }
 }
 
-impl LargestCosts {
-    /// Over `uses`, which must be all there are.
-    pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
-        let mut costs = Self::default();
-        for LimitUse { limit, cost } in uses {
-            let largest = costs.0.entry(limit.name.clone()).or_default();
-            *largest = cost.get().max(*largest);
+impl Asking {
+    fn add(&mut self, index: usize, rule: &Rule, term: Term) {
+        let Term { ask, usual_cost, planned } = term;
+        if rule.limit().enforced.takes(ask.key.as_bytes()) {
+            self.asks.push(ask);
+            self.owners.push(Owner { rule: index, usual_cost, planned });
+        } else {
+            self.shadows.add(ask, rule.tally.clone());
         }
-        costs
-    }
-
-    pub(super) fn of_limit(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or_default()
     }
 }
 
-impl Rule {
-    fn new(LimitUse { limit, cost }: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
-        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
-        let quota = limit.burst.get() / *cost;
-        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
-        Ok(Self {
-            name: limit.name.clone(),
-            key: limit.key.clone(),
-            shape,
-            cost: cost.get(),
-            largest_cost: costs.of_limit(&limit.name).max(cost.get()),
-            on_outage: limit.on_outage,
-            quota,
-            policy: headers::policy_item(&limit.name, quota, window_secs),
-            decisions: Decisions::of(&limit.name),
-        })
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+
+    use super::super::cost::Cost;
+    use super::super::enforced::Enforced;
+    use super::super::key::{KeyPart, KeySpec, OnMissing};
+    use super::super::limiter::Limiter;
+    use super::super::plan::{Plan, PlanSource, Plans};
+    use super::super::policy::{Limit, Rate};
+    use super::*;
+    use crate::respond::Respond;
+    use crate::store::memory::MemoryStore;
+
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
     }
 
-    fn ask(&self, key: Key) -> Ask {
-        let Self { shape, cost, largest_cost, on_outage, .. } = *self;
-        Ask { key, shape, cost, largest_cost, on_outage }
+    /// `burst` an hour, counted together.
+    fn limit(name: &str, burst: u64) -> Limit {
+        let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
+        Limit::new(name, key, Rate { tokens: nonzero(burst), period_us: nonzero(3_600_000_000) }, nonzero(burst))
     }
 
-    fn standing(&self, level: &Level) -> Standing {
-        let remaining = level.remaining / self.cost;
-        let wait_us = match (level.retry_after_us, remaining) {
-            (0, 0) => {
-                // Granted, and nothing left: the next request passes once its cost is back.
-                let spare = self.shape.capacity() - self.shape.charge(self.cost).min(self.shape.capacity());
-                level.reset_after_us.saturating_sub(self.shape.micros(spare))
+    fn answer(status: u16) -> Arc<Respond> {
+        Arc::new(Respond { status: StatusCode::from_u16(status).unwrap(), headers: vec![], body: "".into() })
+    }
+
+    /// Limits and where they count.
+    struct Guard {
+        rules: Rules,
+        limiter: Limiter,
+    }
+
+    impl Guard {
+        fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
+            let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
+            let uses: Vec<_> = uses.collect();
+            let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
+            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) }
+        }
+
+        fn ask(&self) -> Asking {
+            self.ask_as("")
+        }
+
+        /// Asks for a client on this plan.
+        fn ask_as(&self, plan: &'static str) -> Asking {
+            let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
+            headers.insert("x-plan", HeaderValue::from_static(plan));
+            let facts = Facts {
+                method: &method,
+                uri: &uri,
+                headers: &headers,
+                body_length: Some(0),
+                client_ip: None,
+                host: "",
+                route: "",
+                param: &|_| None,
+            };
+            self.rules.ask(&facts).unwrap()
+        }
+
+        /// Judges a request to the end, as long as it need not wait. Says how often the limiter was asked.
+        fn pass(&self) -> (Judged, usize) {
+            let mut asking = self.ask();
+            for times in 1.. {
+                let verdict = self.limiter.decide_now(&asking.asks).unwrap();
+                if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
+                    return (self.rules.judge(asking, &verdict), times);
+                }
             }
-            (0, _) => level.reset_after_us,
-            (retry_after_us, _) => retry_after_us,
+            unreachable!()
+        }
+
+        fn ratelimit(judged: &Judged) -> String {
+            let mut headers = HeaderMap::new();
+            judged.fields.apply(&mut headers);
+            headers.get(headers::RATELIMIT).map_or("", |value| value.to_str().unwrap()).to_owned()
+        }
+    }
+
+    #[test]
+    fn a_limit_that_degrades_drops_out_and_the_others_still_hold() {
+        let degrade = OnLimit::Degrade(Degrade::Respond(answer(200)));
+        let guard = Guard::new([limit("all", 3), Limit { on_limit: degrade, ..limit("each", 1) }]);
+        assert_eq!((guard.pass().0.degraded, guard.pass().1), (None, 2));
+        let (judged, _) = guard.pass();
+        assert_eq!((judged.denied.is_none(), judged.degraded.is_some()), (true, true));
+        assert!(Guard::ratelimit(&judged).starts_with("\"all\";r=0;"), "charged as well: {:?}", judged.fields);
+        assert!(Guard::ratelimit(&judged).contains("\"each\";r=0;t=3600"), "and both are told: {:?}", judged.fields);
+        let (judged, _) = guard.pass();
+        let Some(Failure::QuotaExceeded { violated, .. }) = judged.denied else { panic!("{judged:?}") };
+        assert_eq!((violated, judged.degraded), (vec!["all".into(), "each".into()], None));
+    }
+
+    #[test]
+    fn a_limit_that_rejects_goes_before_those_that_do_not() {
+        let queue = Queueing { max_wait: Duration::from_secs(1), max_waiting: std::num::NonZeroUsize::MIN };
+        let answered = OnLimit::Answer(answer(503));
+        let limits = [
+            Limit { on_limit: OnLimit::Queue(queue), ..limit("q", 1) },
+            Limit { on_limit: OnLimit::Degrade(Degrade::Upstream("u".into())), ..limit("d", 1) },
+            Limit { on_limit: answered, ..limit("r", 1) },
+        ];
+        let guard = Guard::new(limits.clone());
+        assert!(guard.pass().0.denied.is_none());
+        let (judged, times) = guard.pass();
+        assert!(matches!(&judged.denied, Some(Failure::QuotaExceeded { violated, .. }) if violated.len() == 3));
+        assert_eq!(times, 1);
+
+        let guard = Guard::new(limits[..2].to_vec());
+        guard.pass();
+        let mut asking = guard.ask();
+        let mut next = || {
+            let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+            guard.rules.next(&mut asking, &verdict)
         };
-        Standing { quota: self.quota, remaining, reset_secs: seconds_up(wait_us) }
+        assert_eq!((next(), next()), (Next::AskAgain, Next::Wait(0)));
+        let line = guard.rules.line(&asking, 0).unwrap();
+        assert_eq!((line.limit, line.bounds, line.charge_us), ("q", queue, 3_600_000_000));
     }
-}
 
-impl Decisions {
-    fn of(limit: &Arc<str>) -> Self {
-        let row = |verdict: &'static str| {
-            BY.map(|by| {
-                let limit = limit.to_string();
-                counter!("tollgate_ratelimit_decisions_total", "limit" => limit, "verdict" => verdict, "decided_by" => by.as_str())
-            })
+    #[test]
+    fn the_answer_is_that_of_the_first_limit_that_denies() {
+        let guard =
+            Guard::new([Limit { on_limit: OnLimit::Answer(answer(503)), ..limit("own", 1) }, limit("plain", 1)]);
+        guard.pass();
+        let denied = guard.pass().0.denied.unwrap();
+        assert_eq!(denied, Failure::Refused { answer: answer(503), retry_after_secs: 3_600 });
+    }
+
+    #[test]
+    fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
+        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
+        for left in [2, 1, 0] {
+            let (judged, _) = guard.pass();
+            assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
+            assert!(judged.denied.is_none());
+            judged.shadows.watch(&guard.limiter);
+        }
+        let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
+        assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
+    }
+
+    #[test]
+    fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
+        let plan = |tokens, cost| {
+            let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
+            Plan::new(rate, nonzero(tokens), NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
         };
-        Self([row("denied"), row("allowed")])
+        let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
+        let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();
+        let by = KeyPart::Header(HeaderName::from_static("x-plan"));
+        let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
+        let guard = Guard::new([limit]);
+        let pass = |plan| {
+            let asking = guard.ask_as(plan);
+            let largest = asking.asks[0].largest_cost;
+            let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+            let mut headers = HeaderMap::new();
+            guard.rules.judge(asking, &verdict).fields.apply(&mut headers);
+            let told =
+                [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
+            (largest, told.join(" "))
+        };
+        assert_eq!(pass("none"), (1, "\"l\";q=10;w=3600 \"l\";r=9;t=360".into()));
+        assert_eq!(pass("gold"), (1, "\"l\";q=100;w=3600 \"l\";r=98;t=72".into()));
+        assert_eq!(pass("dear"), (10, "\"l\";q=10;w=3600 \"l\";r=8;t=432".into()));
+        assert_eq!(pass("none").1, "\"l\";q=10;w=3600 \"l\";r=0;t=360", "twelve are used");
     }
 
-    fn count(&self, allowed: bool, by: DecidedBy) {
-        let column = BY.iter().position(|&known| known == by).unwrap_or(BY.len() - 1);
-        self.0[usize::from(allowed)][column].increment(1);
+    #[test]
+    fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
+        let guard = Guard::new([limit("a", 5), limit("b", 5)]);
+        let mut asking = guard.ask();
+        let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
+        let judged = guard.rules.judge(asking, &verdict);
+        assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
+        let violated = vec!["b".into()];
+        assert_eq!(judged.denied, Some(Failure::QuotaExceeded { violated, retry_after_secs: 3 }));
     }
-}
-
-impl std::fmt::Debug for Decisions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Decisions")
-    }
-}
-
-fn seconds_up(us: u64) -> u64 {
-    us.div_ceil(1_000_000)
 }

@@ -43,7 +43,7 @@ impl Share {
     /// grant dear requests from the whole while others grant cheap ones from their shares.
     pub fn of(self, key: &[u8], shape: Shape, largest_cost: u64) -> Option<Shape> {
         let part = shape.shared_by(self.nodes);
-        if part.charge(largest_cost) <= part.capacity() {
+        if part.charge(largest_cost) <= part.usable() {
             return Some(part);
         }
         (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(shape)
@@ -79,7 +79,7 @@ impl ShareCell {
 }
 
 /// FNV-1a, 64 bits: the same on every node, unlike the seeded hash of the local store.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -22,6 +22,7 @@ use tokio::time::{Sleep, sleep, sleep_until};
 use super::connection::Connection;
 use super::exchange::{Counted, Counter, host_of, strip_connection};
 use super::listener::Socket;
+use super::screen::syntax;
 use super::{Drain, Handler, LONGEST_WAIT, ListenerSpec};
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
@@ -131,13 +132,17 @@ async fn exchange<H: Handler>(
     counter.attach(response)
 }
 
-/// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request.
+/// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request. What may stand in host
+/// and target is what may in HTTP/1, which is what an upstream gets to read.
 fn check(request: &mut Request<Incoming>, spec: &ListenerSpec) -> Result<(), Failure> {
     if request.method() == Method::CONNECT {
         return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
     }
     if request.headers().len() > spec.max_headers {
         return Err(Failure::HeadersTooLarge);
+    }
+    if request.uri().path_and_query().is_some_and(|target| !syntax::is_target(target.as_str().as_bytes())) {
+        return Err(Failure::BadRequest("the target has a character that must be encoded"));
     }
     let authority = match request.uri().authority() {
         Some(authority) if authority.as_str().contains('@') => {
@@ -157,6 +162,10 @@ fn check(request: &mut Request<Incoming>, spec: &ListenerSpec) -> Result<(), Fai
             request.headers_mut().insert(HOST, authority);
             Ok(())
         }
+        _ => Ok(()),
+    }?;
+    match request.headers().get(HOST) {
+        Some(host) if !syntax::is_host(host.as_bytes()) => Err(Failure::BadRequest("Host is not a host")),
         _ => Ok(()),
     }
 }

@@ -111,6 +111,15 @@ pub fn bind(spec: &ListenerSpec) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
+/// Whether nobody else listens where `spec` says. Two processes that share ports as workers do would share connections too,
+/// each with its own configuration, and neither would notice.
+pub fn check_free(spec: &ListenerSpec) -> io::Result<()> {
+    let socket = RawSocket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections that linger from a gateway before this one are no listeners.
+    socket.set_reuse_address(true)?;
+    socket.bind(&spec.address.into())
+}
+
 /// Accepts and serves connections until `drain`, then waits for the open ones until its deadline. `slots` is shared by
 /// the workers of a listener. An accepted connection that finds no free slot waits, unread, and nothing else is accepted
 /// meanwhile.

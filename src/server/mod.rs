@@ -25,7 +25,7 @@ use crate::error::Failure;
 
 pub use connection::Connection;
 pub use drain::{Drain, DrainSignal, Drained};
-pub use listener::{Slots, bind, serve};
+pub use listener::{Slots, bind, check_free, serve};
 
 /// One address to listen on, and how patient to be with its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]

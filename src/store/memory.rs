@@ -7,13 +7,14 @@
 mod inspect;
 
 use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::shard::{Found, Shard};
-use super::{Ask, Charge, Charges, Grant, Store, StoreError};
+use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Store, StoreError};
 use crate::clock;
 use crate::rate_limit::bucket::{self, Shape};
 use crate::rate_limit::decision::Level;
@@ -69,7 +70,30 @@ impl MemoryStore {
         let levels: SmallVec<[Level; 4]> = (places.iter())
             .map(|place| place.settle(held.shard(self.shard_of(place.hash)), granted, units, now_us))
             .collect();
-        Grant { units: granted, levels: charges.spread(&levels) }
+        Grant { units: granted, levels: charges.spread(&levels), at_us: now_us }
+    }
+
+    /// Corrects as [`Store::adjust`] does, at `now_us` of the monotonic clock.
+    pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
+        for Adjustment { key, shape, change } in adjustments {
+            let (key, shape) = (key.as_bytes(), *shape);
+            let hash = self.hasher.hash_one(key);
+            let mut shard = self.shards[self.shard_of(hash)].lock();
+            let found = shard.find(hash, key, shape, now_us);
+            let backlog = match *change {
+                Change::Owe(ticks) => bucket::owe(shape, found.backlog, ticks),
+                Change::GiveBack { .. } if found.converted || found.stale => found.backlog,
+                Change::GiveBack { ticks, taken_at_us } => match now_us.checked_sub(taken_at_us) {
+                    Some(held_us) => bucket::give_back(shape, found.backlog, ticks, held_us),
+                    None => found.backlog,
+                },
+            };
+            if backlog == 0 && found.backlog > 0 {
+                shard.forget(&found);
+            } else if backlog != found.backlog {
+                shard.put(&found, hash, key, shape, backlog, now_us);
+            }
+        }
     }
 
     /// Notes that `ask`'s bucket is full again in `reset_after_us` at the earliest: what the shared store last said, so that
@@ -120,6 +144,16 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(ready(Ok(self.take_at(asks, units, clock::monotonic_micros(), Share::WHOLE))))
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.adjust_at(adjustments, clock::monotonic_micros());
+        Box::pin(ready(Ok(())))
+    }
+
+    /// It answers at once: this only bounds what waits for another call.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
     }
 }
 

@@ -55,7 +55,7 @@ impl fmt::Debug for RedisSpec {
 }
 
 /// What one request asks of one bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ask {
     pub key: Key,
     pub shape: Shape,
@@ -67,11 +67,34 @@ pub struct Ask {
     pub on_outage: OnOutage,
 }
 
+/// Tokens that `asks` take together of the bucket of `ask`.
+pub fn cost_of(asks: &[Ask], ask: &Ask) -> u64 {
+    asks.iter().filter(|other| other.key == ask.key).map(|other| other.cost).fold(0, u64::saturating_add)
+}
+
 /// Units granted, and the level of each asked bucket, in the order of the asks.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Grant {
     pub units: u32,
     pub levels: Levels,
+    /// Microseconds of the store's own clock.
+    pub at_us: u64,
+}
+
+/// What happened to a bucket outside of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adjustment {
+    pub key: Key,
+    pub shape: Shape,
+    pub change: Change,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// So many ticks were admitted without asking.
+    Owe(u64),
+    /// So many ticks, of those granted at `taken_at_us` of the store's clock, were not spent and never will be.
+    GiveBack { ticks: u64, taken_at_us: u64 },
 }
 
 /// One level per ask. More than four limits on a request go to the heap.
@@ -85,6 +108,15 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
+
+    /// Corrects buckets. Owing makes a bucket at most empty; giving back returns no more than the charge still weighs.
+    ///
+    /// # Errors
+    /// When the store did not do so, or may not have. Giving back must not be tried again then.
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The longest that a call takes, and that a request may wait.
+    fn timeout(&self) -> Duration;
 }
 
 /// Why a store could not decide.

@@ -41,6 +41,8 @@ pub(super) struct Found {
     pub backlog: u64,
     /// What is stored says something else, and would go on doing so.
     pub stale: bool,
+    /// What is stored is of another limit.
+    pub converted: bool,
 }
 
 impl Shard {
@@ -60,7 +62,7 @@ impl Shard {
             None => (self.floor_us.saturating_sub(now_us).saturating_mul(shape.ticks_per_us()), false),
         };
         let capped = backlog.min(shape.capacity());
-        Found { slot, backlog: capped, stale: backlog > 0 && (converted || backlog > shape.capacity()) }
+        Found { slot, backlog: capped, stale: backlog > 0 && (converted || backlog > shape.capacity()), converted }
     }
 
     /// Stores what [`Self::find`] found, changed to `backlog`. Nothing else may have touched the shard in between.
@@ -78,6 +80,13 @@ impl Shard {
         let entry =
             Entry { key: key.into(), hash, full_at, emission: shape.emission(), ticks_per_us: shape.ticks_per_us() };
         self.insert(entry);
+    }
+
+    /// Drops what [`Self::find`] found: the bucket is full. Nothing else may have touched the shard in between.
+    pub fn forget(&mut self, found: &Found) {
+        if let Some(slot) = found.slot.filter(|slot| *slot < self.entries.len()) {
+            self.remove(slot);
+        }
     }
 
     /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.

@@ -1,16 +1,40 @@
 //! What a good file becomes.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::rate_limit::cost::Cost;
+use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::policy::OnOutage;
+use tollgate::rate_limit::plan::PlanSource;
+use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
+
+fn tokens(number: u64) -> Cost {
+    Cost::Fixed(NonZeroU64::new(number).unwrap())
+}
+
+#[test]
+fn reads_every_kind_of_cost() {
+    let cost = |cost: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 9/s, cost: {cost}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].cost.clone()
+    };
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let (name, one) = (HeaderName::from_static("x-cost"), nonzero(1));
+    assert_eq!(cost("{header: X-Cost}"), Cost::Header { name: name.clone(), default: one, max: Cost::UNBOUNDED });
+    assert_eq!(
+        cost("{header: x-cost, default: 2, max: 9}"),
+        Cost::Header { name, default: nonzero(2), max: nonzero(9) }
+    );
+    assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
+    assert_eq!(cost("4"), tokens(4));
+}
 
 #[test]
 fn reads_the_file_of_the_design() {
@@ -19,7 +43,7 @@ fn reads_the_file_of_the_design() {
     let [per_client, per_tenant] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(per_client.key.parts, [KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }]);
     assert_eq!((per_client.rate.tokens.get(), per_client.rate.period_us.get()), (10, 1_000_000));
-    assert_eq!((per_client.burst.get(), per_client.cost.get()), (20, 1));
+    assert_eq!((per_client.burst.get(), &per_client.cost), (20, &tokens(1)));
     assert_eq!(per_tenant.key.parts, [KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route]);
     assert_eq!((per_tenant.burst.get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
     let [orders, rest] = &config.routes[..] else { panic!("{:?}", config.routes) };
@@ -53,7 +77,7 @@ fn reads_every_key() {
     assert_eq!(config.admin, None);
 
     let listener = &config.listeners[0];
-    assert_eq!((listener.limits[0].limit.burst.get(), listener.limits[0].cost.get()), (6_000, 2));
+    assert_eq!((listener.limits[0].limit.burst.get(), &listener.limits[0].limit.cost), (6_000, &tokens(2)));
     let server = &listener.server;
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
@@ -67,12 +91,26 @@ fn reads_every_key() {
     let [everyone, one, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
+    assert_eq!((everyone.consistency, two.consistency), (Consistency::Leased, Consistency::Exact));
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
     assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);
     assert_eq!((one.rate.tokens.get(), one.rate.period_us.get(), one.burst.get()), (3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));
+    let max_waiting = NonZeroUsize::new(7).unwrap();
+    assert_eq!(everyone.on_limit, OnLimit::Queue(Queueing { max_wait: seconds(2), max_waiting }));
+    let OnLimit::Answer(answer) = &one.on_limit else { panic!("{:?}", one.on_limit) };
+    assert_eq!((answer.status, &answer.body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"full"[..]));
+    let field = |name, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
+    assert_eq!(answer.headers, [field("x-full", "1"), field("content-type", "text/html")]);
+    assert_eq!(one.enforced, Enforced::of_hundredths(1_250).unwrap());
+    assert_eq!(two.on_limit, OnLimit::Degrade(Degrade::Upstream(text("up"))));
+
+    assert_eq!(two.exempt.clients, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    let yes = (HeaderName::from_static("x-internal"), Some(HeaderValue::from_static("yes")));
+    assert_eq!(two.exempt.headers, [yes, (HeaderName::from_static("x-probe"), None)]);
+    assert!(one.exempt.is_empty());
 
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
@@ -91,7 +129,7 @@ fn reads_every_kind_of_route() {
     assert_eq!(users.matches.path, PathPattern { segments, rest: true });
     let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
     assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
-    assert_eq!(users.limits.iter().map(|used| used.cost.get()).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!(users.limits.iter().map(|used| used.cost.clone()).collect::<Vec<_>>(), [Some(tokens(3)), None]);
     assert_eq!((users.max_body, users.timeout), (Some(10 << 20), Some(Duration::from_secs(7))));
 
     let forward = |action: &Action| match action {
@@ -116,6 +154,54 @@ fn a_key_without_a_value_is_as_good_as_absent() {
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
     assert_eq!((config.access_log, config.store, config.max_requests), (AccessLog::Off, None, None));
     assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
+}
+
+#[test]
+fn reads_every_way_to_be_over_a_limit() {
+    let limit = |keys: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 1/s, {keys}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].clone()
+    };
+    let plain = limit("on_limit: reject");
+    assert_eq!((&plain.on_limit, plain.enforced), (&OnLimit::Reject, Enforced::ALL));
+    assert_eq!(limit("on_limit: shadow"), limit("enforce: 0%"));
+    assert_eq!(limit("on_limit: shadow").enforced, Enforced::NONE);
+    assert_eq!(limit("enforce: 0.5%").enforced, Enforced::of_hundredths(50).unwrap());
+    let max_waiting = NonZeroUsize::new(100).unwrap();
+    assert_eq!(
+        limit("on_limit: queue").on_limit,
+        OnLimit::Queue(Queueing { max_wait: Duration::from_secs(1), max_waiting })
+    );
+    let OnLimit::Answer(bare) = &limit("on_limit: {reject: {}}").on_limit else { panic!() };
+    assert_eq!((bare.status, &bare.headers, bare.body.len()), (StatusCode::TOO_MANY_REQUESTS, &vec![], 0));
+    let degrade = &limit("on_limit: {degrade: {respond: {body: busy}}}").on_limit;
+    let OnLimit::Degrade(Degrade::Respond(instead)) = degrade else { panic!("{degrade:?}") };
+    assert_eq!((instead.status, &instead.body[..]), (StatusCode::OK, &b"busy"[..]));
+}
+
+#[test]
+fn reads_plans_by_what_the_request_will_say() {
+    let plans = |key: &str, plans: &str| {
+        let limits = format!("limits: {{a: {{key: {key}, rate: 1/s, plans: {{{plans}}}}}}}");
+        let config = good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"));
+        config.limits[0].plans.clone().unwrap()
+    };
+    let PlanSource::Table(table) =
+        plans("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}").source;
+    let gold = &table[&b"gold"[..]];
+    assert_eq!((gold.rate().tokens.get(), gold.shape().burst(), gold.cost()), (5, 9, Some(&tokens(3))));
+
+    let by_client = plans(
+        "[client_ip, route]",
+        "table: {10.0.0.1: {rate: 2/s}, '2001:DB8:1:2::9': {rate: 3/s}, 'fd00:0:0:1::/64': {rate: 4/s}}",
+    );
+    assert_eq!(by_client.by, KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 });
+    let PlanSource::Table(table) = by_client.source;
+    for value in ["10.0.0.1", "2001:db8:1:2::/64", "fd00:0:0:1::/64"] {
+        assert!(table.contains_key(value.as_bytes()), "{value}: {table:?}");
+    }
+    let PlanSource::Table(table) = plans("host", "table: {API.example: {rate: 2/s}}").source;
+    assert!(table.contains_key(&b"api.example"[..]));
 }
 
 #[test]

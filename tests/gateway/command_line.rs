@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::process::Gateway;
+use crate::turns;
+
 const FIVE_MISTAKES: &str = "\
 listeners:
   - address: 127.0.0.1:99999
@@ -49,7 +52,7 @@ fn check_names_all_five_mistakes_with_line_path_and_hint() {
             assert!(place.is_some_and(|said| said.contains(&format!("{path}: "))), "{line} {path} in:\n{said}");
         }
         assert!(said.contains("did you mean \"per-client\"?"), "{said}");
-        assert!(said.contains("5 mistakes"), "{said}");
+        assert!(said.ends_with(&format!("5 mistakes in {file}\n")), "{said}");
     });
 }
 
@@ -66,7 +69,15 @@ fn a_bad_file_never_starts() {
     with_file(FIVE_MISTAKES, |file| {
         let output = tollgate(&["run", "--config", file]);
         assert_eq!(output.status.code(), Some(1));
-        assert!(text(&output.stderr).contains("5 mistakes"));
+        assert_eq!(output.stderr, tollgate(&["check", file]).stderr, "run tells what check does");
+        let output = tollgate(&["run", "--log-format", "json", "--config", file]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output.stderr);
+        assert_eq!(said.lines().count(), 5, "{said}");
+        for line in said.lines() {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(record["level"], "ERROR");
+        }
     });
     let output = tollgate(&["run", "--config", "/nowhere/routes.yaml"]);
     assert_eq!(output.status.code(), Some(1));
@@ -85,6 +96,23 @@ fn an_address_in_use_stops_the_start_and_is_named() {
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(&address.to_string()), "{}", text(&output.stderr));
     });
+}
+
+#[test]
+fn a_second_gateway_does_not_share_the_first_one_s_port() {
+    let _turn = turns::beside_others();
+    let first = Gateway::start(
+        "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
+    );
+    for address in [first.listeners[0], first.admin] {
+        let routes = format!("listeners: [{{address: '{address}'}}]\nadmin: off\nroutes: [{{name: a, echo: true}}]\n");
+        with_file(&routes, |file| {
+            let output = tollgate(&["run", "--config", file]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert!(said.contains(&format!("cannot listen on {address}: ")), "{said}");
+        });
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod command_line;
 mod explaining;
 mod fleet;
 mod load;
+mod on_limit;
 mod operator;
 mod outage;
 mod process;

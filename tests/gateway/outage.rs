@@ -18,7 +18,7 @@ struct Fleet {
 impl Fleet {
     /// Two gateways under four times the demand that they may admit, each aware of the other.
     fn start(redis: &RedisServer) -> Self {
-        let routes = routes(redis.port());
+        let routes = routes(redis.port(), "20ms");
         let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
         for gateway in &gateways {
             eventually("both nodes are known", || (gateway.metric("tollgate_fleet_nodes") == 2.0).then_some(()));
@@ -108,7 +108,7 @@ fn redis_stopped_and_continued() {
 fn a_gateway_starts_without_redis_and_finds_it_later() {
     let _turn = turns::alone();
     let port = crate::redis::free_port();
-    let gateway = Gateway::start(&routes(port));
+    let gateway = Gateway::start(&routes(port, "20ms"));
     let load = Load::start(&[gateway.listeners[0]], 4, Duration::from_millis(10));
     eventually("the breaker opens", || (gateway.metric("tollgate_store_up") == 0.0).then_some(()));
     let _redis = RedisServer::start_at(port);

@@ -29,13 +29,26 @@ impl Gateway {
 
     /// The same with the system clock off by `offset`, such as `+1h`.
     pub fn start_with_clock(offset: &str, routes: &str) -> Self {
-        let mut command = Command::new("faketime");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        // What the wrapper would set: started by it, the gateway would be its child, and outlive a test that kills it.
+        command.env("LD_PRELOAD", faketime_library()).env("FAKETIME", offset);
         // Only the calendar is wrong on a node whose clock is off: monotonic clocks have no date.
-        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").args(["-f", offset, env!("CARGO_BIN_EXE_tollgate")]);
+        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Self::start_as(command, routes)
     }
 
-    fn start_as(mut command: Command, routes: &str) -> Self {
+    /// The same, not even listening yet.
+    pub fn start_unready(routes: &str) -> Self {
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes).0
+    }
+
+    fn start_as(command: Command, routes: &str) -> Self {
+        let (mut gateway, lines) = Self::spawn(command, routes);
+        gateway.learn_addresses(&lines);
+        gateway
+    }
+
+    fn spawn(mut command: Command, routes: &str) -> (Self, Receiver<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         std::fs::write(&path, routes).unwrap();
@@ -50,10 +63,8 @@ impl Gateway {
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = follow(child.stderr.take().unwrap(), log.clone());
         follow(child.stdout.take().unwrap(), log.clone());
-        let mut gateway =
-            Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        gateway.learn_addresses(&lines);
-        gateway
+        let gateway = Self { child, folder, log, listeners: Vec::new(), admin: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        (gateway, lines)
     }
 
     fn learn_addresses(&mut self, lines: &Receiver<String>) {
@@ -132,6 +143,13 @@ impl Drop for Gateway {
             eprintln!("--- the gateway's log\n{}", self.log());
         }
     }
+}
+
+/// Where this system keeps libfaketime: its wrapper knows.
+fn faketime_library() -> String {
+    let output = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start faketime: {error}; `make test` installs it"));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 fn follow(stream: impl std::io::Read + Send + 'static, log: Arc<Mutex<Vec<String>>>) -> Receiver<String> {

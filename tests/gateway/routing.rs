@@ -19,6 +19,7 @@ upstreams:
 routes:
   - {name: three, match: {path: /three}, echo: true, limits: [three-per-hour]}
   - {name: tenant, match: {path: /tenant}, echo: true, limits: [by-tenant]}
+  - {name: open, match: {path: '/open/*'}, echo: true}
   - {name: both, match: {path: /both}, echo: true, limits: [by-tenant, {limit: dear, cost: 5}]}
   - {name: posted, match: {path: /posted, methods: [POST]}, echo: true, max_body: 10}
   - {name: gone, match: {path: '/gone/*'}, upstream: gone}
@@ -98,6 +99,34 @@ fn what_no_route_takes_is_404_or_405() {
     assert_eq!(status(&["-H", "host: api.example", &gateway.url("/users/7")]), 202);
     assert_eq!(status(&["-H", "host: API.Example:80", &gateway.url("//users/./%37")]), 202);
     assert_eq!(status(&[&gateway.url("/users/7")]), 404);
+}
+
+#[test]
+fn an_upstream_cannot_read_another_path_than_the_limits_did() {
+    let _turn = turns::beside_others();
+    let gateway = start();
+    let seen = |path: &str| {
+        let text = curl(&["--path-as-is", &gateway.url(path)]);
+        let echoed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (echoed["route"].as_str().map(str::to_owned), echoed["path"].as_str().map(str::to_owned))
+    };
+    let open = |path: &str| (Some("open".to_owned()), Some(path.to_owned()));
+    assert_eq!(seen("/open/x//y%2Fz;v=1"), open("/open/x//y%2Fz;v=1"));
+    assert_eq!(seen("/three/../open/%2E/x"), open("/open/x"));
+    assert_eq!(seen("/open/../three").0.as_deref(), Some("three"));
+    for path in ["/open/..%2Fthree", "/open/..;/three", "/open/..\\three", "/open/%2e%2e%5Cthree"] {
+        assert_eq!(status(&["--path-as-is", &gateway.url(path)]), 400, "{path}");
+    }
+}
+
+#[test]
+fn a_listener_s_limits_count_what_no_route_takes() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&ROUTES.replace("rate: 1000/s, burst: 1000", "rate: 4/h, burst: 4"));
+    let statuses: Vec<u16> = (0..3).map(|_| status(&[&gateway.url("/nothing")])).collect();
+    assert_eq!(statuses, [404, 404, 404]);
+    assert_eq!((status(&[&gateway.url("/posted")]), status(&[&gateway.url("/posted")])), (405, 429));
+    assert_eq!(gateway.metric("tollgate_requests_total{route=\"none\",method=\"GET\",status=\"429\"}"), 1.0);
 }
 
 #[test]

@@ -54,6 +54,21 @@ async fn an_http_2_preface_may_come_byte_by_byte() {
 }
 
 #[tokio::test]
+async fn an_http_2_target_holds_what_one_of_http_1_may() {
+    let server = Server::start(spec());
+    let mut sender = http2(&server).await;
+    let mut refused = 0;
+    for uri in ["http://b/caf\u{e9}", "http://b/a\"b", "http://b/?\u{e9}", "http://b:port/", "http://b/<"] {
+        // The client's library is as strict as the gateway about some of them.
+        if let Ok(bad) = request(uri).body(Full::default()) {
+            assert_eq!(sender.send_request(bad).await.unwrap().status(), 400, "{uri}");
+            refused += 1;
+        }
+    }
+    assert!(refused >= 2 && server.seen.refused.lock().len() == refused, "{refused}");
+}
+
+#[tokio::test]
 async fn an_http_2_request_for_two_hosts_is_refused() {
     let server = Server::start(spec());
     let mut sender = http2(&server).await;

@@ -9,29 +9,39 @@ const HOMES: [(&str, &str, &str); 3] = [
     ("saphyr_parser", "src/config/", "take what `config` has built"),
 ];
 
-/// Files that name an HTTP client, so that it can be replaced there, and why each needs one.
-pub const HTTP_CLIENTS: [(&str, &str); 2] = [
+/// Who names an HTTP client, so that it can be replaced there, and why each needs one.
+pub const HTTP_CLIENTS: [(&str, &str); 3] = [
     (
         "src/proxy/client.rs",
         "sends what clients asked for: keeps connections, streams, and tells what may be sent again",
     ),
     ("src/cli/ask.rs", "an operator's one question to the admin port, in a process of its own that runs no gateway"),
+    ("src/torture/target.rs", "is a client, of any gateway, and must not share what it judges"),
 ];
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 19] = [
+const MAY_NAME: [(&str, &str); 25] = [
     ("src/clock.rs", ""),
     ("src/request_id.rs", ""),
+    ("src/respond.rs", ""),
     ("src/rate_limit/bucket.rs", ""),
     ("src/rate_limit/decision.rs", ""),
+    ("src/rate_limit/host.rs", ""),
     ("src/rate_limit/key.rs", ""),
-    ("src/rate_limit/policy.rs", "rate_limit::key"),
+    (
+        "src/rate_limit/policy.rs",
+        "rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::key rate_limit::plan respond",
+    ),
+    ("src/rate_limit/cost.rs", "rate_limit::key"),
+    ("src/rate_limit/exempt.rs", "rate_limit::key"),
+    ("src/rate_limit/plan.rs", "rate_limit::bucket rate_limit::cost rate_limit::key rate_limit::policy"),
     ("src/rate_limit/share.rs", "rate_limit::bucket"),
+    ("src/rate_limit/enforced.rs", "rate_limit::share"),
     ("src/config/units.rs", ""),
-    ("src/gateway/route.rs", "rate_limit::policy"),
+    ("src/gateway/route.rs", "rate_limit::policy respond"),
     ("src/body.rs", "clock"),
-    ("src/error.rs", "request_id"),
+    ("src/error.rs", "request_id respond"),
     ("src/metrics.rs", "clock error rate_limit::decision"),
     ("src/telemetry.rs", "clock error metrics"),
     ("src/upstream/", "clock error upstream"),
@@ -39,19 +49,25 @@ const MAY_NAME: [(&str, &str); 19] = [
         "src/store/",
         "clock store rate_limit::bucket rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
     ),
-    ("src/rate_limit/", "clock error metrics rate_limit request_id store"),
-    ("src/proxy/", "body clock error gateway::route proxy request_id upstream"),
+    ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
+    ("src/proxy/", "body clock error gateway::path gateway::route proxy request_id upstream"),
     ("src/gateway/", "body clock error gateway proxy rate_limit request_id telemetry upstream"),
     ("src/server/", "body clock error server"),
 ];
 
-/// The same for those beside the path of a request: the one builds the domain's types, the other looks at all of it.
-const BESIDE: [(&str, &str); 2] = [
+/// The same for those beside the path of a request: one builds the domain's types, one holds limits to their promise from
+/// outside, one looks at all of it.
+const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
-        "config gateway::route rate_limit::bucket rate_limit::key rate_limit::policy server::ListenerSpec \
+        "config gateway::route rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::plan rate_limit::key rate_limit::policy respond server::ListenerSpec \
          store::RedisSpec upstream::Balance upstream::UpstreamSpec",
     ),
+    // The judge shares no arithmetic with what it judges.
+    ("src/torture/judge.rs", "torture::plan"),
+    ("src/torture/due.rs", "torture::plan"),
+    ("src/torture/command.rs", "cli clock store::RedisSpec torture"),
+    ("src/torture/", "clock rate_limit store torture"),
     ("src/admin/", "admin body clock config error gateway metrics rate_limit server store telemetry upstream"),
 ];
 

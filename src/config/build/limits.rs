@@ -5,29 +5,61 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::named::Named;
+use super::rewrite::check_names;
+use super::{costs, on_limit, optional, plans};
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
 use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
+use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
-use crate::rate_limit::policy::{Limit, LimitUse};
+use crate::rate_limit::plan::Plans;
+use crate::rate_limit::policy::{Limit, LimitUse, Rate};
+use crate::upstream::UpstreamSpec;
 
 /// One limit. `None`: said in the report.
-pub(super) fn limit(name: &raw::Name, raw: &raw::Limit, report: &mut Report) -> Option<Limit> {
-    let burst = burst(raw, report);
-    let cost = raw.cost.good().and_then(|cost| {
-        check_cost(cost, burst?, "the burst", report)?;
-        NonZeroU64::new(cost.value.0)
-    });
+pub(super) fn limit(
+    name: &raw::Name,
+    raw: &raw::Limit,
+    upstreams: &Named<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<Limit> {
+    let burst = burst(&raw.rate, &raw.burst, report);
+    let cost = raw.cost.good().and_then(|cost| costs::build(cost, burst?, "the burst", report));
+    let enforcement = on_limit::build(raw, upstreams, report);
+    let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
+    let parts = raw.key.good().and_then(parts);
+    let plans = optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), cost.as_ref(), report));
+    let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
-        key: KeySpec { parts: parts(raw.key.good()?)?, on_missing: raw.on_missing.value()? },
+        key: KeySpec { parts: parts?, on_missing: raw.on_missing.value()? },
         rate: raw.rate.value()?,
         burst: burst?,
         cost: cost?,
         on_outage: raw.on_outage.value()?,
+        on_limit,
+        enforced,
+        exempt: exempt?.unwrap_or_default(),
+        plans: plans?,
+        consistency: raw.consistency.value()?,
     })
+}
+
+fn exempt(raw: &raw::Exempt, report: &mut Report) -> Option<Exempt> {
+    let clients = optional(&raw.client, |list| Some(list.iter().map(|at| at.value.0).collect::<Vec<_>>()));
+    let headers = optional(&raw.headers, |table| {
+        check_names(table, report);
+        table.0.iter().map(|row| Some((row.key.clone()?, row.value.as_ref()?.0.clone()))).collect::<Option<Vec<_>>>()
+    });
+    let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+    if exempt.is_empty() {
+        let trouble = Trouble::new("nobody is exempt");
+        report.mistake(&raw.place, trouble.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
+        return None;
+    }
+    Some(exempt)
 }
 
 fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
@@ -35,9 +67,13 @@ fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
 }
 
 /// The burst, checked together with the rate.
-fn burst(raw: &raw::Limit, report: &mut Report) -> Option<NonZeroU64> {
-    let rate = raw.rate.good()?;
-    let (burst, burst_place) = match &raw.burst {
+pub(super) fn burst<const MIN: u64, const MAX: u64>(
+    rate: &Slot<At<Rate>>,
+    burst: &Slot<At<raw::Whole<MIN, MAX>>>,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    let rate = rate.good()?;
+    let (burst, burst_place) = match burst {
         Slot::Absent => (rate.value.tokens, &rate.place),
         Slot::Bad => return None,
         Slot::Good(at) => (NonZeroU64::new(at.value.0)?, &at.place),
@@ -49,21 +85,6 @@ fn burst(raw: &raw::Limit, report: &mut Report) -> Option<NonZeroU64> {
         ShapeError::TooSlow => (burst_place, "lower the burst or raise the rate".to_owned()),
     };
     report.mistake(place, Trouble::new(bound.to_string()).hint(hint));
-    None
-}
-
-/// A cost above the burst could never be paid.
-fn check_cost<const MIN: u64, const MAX: u64>(
-    cost: &At<raw::Whole<MIN, MAX>>,
-    burst: NonZeroU64,
-    whose: &str,
-    report: &mut Report,
-) -> Option<()> {
-    if cost.value.0 <= burst.get() {
-        return Some(());
-    }
-    let trouble = Trouble::new(format!("a cost of {} is over {whose}, {burst}: no request would pass", cost.value.0));
-    report.mistake(&cost.place, trouble.hint("lower the cost or raise the burst"));
     None
 }
 
@@ -99,25 +120,22 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
     None
 }
 
-fn limit_use<const MIN: u64, const MAX: u64>(
-    cost: &Slot<At<raw::Whole<MIN, MAX>>>,
-    limit: Arc<Limit>,
-    report: &mut Report,
-) -> Option<LimitUse> {
-    let cost = match cost {
-        Slot::Absent => limit.cost,
-        Slot::Bad => return None,
-        Slot::Good(cost) => {
-            check_cost(cost, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
-            NonZeroU64::new(cost.value.0)?
+fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
+    let cost = optional(cost, |raw| {
+        let cost = costs::build(raw, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.shape().burst()).min();
+        if let Some(burst) = smallest.and_then(NonZeroU64::new) {
+            let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
+            costs::check_fixed(&cost, burst, &whose, raw.place(), report)?;
         }
-    };
-    Some(LimitUse { limit, cost })
+        Some(cost)
+    });
+    Some(LimitUse { cost: cost?, limit })
 }
 
-/// The path parameters that a limit counts by.
+/// The path parameters that a limit counts or tells plans by.
 pub(super) fn path_params(limit: &Limit) -> impl Iterator<Item = &Arc<str>> {
-    limit.key.parts.iter().filter_map(|part| match part {
+    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).filter_map(|part| match part {
         KeyPart::PathParam(name) => Some(name),
         _ => None,
     })

@@ -3,9 +3,12 @@
 //! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report, and
 //! nothing is said of what only follows from it.
 
+mod costs;
 mod limits;
 mod listeners;
 mod named;
+mod on_limit;
+mod plans;
 mod rewrite;
 mod routes;
 mod ties;
@@ -23,8 +26,8 @@ use crate::upstream::UpstreamSpec;
 
 /// The whole configuration. `None`: said in the report.
 pub(super) fn config(file: &raw::File, report: &mut Report) -> Option<Config> {
-    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, report));
     let upstreams = Named::build("upstream", &file.upstreams, upstream);
+    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, &upstreams, report));
     let admin = listeners::admin(&file.admin);
     let listeners = listeners::build(&file.listeners, &limits, report);
     listeners::check_admin(file, admin.flatten(), report);

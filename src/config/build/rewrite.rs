@@ -112,7 +112,8 @@ fn check_prefix(prefix: &At<raw::Prefix>, path: Option<&PathPattern>, report: &m
     None
 }
 
-fn respond(raw: &raw::Respond, report: &mut Report) -> Option<Respond> {
+/// A fixed answer. `None`: said in the report.
+pub(super) fn respond(raw: &raw::Respond, report: &mut Report) -> Option<Respond> {
     let headers = optional(&raw.headers, |table| response_headers(table, report));
     let status = raw.status.value();
     if let (Some(status), Slot::Good(body)) = (status, &raw.body) {
@@ -127,9 +128,13 @@ fn respond(raw: &raw::Respond, report: &mut Report) -> Option<Respond> {
     Some(Respond { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
 }
 
-type HeaderValues = Table<HeaderName, At<http::HeaderValue>>;
+pub(super) type HeaderValues = Table<HeaderName, At<http::HeaderValue>>;
 
-fn response_headers(table: &HeaderValues, report: &mut Report) -> Option<Vec<(HeaderName, http::HeaderValue)>> {
+/// The fields of a fixed answer. `None`: said in the report.
+pub(super) fn response_headers(
+    table: &HeaderValues,
+    report: &mut Report,
+) -> Option<Vec<(HeaderName, http::HeaderValue)>> {
     check_names(table, report);
     for row in table.0.iter().filter(|row| row.key.as_ref().is_some_and(is_connection_header)) {
         let trouble = Trouble::new(format!("{} is about the connection: the gateway sets it", quote(&row.text)));

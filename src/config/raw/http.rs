@@ -97,6 +97,28 @@ impl Scalar for StatusCode {
     }
 }
 
+/// The status code of an answer that is an error.
+#[derive(Clone, Copy)]
+pub(in crate::config) struct ErrorStatus(pub StatusCode);
+
+impl Scalar for ErrorStatus {
+    const WHAT: &'static str = "a status code";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let code = text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
+        code.filter(|code| (400..=599).contains(&code.as_u16())).map(Self).ok_or_else(|| {
+            Trouble::new(format!("{} is not a status code of a refusal", quote(text))).hint("write 400 to 599")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 400, "maximum": 599 },
+            { "type": "string", "pattern": or_variable("[45][0-9]{2}") },
+        ] })
+    }
+}
+
 impl Scalar for HostMatch {
     const WHAT: &'static str = "a host";
 

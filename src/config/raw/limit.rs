@@ -5,15 +5,20 @@ use std::sync::Arc;
 use http::HeaderName;
 use serde_json::{Value as Json, json};
 
+use super::address::Cidr;
+use super::cost::Cost;
 use super::number::Whole;
+use super::on_limit::OnLimit;
+use super::route::HeaderCondition;
 use super::word::{Name, Text, unknown};
-use crate::config::decode::{At, Decode, Definitions, Many, Slot, mismatch};
+use crate::config::decode::{At, Decode, Definitions, Many, Slot, Table, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
 use crate::rate_limit::bucket::MAX_BURST;
+use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, OnOutage, Rate};
 
 record! {
     /// A rate limit: how much, counted by what.
@@ -25,11 +30,53 @@ record! {
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes.
-        default(1) cost: At<Whole<1, MAX_BURST>>,
+        default(1) cost: Cost,
         /// While the store is away: this node's share of the limit, let all pass, or deny all.
         default("local") on_outage: At<OnOutage>,
+        /// Ask the store for each request, or take tokens ahead and spend them in process.
+        default("exact") consistency: At<Consistency>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
         default("share") on_missing: At<OnMissing>,
+        /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
+        default("reject") on_limit: OnLimit,
+        /// The share of keys that the limit acts on; the others are only counted.
+        default("100%") enforce: At<Enforced>,
+        /// Other rates for some clients.
+        optional plans: Plans,
+        /// Requests that the limit does not count.
+        optional exempt: Exempt,
+    }
+}
+
+record! {
+    /// Other rates for some clients.
+    Plans {
+        /// The part of the request that tells a client's plan. Default: the first part of the limit's key.
+        optional by: Part,
+        /// The plans, by what that part says.
+        required table: Table<Text, Plan>,
+    }
+}
+
+record! {
+    /// A rate instead of the limit's own.
+    Plan at place {
+        /// Tokens per period.
+        required rate: At<Rate>,
+        /// Tokens in a full bucket. Default: the tokens of one period of the rate.
+        optional burst: At<Whole<1, MAX_BURST>>,
+        /// Tokens one request takes. Default: the limit's cost.
+        optional cost: Cost,
+    }
+}
+
+record! {
+    /// Requests that a limit does not count: any of these is enough.
+    Exempt at place {
+        /// Addresses or networks of clients.
+        optional client: Vec<At<Cidr>>,
+        /// Header fields: a value, or {present: true} for any. A client can send them too.
+        optional headers: Table<HeaderName, HeaderCondition>,
     }
 }
 
@@ -39,7 +86,7 @@ record! {
         /// The limit's name.
         required limit: At<Name>,
         /// Tokens one request takes here. Default: the limit's cost.
-        optional cost: At<Whole<1, MAX_BURST>>,
+        optional cost: Cost,
     }
 }
 
@@ -80,7 +127,7 @@ pub(in crate::config) struct Part(pub Option<KeyPart>);
 /// A limit as a listener or a route names it.
 pub(in crate::config) struct LimitUse {
     pub limit: Slot<At<Name>>,
-    pub cost: Slot<At<Whole<1, MAX_BURST>>>,
+    pub cost: Slot<Cost>,
 }
 
 /// The name of a cookie (RFC 6265 §4.1.1: a token).

@@ -3,19 +3,23 @@
 //! Unknown keys are refused here; names that must exist elsewhere are still plain names.
 
 mod address;
+mod cost;
 mod http;
 mod limit;
 mod number;
+mod on_limit;
 mod path;
 mod route;
 mod word;
 
 pub(super) use address::{Authority, Cidr, RedisUrl};
-pub(super) use limit::{Key, Limit, LimitUse, Part};
+pub(super) use cost::Cost;
+pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, Plans};
 pub(super) use number::{Size, Span, Whole};
+pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};
 pub(super) use path::Prefix;
 pub(super) use route::{Match, Respond, Route};
-pub(super) use word::Name;
+pub(super) use word::{Name, Text};
 
 use std::net::SocketAddr;
 

@@ -8,6 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
 use crate::config::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
+use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::policy::Rate;
 
 /// A whole number from MIN to MAX.
@@ -98,6 +99,21 @@ impl Scalar for Rate {
 
     fn schema() -> Json {
         json!({ "type": "string", "pattern": or_variable("[0-9]+/[0-9]*(s|m|h|d)") })
+    }
+}
+
+impl Scalar for Enforced {
+    const WHAT: &'static str = "a percentage";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let share = units::parse_percent(text).and_then(Self::of_hundredths);
+        share.ok_or_else(|| {
+            Trouble::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 25% or 0.5%")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[0-9]+(\\.[0-9]{1,2})?%") })
     }
 }
 

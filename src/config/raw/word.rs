@@ -9,7 +9,7 @@ use crate::config::AccessLog;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
 use crate::rate_limit::key::OnMissing;
-use crate::rate_limit::policy::OnOutage;
+use crate::rate_limit::policy::{Consistency, OnOutage};
 use crate::upstream::Balance;
 
 /// The name of a limit, an upstream or a route. Goes into header fields and metric labels as it is.
@@ -107,6 +107,7 @@ macro_rules! words {
 words! {
     AccessLog: "off or json" { "off" => Off, "json" => Json }
     OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
+    Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }
     OnMissing: "share, skip or refuse" { "share" => Share, "skip" => Skip, "refuse" => Refuse }
     Balance: "round_robin or least_requests" { "round_robin" => RoundRobin, "least_requests" => LeastRequests }
 }

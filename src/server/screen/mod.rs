@@ -14,7 +14,7 @@ mod follow;
 mod head;
 mod output;
 mod patience;
-mod syntax;
+pub(super) mod syntax;
 #[cfg(test)]
 mod tests;
 

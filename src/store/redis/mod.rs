@@ -22,7 +22,7 @@ use fred::types::{Key, Value};
 use futures_util::future::BoxFuture;
 
 pub use self::client::ConnectError;
-use super::{Ask, Charge, Charges, Grant, Levels, RedisSpec, Store, StoreError};
+use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, RedisSpec, Store, StoreError};
 use crate::clock;
 use crate::rate_limit::decision::Level;
 
@@ -74,6 +74,23 @@ impl RedisStore {
         Err(StoreError::Timeout)
     }
 
+    /// A refusal for being late has changed nothing, so it may be repeated here as well.
+    async fn adjust_buckets(&self, adjustments: &[Adjustment]) -> Result<(), StoreError> {
+        for _ in 0..2 {
+            let sent_us = clock::monotonic_micros();
+            let deadline = self.time.after(sent_us, self.timeout);
+            let keys = || adjustments.iter().map(|adjustment| self.key(adjustment.key.as_bytes())).collect();
+            let reply = script::ADJUST.run(&self.client, || (keys(), adjust_args(adjustments, deadline))).await;
+            let reply = reply.map_err(|error| error::store_error(&error))?;
+            let [done, now] = *reply.as_slice() else { return Err(StoreError::Protocol) };
+            self.time.learn(sent_us, now);
+            if done == 1 {
+                return Ok(());
+            }
+        }
+        Err(StoreError::Timeout)
+    }
+
     fn key(&self, key: &[u8]) -> Key {
         let mut bytes = Vec::with_capacity(self.prefix.len() + key.len());
         bytes.extend_from_slice(self.prefix.as_bytes());
@@ -90,14 +107,39 @@ impl Store for RedisStore {
             answer.unwrap_or(Err(StoreError::Timeout))
         })
     }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let answer = tokio::time::timeout(self.timeout, self.adjust_buckets(adjustments)).await;
+            answer.unwrap_or(Err(StoreError::Timeout))
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
 }
 
 /// The script's ARGV: see its head.
 fn args(charges: &Charges<'_>, units: u32, deadline: i64) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 4 * charges.list.len());
+    let mut args = Vec::with_capacity(2 + 5 * charges.list.len());
     args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
     for Charge { shape, cost, .. } in &charges.list {
-        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), *cost].map(integer));
+        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), *cost, shape.reserve()].map(integer));
+    }
+    args
+}
+
+/// The script's ARGV: see its head.
+fn adjust_args(adjustments: &[Adjustment], deadline: i64) -> Vec<Value> {
+    let mut args = Vec::with_capacity(1 + 6 * adjustments.len());
+    args.push(Value::Integer(deadline));
+    for Adjustment { shape, change, .. } in adjustments {
+        let [owed, back, taken_at] = match *change {
+            Change::Owe(ticks) => [ticks, 0, 0],
+            Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
+        };
+        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at].map(integer));
     }
     args
 }
@@ -116,7 +158,8 @@ fn parse(integers: &[i64], charges: &Charges<'_>) -> Result<(i64, Option<Grant>)
         return Err(StoreError::Protocol);
     }
     let levels = rest.chunks_exact(3).map(level).collect::<Option<Levels>>().ok_or(StoreError::Protocol)?;
-    Ok((now, Some(Grant { units, levels: charges.spread(&levels) })))
+    let at_us = u64::try_from(now).map_err(|_| StoreError::Protocol)?;
+    Ok((now, Some(Grant { units, levels: charges.spread(&levels), at_us })))
 }
 
 fn level(integers: &[i64]) -> Option<Level> {

@@ -14,6 +14,8 @@ use fred::util::sha1_hash;
 pub(super) static TOKEN_BUCKET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/token_bucket.lua")));
 
+pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/adjust.lua")));
+
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
 

@@ -1,0 +1,127 @@
+//! What a request costs on its way to a decision, piece by piece: `make bench`.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up fails")]
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use divan::{Bencher, black_box};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use tollgate::gateway::path;
+use tollgate::gateway::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
+use tollgate::gateway::table::RouteTable;
+use tollgate::rate_limit::bucket::{self, Shape};
+use tollgate::rate_limit::headers::{Fields, Standing};
+use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
+use tollgate::rate_limit::policy::OnOutage;
+use tollgate::rate_limit::share::Share;
+use tollgate::store::Ask;
+use tollgate::store::memory::MemoryStore;
+
+fn main() {
+    divan::main();
+}
+
+fn shape(per_second: u64) -> Shape {
+    let number = |number| NonZeroU64::new(number).unwrap();
+    Shape::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
+}
+
+fn ask(key: &str, per_second: u64) -> Ask {
+    Ask { key: Key::from(key), shape: shape(per_second), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+}
+
+/// `/service-7/*` and so on, as an edge gateway has them.
+fn routes(count: usize) -> Vec<Arc<Route>> {
+    let route = |index: usize| {
+        let segments = vec![Segment::Literal(format!("service-{index}").into())];
+        Arc::new(Route {
+            name: format!("service-{index}").into(),
+            matches: Match {
+                host: HostMatch::Any,
+                path: PathPattern { segments, rest: true },
+                methods: vec![],
+                headers: vec![],
+            },
+            action: Action::Respond(Respond { status: StatusCode::OK, headers: vec![], body: bytes::Bytes::new() }),
+            limits: vec![],
+            max_body: None,
+            timeout: None,
+        })
+    };
+    (0..count).map(route).collect()
+}
+
+#[divan::bench(args = [1, 100, 1000])]
+fn find_a_route(bencher: Bencher<'_, '_>, count: usize) {
+    let table = RouteTable::build(&routes(count));
+    let target = format!("/service-{}/orders/7", count / 2);
+    let headers = HeaderMap::new();
+    bencher.bench(|| {
+        let path = path::normalize(black_box(&target));
+        table.find(black_box("api.example.com"), &path, &Method::GET, &headers)
+    });
+}
+
+#[divan::bench(args = ["client_ip", "header", "secret"])]
+fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
+    let part = match part {
+        "client_ip" => KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 },
+        "header" => KeyPart::Header(http::HeaderName::from_static("x-tenant")),
+        _ => KeyPart::Header(http::header::AUTHORIZATION),
+    };
+    let spec = KeySpec { parts: vec![part], on_missing: OnMissing::Share };
+    let request = Request::builder()
+        .uri(Uri::from_static("/orders/7"))
+        .header("x-tenant", "acme")
+        .header("authorization", HeaderValue::from_static("Bearer 0123456789abcdef0123456789abcdef"))
+        .body(())
+        .unwrap();
+    let facts = Facts {
+        method: request.method(),
+        uri: request.uri(),
+        headers: request.headers(),
+        body_length: Some(0),
+        client_ip: Some("203.0.113.77".parse().unwrap()),
+        host: "api.example.com",
+        route: "orders",
+        param: &|_| None,
+    };
+    bencher.bench_local(|| spec.extract(black_box("per-client"), black_box(&facts)));
+}
+
+#[divan::bench]
+fn take_from_a_bucket(bencher: Bencher<'_, '_>) {
+    let shape = shape(1_000_000);
+    bencher.bench(|| {
+        let granted = bucket::grants(shape, black_box(17), 1, 1);
+        bucket::settle(shape, black_box(17), 1, granted, 1)
+    });
+}
+
+/// All threads on one key: the worst there is.
+#[divan::bench(threads = [1, 2])]
+fn decide_in_process_on_one_key(bencher: Bencher<'_, '_>) {
+    let store = MemoryStore::new(100_000);
+    let asks = [ask("per-client:203.0.113.77", 1_000_000)];
+    bencher.bench(|| store.take_at(black_box(&asks), 1, 1_000_000, Share::WHOLE));
+}
+
+#[divan::bench(threads = [1, 2], args = [1_000, 1_000_000])]
+fn decide_in_process_on_many_keys(bencher: Bencher<'_, '_>, keys: usize) {
+    let store = MemoryStore::new(keys);
+    let asks: Vec<[Ask; 1]> = (0..keys).map(|key| [ask(&format!("per-client:{key}"), 1_000_000)]).collect();
+    bencher.bench(|| store.take_at(black_box(&asks[fastrand::usize(..keys)]), 1, 1_000_000, Share::WHOLE));
+}
+
+#[divan::bench]
+fn tell_what_is_left(bencher: Bencher<'_, '_>) {
+    let policy = Some(HeaderValue::from_static("\"per-client\";q=20;w=2"));
+    let standing = Standing { quota: 20, remaining: 7, reset_secs: 2 };
+    bencher.bench(|| {
+        let mut headers = HeaderMap::with_capacity(8);
+        let standings = std::iter::once(("per-client", black_box(standing)));
+        Fields::render(policy.clone(), standings, false).apply(&mut headers);
+        headers
+    });
+}

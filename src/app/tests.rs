@@ -1,0 +1,83 @@
+//! What a bug must not bring down.
+
+use futures_util::future::BoxFuture;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::gateway::Entrance;
+use crate::rate_limit::limiter::Limiter;
+use crate::store::{Adjustment, Ask, Grant, Store, StoreError};
+
+const ROUTES: &str = "
+listeners: [{address: '127.0.0.1:0'}]
+limits: {cursed: {key: client_ip, rate: 1/s}}
+routes:
+  - {name: cursed, match: {path: /cursed}, echo: true, limits: [cursed]}
+  - {name: fine, match: {path: /fine}, respond: {body: fine}}
+";
+
+/// Has a bug.
+struct Buggy;
+
+impl Store for Buggy {
+    fn take<'a>(&'a self, _: &'a [Ask], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        panic!("a bug, as told to")
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        panic!("a bug, as told to")
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+}
+
+async fn serve() -> std::net::SocketAddr {
+    let config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
+    let gateway = Arc::new(ArcSwap::from_pointee(assemble::gateway(&config, None, None).unwrap()));
+    let memory = Arc::new(MemoryStore::new(1));
+    let share = Arc::new(ShareCell::expecting(1));
+    let limiter = Limiter::shared(memory, Arc::new(Buggy), Arc::new(Breaker::new()), share);
+    let entrance = Entrance { gateway, listener: 0, limiter, proxy: Arc::default(), in_flight: Arc::default() };
+    let spec = Arc::new(config.listeners[0].server.clone());
+    let listener = TcpListener::bind(spec.address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (_signal, drain) = drain::channel();
+        server::serve(listener, spec, entrance, Slots::new(8), drain).await
+    });
+    address
+}
+
+async fn ask(client: &mut TcpStream, path: &str, more: &str) -> String {
+    client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n").as_bytes()).await.unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[test]
+fn a_panic_ends_its_request_only_and_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    metrics::with_local_recorder(&recorder, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let address = serve().await;
+            let mut bystander = TcpStream::connect(address).await.unwrap();
+            let mut cursed = TcpStream::connect(address).await.unwrap();
+            let answer = ask(&mut cursed, "/cursed", "").await;
+            assert!(answer.starts_with("HTTP/1.1 500 ") && answer.contains("internal-error"), "{answer}");
+            assert!(answer.contains("connection: close\r\n") && answer.contains("x-request-id: "), "{answer}");
+            let answer = ask(&mut bystander, "/fine", "Connection: close\r\n").await;
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("fine"), "{answer}");
+        });
+    });
+    let counted = handle.render();
+    assert!(counted.contains("\ntollgate_panics_total 1\n"), "{counted}");
+    let series = "tollgate_requests_total{route=\"cursed\",method=\"GET\",status=\"500\"} 1\n";
+    assert!(counted.contains(series), "{counted}");
+}

@@ -1,0 +1,80 @@
+//! What a request costs, held against what a bucket holds.
+
+use std::num::NonZeroU64;
+
+use crate::config::decode::{At, Slot};
+use crate::config::mistake::{Report, Trouble};
+use crate::config::node::Place;
+use crate::config::raw;
+use crate::rate_limit::bucket::MAX_BURST;
+use crate::rate_limit::cost::Cost;
+
+/// A cost out of a bucket of `burst` tokens, which is `whose`. `None`: said in the report.
+pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
+    match raw {
+        raw::Cost::Fixed(at) => {
+            let cost = tokens(at, burst, whose, report)?;
+            Some(Cost::Fixed(cost))
+        }
+        raw::Cost::Header { name, default, max } => {
+            let default = optional(default, NonZeroU64::MIN, burst, whose, report);
+            let most = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
+            let default = default?;
+            if let Slot::Good(max) = max
+                && default > most
+            {
+                let trouble = Trouble::new(format!("the default of {default} is over the max, {most}"));
+                report.mistake(&max.place, trouble.hint("raise \"max\" or lower \"default\""));
+                return None;
+            }
+            Some(Cost::Header { name: name.value.clone(), default, max: most })
+        }
+        raw::Cost::Body { unit, max } => {
+            let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
+            Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
+        }
+    }
+}
+
+/// A fixed cost above `burst` could never be paid. One that varies is bounded by the bucket.
+pub(super) fn check_fixed(
+    cost: &Cost,
+    burst: NonZeroU64,
+    whose: &str,
+    place: &Place,
+    report: &mut Report,
+) -> Option<()> {
+    match cost {
+        Cost::Fixed(cost) if *cost > burst => {
+            let trouble = Trouble::new(format!("a cost of {cost} is over {whose}, {burst}: no request would pass"));
+            report.mistake(place, trouble.hint("lower the cost or raise the burst"));
+            None
+        }
+        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } => Some(()),
+    }
+}
+
+fn optional(
+    slot: &Slot<At<raw::Whole<1, MAX_BURST>>>,
+    absent: NonZeroU64,
+    burst: NonZeroU64,
+    whose: &str,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    match slot {
+        Slot::Absent => Some(absent),
+        Slot::Bad => None,
+        Slot::Good(at) => tokens(at, burst, whose, report),
+    }
+}
+
+fn tokens(
+    at: &At<raw::Whole<1, MAX_BURST>>,
+    burst: NonZeroU64,
+    whose: &str,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    let cost = NonZeroU64::new(at.value.0)?;
+    check_fixed(&Cost::Fixed(cost), burst, whose, &at.place, report)?;
+    Some(cost)
+}

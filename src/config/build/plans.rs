@@ -1,0 +1,77 @@
+//! The plans of a limit: a table by what a part of the request says.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::limits::burst;
+use super::{costs, optional};
+use crate::config::decode::{Row, Slot};
+use crate::config::mistake::{Report, Trouble, quote};
+use crate::config::raw;
+use crate::rate_limit::cost::Cost;
+use crate::rate_limit::key::{Key, KeyPart};
+use crate::rate_limit::plan::{Plan, PlanSource, Plans};
+
+/// All plans. `parts` and `cost` are the limit's own, where they could be built. `None`: said in the report.
+pub(super) fn build(
+    raw: &raw::Plans,
+    parts: Option<&[KeyPart]>,
+    cost: Option<&Cost>,
+    report: &mut Report,
+) -> Option<Plans> {
+    let by = optional(&raw.by, |raw::Part(part)| part.clone());
+    let by = by.and_then(|by| by.or_else(|| parts?.first().cloned()));
+    let (mut table, mut lines) = (HashMap::new(), HashMap::new());
+    let mut sound = true;
+    for row in &raw.table.good()?.0 {
+        let value = by.as_ref().and_then(|by| value(by, row, report));
+        let plan = row.value.as_ref().and_then(|raw| plan(raw, cost, report));
+        sound &= value.is_some() && plan.is_some();
+        let (Some(value), Some(plan)) = (value, plan) else { continue };
+        if let Some(line) = lines.insert(value.clone(), row.place.line) {
+            let trouble = Trouble::new(format!("{} has a plan already, on line {line}", quote(&row.text)));
+            report.mistake(&row.place, trouble.hint("keep one of the two"));
+        }
+        table.insert(value, plan);
+    }
+    sound.then_some(Plans { by: by?, source: PlanSource::Table(table) })
+}
+
+/// What the part of the request says when it means this row.
+fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> Option<Box<[u8]>> {
+    let raw::Text(text) = row.key.as_ref()?;
+    let KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } = by else {
+        let text = if *by == KeyPart::Host { text.to_ascii_lowercase() } else { text.to_string() };
+        return Some(text.into_bytes().into());
+    };
+    // A network counts as one client if it is as large as a client is to this limit, and else would never be met.
+    let prefix = |network: &IpNet| if network.addr().is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
+    let network = || text.parse::<IpNet>().ok().filter(|network| network.prefix_len() == prefix(network));
+    let address = text.parse::<IpAddr>().ok().or_else(|| network().map(|network| network.addr()));
+    let Some(address) = address else {
+        let trouble = Trouble::new(format!("{} is not a client's address", quote(text)));
+        report.mistake(
+            &row.place,
+            trouble.hint("write an address, or tell plans by another part: {by: {header: x-plan}}"),
+        );
+        return None;
+    };
+    Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
+}
+
+fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
+    let burst = burst(&raw.rate, &raw.burst, report)?;
+    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, "the burst", report))?;
+    if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
+        && *inherited > burst
+    {
+        let trouble =
+            Trouble::new(format!("the limit's cost of {inherited} is over the burst, {burst}: no request would pass"));
+        let place = if let Slot::Good(at) = &raw.burst { &at.place } else { &raw.place };
+        report.mistake(place, trouble.hint("raise the burst, or give the plan a cost of its own"));
+        return None;
+    }
+    Plan::new(raw.rate.value()?, burst, cost).ok()
+}

@@ -1,0 +1,99 @@
+//! The step of a request through its limits: asked at once, and for most requests that is all.
+//!
+//! Guarantees that every request is judged once, whatever it waited for or gave up before. A request waits in one line
+//! only: that of the limit which keeps it longest, or which someone waits for already. At its head it asks for all its
+//! limits. Knows no sockets and no stores.
+
+use std::time::Duration;
+
+use super::queue::{Queues, Ticket, TooLong};
+use crate::rate_limit::decision::Verdict;
+use crate::rate_limit::limiter::Limiter;
+use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
+
+/// Holds a request to its limits.
+pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Asking) -> Judged {
+    if rules.is_lenient() {
+        // Few routes have such limits: the others do not carry the room that waiting takes.
+        return Box::pin(insist(queues, limiter, rules, asking)).await;
+    }
+    let verdict = decide(limiter, &asking).await;
+    rules.judge(asking, &verdict)
+}
+
+async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
+    match limiter.decide_now(&asking.asks) {
+        Some(verdict) => verdict,
+        None => limiter.decide(&asking.asks).await,
+    }
+}
+
+/// The same where the first no need not be the last word.
+async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+    let mut ticket = match behind_others(queues, rules, &mut asking) {
+        Ok(ticket) => ticket,
+        Err(verdict) => return rules.judge(asking, &verdict),
+    };
+    let mut said = None;
+    let verdict = loop {
+        if let Some(ticket) = &ticket
+            && !ticket.turn().await
+        {
+            break said.unwrap_or_else(|| turned_away(rules, &mut asking, ticket));
+        }
+        let verdict = decide(limiter, &asking).await;
+        said = match rules.next(&mut asking, &verdict) {
+            Next::Judge => break verdict,
+            Next::AskAgain => None,
+            Next::Wait(at) => match wait(queues, rules, &asking, &verdict, at, ticket) {
+                Some(kept) => {
+                    ticket = Some(kept);
+                    Some(verdict)
+                }
+                None => break verdict,
+            },
+        };
+    };
+    rules.judge(asking, &verdict)
+}
+
+/// A place behind those who wait already for what this request needs, if anyone does.
+fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Verdict> {
+    for at in 0..asking.asks.len() {
+        let Some(line) = rules.line(asking, at) else { continue };
+        let Some(queue) = queues.get(line.limit).filter(|queue| queue.has_line(line.key)) else { continue };
+        return match queue.join(&line, Duration::ZERO) {
+            Ok(ticket) => Ok(Some(ticket)),
+            Err(TooLong(wait)) => Err(rules.turn_away(asking, at, micros(wait))),
+        };
+    }
+    Ok(None)
+}
+
+/// The place to wait at after a denial, if waiting is of use.
+fn wait(
+    queues: &Queues,
+    rules: &Rules,
+    asking: &Asking,
+    verdict: &Verdict,
+    at: usize,
+    ticket: Option<Ticket>,
+) -> Option<Ticket> {
+    let retry_after = Duration::from_micros(verdict.levels.get(at)?.retry_after_us);
+    if let Some(ticket) = ticket {
+        ticket.put_off(retry_after);
+        return Some(ticket);
+    }
+    let line = rules.line(asking, at)?;
+    queues.get(line.limit)?.join(&line, retry_after).ok()
+}
+
+/// The verdict on a request whose turn did not come in time.
+fn turned_away(rules: &Rules, asking: &mut Asking, ticket: &Ticket) -> Verdict {
+    let at = asking.asks.iter().position(|ask| ask.key == *ticket.key()).unwrap_or_default();
+    rules.turn_away(asking, at, micros(ticket.wait()))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

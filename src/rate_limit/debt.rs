@@ -1,0 +1,241 @@
+//! What this node admitted without asking the store, until it is charged there.
+//!
+//! A node of n admits a token for every n-th of the limit's rate and burst that its local bucket has. So a token weighs n in
+//! that bucket, and one in the limit: the n-th part of what all local buckets hold beyond what the store knew is what the
+//! limit is owed. A node keeps its own n-th: each token adds one token's time, which flows off at an n-th of the limit's
+//! rate, and only once what the store knew has flowed off as well, since that flows off in the store itself. The store's
+//! own level plus all debts then is the mean of the local levels, and at least what it would be, had all been asked there.
+//! (The highest local level would be safe as well, and simpler: but one busy node would then empty the bucket for all.)
+//!
+//! Guarantees that a debt is at most a full bucket, and a bound on their number: beyond it, the smallest near it is waived
+//! and counted. What settling fails for is owed still: if it was charged after all, it is charged twice, never too little.
+//! Refuses to know how debts are settled.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics::{Counter, counter};
+use tokio::sync::Notify;
+
+use super::bucket::{self, Shape};
+use super::key::Key;
+use super::table::Table;
+use crate::store::{Adjustment, Ask, Change};
+
+/// Buckets with debts, about 180 bytes each.
+const PLACES: usize = 65_536;
+
+/// One per node.
+pub(super) struct Debts {
+    table: Table<Debt>,
+    any: AtomicBool,
+    incurred: Notify,
+    waived: Counter,
+}
+
+#[derive(Clone, Copy)]
+struct Debt {
+    shape: Shape,
+    /// Ticks of the whole limit, as of `at_us`.
+    ticks: u64,
+    at_us: u64,
+    /// Nodes among which the limit is shared out: the debt flows off at one part in so many.
+    parts: u32,
+}
+
+impl Debts {
+    pub fn new() -> Self {
+        Self {
+            table: Table::new(PLACES),
+            any: AtomicBool::new(false),
+            incurred: Notify::new(),
+            waived: counter!("tollgate_store_debts_waived_total"),
+        }
+    }
+
+    /// Notes that `ask` was granted at `now_us`, from one of `parts` of the limit. `known_us` more, what the store last said
+    /// of the bucket goes on flowing off.
+    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, now_us: u64) {
+        let (shape, parts) = (ask.shape, parts.max(1));
+        let new = || Debt { shape, ticks: 0, at_us: now_us.saturating_add(known_us), parts };
+        self.add(&ask.key, new, shape, shape.charge(ask.cost), now_us);
+    }
+
+    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, shape: Shape, ticks: u64, now_us: u64) {
+        let add = |debt: &mut Debt| {
+            debt.flow(now_us);
+            debt.adopt(shape);
+            debt.ticks = bucket::owe(shape, debt.ticks, ticks);
+        };
+        let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(now_us), add);
+        if displaced.is_some_and(|debt| debt.due_us(now_us) > 0) {
+            self.waived.increment(1);
+        }
+        if !self.any.swap(true, Ordering::AcqRel) {
+            self.incurred.notify_one();
+        }
+    }
+
+    /// Waits until something is owed.
+    pub async fn until_owed(&self) {
+        while !self.any.load(Ordering::Acquire) {
+            self.incurred.notified().await;
+        }
+    }
+
+    /// Takes the debts out, in parts of at most `at_most`, as of `now_us`.
+    pub fn collect(&self, now_us: u64, at_most: usize) -> Vec<Vec<Adjustment>> {
+        self.any.store(false, Ordering::Release);
+        let mut parts: Vec<Vec<Adjustment>> = Vec::new();
+        self.table.drain(|key, mut debt| {
+            debt.flow(now_us);
+            if debt.ticks == 0 {
+                return;
+            }
+            let owed = Adjustment { key, shape: debt.shape, change: Change::Owe(debt.ticks) };
+            match parts.last_mut().filter(|part| part.len() < at_most) {
+                Some(part) => part.push(owed),
+                None => parts.push(vec![owed]),
+            }
+        });
+        parts
+    }
+
+    /// Owes again what could not be settled. It does not flow off until it is collected again, soon.
+    pub fn restore(&self, part: &[Adjustment], now_us: u64) {
+        for Adjustment { key, shape, change } in part {
+            if let Change::Owe(ticks) = *change {
+                let new = || Debt { shape: *shape, ticks: 0, at_us: now_us, parts: u32::MAX };
+                self.add(key, new, *shape, ticks, now_us);
+            }
+        }
+    }
+
+    /// Drops what is owed for `key`.
+    pub fn forget(&self, key: &Key) {
+        self.table.remove(key);
+    }
+
+    /// Drops what has flowed off.
+    pub fn sweep(&self, now_us: u64) {
+        self.table.retain(|debt| debt.due_us(now_us) > 0);
+    }
+}
+
+impl Debt {
+    fn flow(&mut self, now_us: u64) {
+        if let Some(elapsed) = now_us.checked_sub(self.at_us) {
+            let flowed = elapsed.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts);
+            self.ticks = self.ticks.saturating_sub(flowed);
+            self.at_us = now_us;
+        }
+    }
+
+    fn adopt(&mut self, shape: Shape) {
+        if self.shape != shape {
+            self.ticks = bucket::convert(self.ticks, self.shape.emission(), shape);
+            self.shape = shape;
+        }
+    }
+
+    /// How much it is, in microseconds.
+    fn due_us(&self, now_us: u64) -> u64 {
+        let mut then = *self;
+        then.flow(now_us);
+        then.shape.micros(then.ticks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rate_limit::policy::OnOutage;
+    use crate::rate_limit::share::Share;
+    use crate::store::memory::MemoryStore;
+    use proptest::prelude::*;
+    use std::num::NonZeroU64;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn ask(key: &str, burst: u64) -> Ask {
+        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
+        Ask { key: Key::from(key), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+    }
+
+    fn owed(debts: &Debts, now_us: u64) -> u64 {
+        let tokens = |part: &Adjustment| match part.change {
+            Change::Owe(ticks) => ticks / part.shape.emission(),
+            Change::GiveBack { .. } => 0,
+        };
+        debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
+    }
+
+    #[test]
+    fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
+        let debts = Debts::new();
+        (0..8).for_each(|_| debts.incur(&ask("k", 100), 2, 0, 0));
+        assert_eq!(owed(&debts, SECOND), 3);
+        assert_eq!(owed(&debts, SECOND), 0, "it was taken out");
+    }
+
+    #[test]
+    fn it_waits_for_what_the_store_knew_and_is_at_most_a_full_bucket() {
+        let debts = Debts::new();
+        (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, 0));
+        assert_eq!(owed(&debts, 3 * SECOND), 10);
+    }
+
+    #[test]
+    fn what_could_not_be_settled_is_owed_still() {
+        let debts = Debts::new();
+        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        let parts = debts.collect(0, 10);
+        debts.restore(&parts[0], 0);
+        debts.incur(&ask("k", 20), 1, 0, 0);
+        assert_eq!(owed(&debts, 0), 6);
+    }
+
+    #[test]
+    fn any_number_of_keys_takes_bounded_room_and_parts_are_bounded_too() {
+        let debts = Debts::new();
+        for n in 0..100_000 {
+            debts.incur(&ask(&n.to_string(), 20), 1, 0, 0);
+        }
+        let parts = debts.collect(0, 64);
+        let kept: usize = parts.iter().map(Vec::len).sum();
+        assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
+        assert!(parts.iter().all(|part| part.len() <= 64));
+    }
+
+    proptest! {
+        /// Nodes that all know the store's level, then decide for themselves, then settle.
+        #[test]
+        fn settled_debts_leave_no_more_than_if_all_had_been_asked_for(
+            nodes in 1_u32..5,
+            used in 0_u32..60,
+            requests in prop::collection::vec((0_u32..5, 0_u64..SECOND), 1..80),
+        ) {
+            let ask = [ask("k", 60)];
+            let (truth, store) = (MemoryStore::new(10), MemoryStore::new(10));
+            truth.take_at(&ask, used, 0, Share::WHOLE);
+            let level = store.take_at(&ask, used, 0, Share::WHOLE).levels[0];
+            let locals: Vec<_> = (0..nodes).map(|_| (MemoryStore::new(10), Debts::new())).collect();
+            locals.iter().for_each(|(local, _)| local.note(&ask[0], level.reset_after_us, 0));
+            let mut now = 0;
+            for (node, wait) in requests {
+                now += wait;
+                let (rank, (local, debts)) = (node % nodes, &locals[(node % nodes) as usize]);
+                let share = Share::new(nodes, rank);
+                let before = local.take_at(&ask, 0, now, share).levels[0];
+                if local.take_at(&ask, 1, now, share).units == 1 {
+                    debts.incur(&ask[0], nodes, before.reset_after_us, now);
+                    let owed = Change::Owe(ask[0].shape.charge(1));
+                    truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), shape: ask[0].shape, change: owed }], now);
+                }
+            }
+            locals.iter().flat_map(|(_, debts)| debts.collect(now, 10)).for_each(|part| store.adjust_at(&part, now));
+            let left = |memory: &MemoryStore| memory.take_at(&ask, 0, now, Share::WHOLE).levels[0].remaining;
+            prop_assert!(left(&store) <= left(&truth), "{} left, of {}", left(&store), left(&truth));
+        }
+    }
+}

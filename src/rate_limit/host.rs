@@ -1,0 +1,46 @@
+//! The host a request is for, in the one form that routes and keys know it by.
+//!
+//! Guarantees that no spelling of a host is a host of its own.
+
+use std::borrow::Cow;
+
+use http::header::HOST;
+use http::{HeaderMap, Uri};
+
+/// The target's authority where there is one, `Host` otherwise (RFC 9110 §7.1): in lower case, without a port and the
+/// root's dot. Empty: the request names none.
+pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
+    let authority = uri.authority().map(http::uri::Authority::as_str);
+    normal(authority.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default())
+}
+
+/// An authority in that form: in lower case, without user, port and the root's dot.
+pub fn normal(host: &str) -> Cow<'_, str> {
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
+    let host = port.map_or(host, |at| &host[..at]);
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    #[test]
+    fn finds_the_host_in_every_form() {
+        for (uri, host, found) in [
+            ("/", "A.Example:8080", "a.example"),
+            ("/", "[2001:DB8::1]:80", "[2001:db8::1]"),
+            ("/", "[::1]", "[::1]"),
+            ("/", "example.", "example"),
+            ("http://B.example:1/", "a.example", "b.example"),
+            ("/", "", ""),
+        ] {
+            let request = Request::builder().uri(uri).header(HOST, host).body(()).unwrap();
+            assert_eq!(of(request.uri(), request.headers()), found, "{uri} {host}");
+        }
+    }
+}

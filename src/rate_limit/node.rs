@@ -1,0 +1,53 @@
+//! What the workers of a node know together of the shared store and of each other. One per process.
+//!
+//! Guarantees that a node is one node: what one worker learned, all of them use. Decides nothing itself.
+
+use std::sync::Arc;
+
+use super::breaker::Breaker;
+use super::bucket::Shape;
+use super::debt::Debts;
+use super::denial::DenialCache;
+use super::key::Key;
+use super::lease::Leases;
+use super::share::ShareCell;
+use crate::store::inspect::Holder;
+use crate::store::memory::MemoryStore;
+
+/// The state of one node.
+pub struct Node {
+    /// Buckets of this node alone: what it enforces while the store is away.
+    pub memory: Arc<MemoryStore>,
+    pub breaker: Arc<Breaker>,
+    pub share: Arc<ShareCell>,
+    pub(super) denials: DenialCache,
+    pub(super) leases: Leases,
+    pub(super) debts: Debts,
+}
+
+impl Node {
+    /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
+    pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
+        Self { memory, breaker, share, denials: DenialCache::new(), leases: Leases::new(), debts: Debts::new() }
+    }
+
+    /// Drops what time has settled. For a background task.
+    pub fn sweep(&self, now_us: u64) {
+        self.debts.sweep(now_us);
+    }
+
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    pub fn forget(&self, key: &Key) {
+        self.denials.forget(key);
+        self.leases.forget(key);
+        self.debts.forget(key);
+    }
+}
+
+impl Holder for Node {
+    /// An operator changed the bucket: a denial no longer holds, and tokens taken ahead were taken from what was there
+    /// before. The local buckets are a holder of their own.
+    fn lower(&self, key: &Key, _shape: Shape, _full_in_us: u64, _now_us: u64) {
+        self.forget(key);
+    }
+}

@@ -1,0 +1,73 @@
+//! What some clients have instead of a limit's own rate.
+//!
+//! Guarantees a look-up that neither waits nor copies, however many plans there are. Refuses to know who gave a client its
+//! plan, and whether the client may say so itself.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+
+use super::bucket::{Shape, ShapeError};
+use super::cost::Cost;
+use super::key::{Facts, KeyPart};
+use super::policy::Rate;
+
+/// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plans {
+    pub by: KeyPart,
+    pub source: PlanSource,
+}
+
+/// Where plans are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanSource {
+    /// Here, by the value as the key part reads it: addresses by their prefix, hosts in lower case.
+    Table(HashMap<Box<[u8]>, Plan>),
+}
+
+/// A rate, and all that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    rate: Rate,
+    shape: Shape,
+    cost: Option<Cost>,
+}
+
+impl Plans {
+    /// The plan of this request.
+    pub fn find(&self, facts: &Facts<'_>) -> Option<&Plan> {
+        match &self.source {
+            PlanSource::Table(table) => self.by.lend(facts, |value| table.get(value))?,
+        }
+    }
+
+    /// Every plan there is, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Plan> {
+        match &self.source {
+            PlanSource::Table(table) => table.values(),
+        }
+    }
+}
+
+impl Plan {
+    /// `burst` tokens in a full bucket; each request takes `cost`, or as many as the limit says.
+    ///
+    /// # Errors
+    /// When the rate or the burst is out of bounds.
+    pub fn new(rate: Rate, burst: NonZeroU64, cost: Option<Cost>) -> Result<Self, ShapeError> {
+        Ok(Self { rate, shape: Shape::new(rate.tokens, rate.period_us, burst)?, cost })
+    }
+
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// `None`: the limit's.
+    pub fn cost(&self) -> Option<&Cost> {
+        self.cost.as_ref()
+    }
+}

@@ -1,0 +1,225 @@
+//! One limit on one route, prepared: what it asks of the limiter for a request, and what its level means to the client.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::bucket::{Shape, ShapeError};
+use super::cost::Cost;
+use super::decision::Level;
+use super::enforced::Enforced;
+use super::headers::{PolicyItem, Standing};
+use super::key::{Extracted, Facts, Key};
+use super::plan::Plan;
+use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
+use super::tally::{Counted, Tally};
+use crate::store::Ask;
+
+/// A limit at work.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub terms: Terms,
+    pub tally: Arc<Tally>,
+}
+
+/// A limit as one route uses it: what it asks, before anything is counted.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub limit: Arc<Limit>,
+    shape: Shape,
+    /// What the route says that a request takes, whoever sends it.
+    own_cost: Option<Cost>,
+    largest: LargestCost,
+}
+
+/// What a request is held to under a limit, whatever its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Price<'t> {
+    pub plan: Option<&'t Plan>,
+    pub shape: Shape,
+    pub cost: NonZeroU64,
+    /// What a request usually takes: clients are told how many such requests they have left.
+    pub usual_cost: NonZeroU64,
+    pub largest_cost: u64,
+}
+
+/// What one limit asks for a request.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    pub ask: Ask,
+    /// What a request usually takes: clients are told how many such requests they have left.
+    pub usual_cost: NonZeroU64,
+    /// Whether the client has a plan, and so another policy than the limit's.
+    pub planned: bool,
+}
+
+/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
+#[derive(Debug, Default)]
+pub struct LargestCosts(HashMap<Arc<str>, LargestCost>);
+
+/// The most that any request takes of one limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct LargestCost {
+    /// Where routes say what a request takes.
+    said: u64,
+    /// Some route leaves it to the limit, or to the client's plan.
+    unsaid: bool,
+}
+
+impl LargestCosts {
+    /// Over `uses`, which must be all there are.
+    pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
+        let mut costs = Self::default();
+        for LimitUse { limit, cost } in uses {
+            costs.0.entry(limit.name.clone()).or_default().add(cost.as_ref());
+        }
+        costs
+    }
+
+    fn with(&self, LimitUse { limit, cost }: &LimitUse) -> LargestCost {
+        let mut largest = self.0.get(&limit.name).copied().unwrap_or_default();
+        largest.add(cost.as_ref());
+        largest
+    }
+
+    /// Of a limit, whoever uses it; of one that nobody uses, what it says itself.
+    fn of_limit(&self, name: &str) -> LargestCost {
+        self.0.get(name).copied().unwrap_or(LargestCost { said: 0, unsaid: true })
+    }
+}
+
+impl LargestCost {
+    fn add(&mut self, cost: Option<&Cost>) {
+        match cost {
+            Some(cost) => self.said = self.said.max(cost.largest().get()),
+            None => self.unsaid = true,
+        }
+    }
+
+    /// Of a bucket of `burst` tokens, where a request takes `unsaid` if nothing else is said.
+    fn of(self, unsaid: &Cost, burst: NonZeroU64) -> u64 {
+        let largest = if self.unsaid { self.said.max(unsaid.largest().get()) } else { self.said };
+        largest.min(burst.get())
+    }
+}
+
+impl Rule {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
+        let limit = &limit_use.limit;
+        Ok(Self {
+            tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
+            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use))?,
+        })
+    }
+
+    pub fn limit(&self) -> &Limit {
+        &self.terms.limit
+    }
+
+    pub fn name(&self) -> &Arc<str> {
+        &self.terms.limit.name
+    }
+
+    /// The key that a request is counted by.
+    pub fn key(&self, facts: &Facts<'_>) -> Extracted {
+        self.limit().key.extract(self.name(), facts)
+    }
+
+    /// What clients without a plan are told of the limit.
+    pub fn policy(&self) -> PolicyItem<'_> {
+        let Terms { limit, shape, own_cost, .. } = &self.terms;
+        let cost = own_cost.as_ref().unwrap_or(&limit.cost);
+        self.policy_of(*shape, cost.usual(burst(*shape)))
+    }
+
+    pub fn policy_of(&self, shape: Shape, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
+        PolicyItem { name: self.name(), quota: shape.burst() / usual_cost, window_secs }
+    }
+
+    /// Whether the limit acts on any request.
+    pub fn acts(&self) -> bool {
+        self.limit().enforced != Enforced::NONE
+    }
+
+    /// Whether a request that the limit denies may still wait, or pass to something cheaper.
+    pub fn is_lenient(&self) -> bool {
+        matches!(self.limit().on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_))
+    }
+
+    pub fn degrades(&self) -> Option<&Degrade> {
+        match &self.limit().on_limit {
+            OnLimit::Degrade(degrade) => Some(degrade),
+            OnLimit::Reject | OnLimit::Answer(_) | OnLimit::Queue(_) => None,
+        }
+    }
+}
+
+impl Terms {
+    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, ShapeError> {
+        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+        Ok(Self { limit: limit.clone(), shape, own_cost, largest })
+    }
+
+    /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, ShapeError> {
+        Self::of(limit, None, costs.of_limit(&limit.name))
+    }
+
+    /// What a request is held to: by its plan, if it has one.
+    pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
+        let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
+        let shape = plan.map_or(self.shape, Plan::shape);
+        let burst = burst(shape);
+        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let largest_cost = self.largest.of(unsaid, burst);
+        let shape = match self.limit.consistency {
+            Consistency::Exact => shape,
+            Consistency::Leased => shape.leased(largest_cost),
+        };
+        Price { plan, shape, cost: cost.of(facts, burst), usual_cost: cost.usual(burst), largest_cost }
+    }
+
+    /// What the limit asks for a request with this key.
+    pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
+        let Price { plan, shape, cost, usual_cost, largest_cost } = self.price(facts);
+        let ask = Ask { key, shape, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
+        Term { ask, usual_cost, planned: plan.is_some() }
+    }
+}
+
+/// Where a client stands, in requests of the usual cost.
+pub(super) fn standing(shape: Shape, usual_cost: NonZeroU64, level: &Level) -> Standing {
+    let remaining = level.remaining / usual_cost;
+    let wait_us = match (level.retry_after_us, remaining) {
+        (0, 0) => {
+            // Granted, and nothing left: the next request passes once its cost is back.
+            let spare = shape.usable().saturating_sub(shape.charge(usual_cost.get()));
+            level.reset_after_us.saturating_sub(shape.micros(spare))
+        }
+        (0, _) => level.reset_after_us,
+        (retry_after_us, _) => retry_after_us,
+    };
+    Standing { quota: shape.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
+}
+
+/// Whether a limit can ever count such a decision.
+fn may_count(limit: &Limit, counted: Counted) -> bool {
+    match counted {
+        Counted::Allowed | Counted::Denied => limit.enforced != Enforced::NONE,
+        Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
+        Counted::Exempt => !limit.exempt.is_empty(),
+        Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
+    }
+}
+
+/// Tokens in a full bucket.
+fn burst(shape: Shape) -> NonZeroU64 {
+    NonZeroU64::new(shape.burst()).unwrap_or(NonZeroU64::MIN)
+}
+
+/// Whole seconds, rounded up.
+pub(super) fn seconds_up(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
+}

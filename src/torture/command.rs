@@ -1,0 +1,160 @@
+//! The command: from what was typed to runs, and from outcomes to what is printed.
+
+use std::io::{IsTerminal, Write};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::report::{self, Outcome};
+use super::{Backing, Error, Limit, Plan, Progress, Scenario, Targets};
+use crate::cli::{Scenarios, Torture};
+use crate::clock::{self, Instant};
+use crate::store::RedisSpec;
+
+/// Nodes that share a Redis, unless told otherwise.
+const NODES: u32 = 4;
+
+/// Between two changes of the progress line.
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// What to print, and whether a promise was broken.
+#[derive(Debug)]
+pub struct Verdict {
+    pub text: String,
+    pub broken: bool,
+}
+
+/// Does what was typed. How far it is goes to `watcher`: a line that changes on a terminal, a line per run elsewhere.
+///
+/// # Errors
+/// When there is no verdict.
+pub fn run(torture: &Torture, watcher: &mut (impl Write + IsTerminal)) -> Result<Verdict, Error> {
+    let outcomes = if torture.target.is_empty() { nodes(torture, watcher)? } else { vec![targets(torture, watcher)?] };
+    let text = if torture.json {
+        format!("{}\n", serde_json::to_string_pretty(&outcomes).map_err(std::io::Error::from)?)
+    } else {
+        report::table(&outcomes)
+    };
+    Ok(Verdict { text, broken: outcomes.iter().any(Outcome::is_broken) })
+}
+
+/// What the command line itself cannot refuse.
+fn check(torture: &Torture, scenarios: &[Scenario]) -> Result<(), Error> {
+    if torture.cost > torture.burst {
+        return Err(Error::Plan("a request must not cost more than the burst, or none is ever admitted"));
+    }
+    if torture.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
+        return Err(Error::Plan("skew, reorder, crash and flap are about buckets in Redis: they need --redis"));
+    }
+    if torture.spawn && !scenarios.contains(&Scenario::Crash) {
+        return Err(Error::Plan("--spawn is about crashes: it needs --scenario crash"));
+    }
+    Ok(())
+}
+
+fn nodes(torture: &Torture, watcher: &mut (impl Write + IsTerminal)) -> Result<Vec<Outcome>, Error> {
+    let (plan, scenarios) = (plan(torture), scenarios(torture));
+    check(torture, &scenarios)?;
+    let mut outcomes = Vec::new();
+    for scenario in scenarios {
+        let redis = redis(torture, &plan, scenario.name());
+        let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
+        let mut line = Line::begin(watcher, scenario.name());
+        let mut watch = |progress| line.show(progress);
+        outcomes.push(super::run(&plan, scenario, &backing, &mut watch)?);
+        line.end();
+        if let Some(redis) = redis.filter(|_| torture.spawn && scenario == Scenario::Crash) {
+            let mut line = Line::begin(watcher, "crash, with processes");
+            outcomes.push(super::spawned(&plan, &redis, &mut |progress| line.show(progress))?);
+            line.end();
+        }
+    }
+    Ok(outcomes)
+}
+
+fn targets(torture: &Torture, watcher: &mut (impl Write + IsTerminal)) -> Result<Outcome, Error> {
+    let (urls, key_header) = (torture.target.clone(), torture.key_header.clone());
+    let targets = Targets { urls, key_header, concurrency: torture.concurrency };
+    let mut line = Line::begin(watcher, "targets");
+    let outcome = super::target(&plan(torture), &targets, &mut |progress| line.show(progress));
+    line.end();
+    outcome
+}
+
+fn plan(torture: &Torture) -> Plan {
+    let nodes = NonZeroU32::new(if torture.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
+    Plan {
+        limit: Limit { rate: torture.rate, burst: torture.burst },
+        cost: torture.cost,
+        keys: torture.keys,
+        demand: torture.demand,
+        duration: torture.duration,
+        nodes: torture.nodes.unwrap_or(nodes),
+        workers: torture.workers,
+        clients: torture.clients,
+        seed: torture.seed,
+    }
+}
+
+/// Without Redis, those that are about it are left out of `all`.
+fn scenarios(torture: &Torture) -> Vec<Scenario> {
+    let with_redis = torture.redis.is_some();
+    let all = || Scenario::ALL.into_iter().filter(move |scenario| with_redis || !scenario.needs_redis());
+    let chosen = torture.scenario.iter().flat_map(|chosen| match chosen {
+        Scenarios::One(one) => vec![*one],
+        Scenarios::All => all().collect(),
+    });
+    chosen.collect()
+}
+
+/// Keys of its own for each scenario, so that none starts with what another has used. They expire by themselves.
+fn redis(torture: &Torture, plan: &Plan, scenario: &str) -> Option<RedisSpec> {
+    let url = torture.redis.as_deref()?;
+    Some(RedisSpec {
+        url: url.into(),
+        timeout: torture.store_timeout,
+        key_prefix: format!("torture-{:08x}:{scenario}:", fastrand::u32(..)).into(),
+        expected_nodes: plan.nodes.get(),
+    })
+}
+
+/// Tells how far a run is.
+struct Line<'a, W> {
+    out: &'a mut W,
+    name: &'a str,
+    terminal: bool,
+    shown: Option<Instant>,
+}
+
+impl<'a, W: Write + IsTerminal> Line<'a, W> {
+    fn begin(out: &'a mut W, name: &'a str) -> Self {
+        let terminal = out.is_terminal();
+        let mut line = Self { out, name, terminal, shown: None };
+        if !terminal {
+            line.write(format_args!("{name} …\n"));
+        }
+        line
+    }
+
+    fn show(&mut self, progress: Progress) {
+        let now = clock::now();
+        if !self.terminal || self.shown.is_some_and(|shown| now.saturating_duration_since(shown) < REDRAW) {
+            return;
+        }
+        self.shown = Some(now);
+        let Progress { passed, of, asked } = progress;
+        let (name, passed, of) = (self.name, passed.as_secs_f64(), of.as_secs_f64());
+        self.write(format_args!("\r\x1b[K{name}: {passed:.0} of {of:.0} s, {asked} requests"));
+    }
+
+    fn end(self) {
+        if self.terminal {
+            let mut line = self;
+            line.write(format_args!("\r\x1b[K"));
+        }
+    }
+
+    /// Nobody has to see it.
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+        let _ = self.out.write_fmt(text).and_then(|()| self.out.flush());
+    }
+}

@@ -1,0 +1,113 @@
+//! A store whose answers a test gives itself, call by call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, ready};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate::rate_limit::breaker::Breaker;
+use tollgate::rate_limit::decision::Verdict;
+use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::share::ShareCell;
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+
+pub const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// Hands every call over, and fails it after [`TIMEOUT`].
+pub struct Desk {
+    calls: UnboundedSender<Call>,
+    adjustments: UnboundedSender<Vec<Adjustment>>,
+}
+
+/// A call that waits for its answer.
+pub struct Call {
+    pub asks: Vec<Ask>,
+    pub units: u32,
+    answer: oneshot::Sender<Result<Grant, StoreError>>,
+}
+
+impl Desk {
+    pub fn open() -> (Self, UnboundedReceiver<Call>, UnboundedReceiver<Vec<Adjustment>>) {
+        let ((calls, called), (adjustments, adjusted)) = (unbounded_channel(), unbounded_channel());
+        (Self { calls, adjustments }, called, adjusted)
+    }
+}
+
+impl Call {
+    pub fn answer(self, result: Result<Grant, StoreError>) {
+        // Whoever asked may be gone.
+        let _ = self.answer.send(result);
+    }
+
+    /// As a bucket in `memory` decides.
+    pub async fn answer_from(self, memory: &MemoryStore) {
+        let grant = memory.take(&self.asks, self.units).await;
+        self.answer(grant);
+    }
+}
+
+impl Store for Desk {
+    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        let (answer, answered) = oneshot::channel();
+        let handed_over = self.calls.send(Call { asks: asks.to_vec(), units, answer });
+        Box::pin(async move {
+            handed_over.map_err(|_| StoreError::Io)?;
+            let answer = tokio::time::timeout(TIMEOUT, answered).await;
+            answer.map_or(Err(StoreError::Timeout), |answer| answer.unwrap_or(Err(StoreError::Io)))
+        })
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
+    }
+
+    fn timeout(&self) -> Duration {
+        TIMEOUT
+    }
+}
+
+/// A limiter of one node, and the desk that its calls come to.
+pub struct Fixture {
+    pub limiter: Limiter,
+    pub breaker: Arc<Breaker>,
+    pub calls: UnboundedReceiver<Call>,
+    pub adjusted: UnboundedReceiver<Vec<Adjustment>>,
+    /// What the store decides from.
+    pub memory: MemoryStore,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        let (desk, calls, adjusted) = Desk::open();
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
+        let local = Arc::new(MemoryStore::new(100));
+        let limiter = Limiter::shared(local, Arc::new(desk), breaker.clone(), share);
+        Self { limiter, breaker, calls, adjusted, memory: MemoryStore::new(100) }
+    }
+
+    /// A request on its way: it has asked or boarded when this returns.
+    pub async fn send(&self, asks: &[Ask]) -> JoinHandle<Verdict> {
+        let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
+        let request = tokio::spawn(async move { limiter.decide(&asks).await });
+        tokio::task::yield_now().await;
+        request
+    }
+
+    pub async fn call(&mut self) -> Call {
+        self.calls.recv().await.unwrap()
+    }
+
+    /// A request and the call it makes, if it makes one.
+    pub async fn decide(&mut self, asks: &[Ask]) -> (Verdict, bool) {
+        let request = self.send(asks).await;
+        let call = self.calls.try_recv();
+        let called = call.is_ok();
+        if let Ok(call) = call {
+            call.answer_from(&self.memory).await;
+        }
+        (request.await.unwrap(), called)
+    }
+}

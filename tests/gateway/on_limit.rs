@@ -1,0 +1,298 @@
+//! What becomes of a request over its limit, as clients see it.
+
+use std::io::{BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::process::{Gateway, curl, eventually, status};
+use crate::turns;
+
+fn routes(limits: &str, rest: &str) -> String {
+    format!(
+        "workers: 2
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+limits: {{{limits}}}
+{rest}"
+    )
+}
+
+fn echo_behind(limit: &str) -> String {
+    routes(&format!("l: {limit}"), "routes: [{name: all, echo: true, limits: [l]}]\n")
+}
+
+fn head(args: &[&str]) -> String {
+    let args: Vec<&str> = ["-o", "/dev/null", "-D", "-"].into_iter().chain(args.iter().copied()).collect();
+    curl(&args).to_ascii_lowercase()
+}
+
+fn decisions(gateway: &Gateway, verdict: &str) -> f64 {
+    gateway.metric(&format!(
+        "tollgate_ratelimit_decisions_total{{limit=\"l\",verdict=\"{verdict}\",decided_by=\"local\"}}"
+    ))
+}
+
+/// Sends a request and leaves the answer unread.
+fn send(gateway: &Gateway, tenant: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nx-tenant: {tenant}\r\nConnection: close\r\n\r\n").unwrap();
+    stream
+}
+
+fn answer(stream: TcpStream) -> String {
+    let mut text = String::new();
+    BufReader::new(stream).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// An upstream that answers every request with its name.
+fn upstream(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                head.push(byte[0]);
+            }
+            let length = name.len();
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{name}");
+        }
+    });
+    address
+}
+
+fn waiting(gateway: &Gateway) -> f64 {
+    gateway.metric("tollgate_ratelimit_queue_waiting{limit=\"l\"}")
+}
+
+fn until_waiting(gateway: &Gateway, count: f64) {
+    eventually(&format!("{count} wait"), || (waiting(gateway) == count).then_some(()));
+}
+
+#[test]
+fn a_refusal_is_worded_by_the_operator_and_still_tells_when_to_come_back() {
+    let _turn = turns::beside_others();
+    let refusal = "{status: 503, headers: {x-why: busy}, body: '{\"busy\":true}', content_type: application/json}";
+    let gateway =
+        Gateway::start(&echo_behind(&format!("{{key: client_ip, rate: 2/h, on_limit: {{reject: {refusal}}}}}")));
+    let url = gateway.url("/");
+    assert_eq!((status(&[&url]), status(&[&url])), (200, 200));
+    let head = head(&[&url]);
+    for line in [
+        "http/1.1 503",
+        "x-why: busy\r\n",
+        "content-type: application/json\r\n",
+        "retry-after: 1800\r\n",
+        "ratelimit: \"l\";r=0;t=1800\r\n",
+        "ratelimit-policy: \"l\";q=2;w=3600\r\n",
+        "x-request-id: ",
+    ] {
+        assert!(head.contains(line), "{line} is not in {head}");
+    }
+    assert_eq!(curl(&[&url]), "{\"busy\":true}");
+    assert_eq!(decisions(&gateway, "denied"), 2.0);
+}
+
+#[test]
+fn who_waits_is_served_in_order_as_tokens_come() {
+    let _turn = turns::alone();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {constant: all}, rate: 5/s, burst: 1, on_limit: {queue: {max_wait: 10s, max_waiting: 10}}}",
+    ));
+    assert_eq!(status(&[&gateway.url("/")]), 200);
+    let started = Instant::now();
+    let waiters: Vec<_> = (1..=4)
+        .map(|count| {
+            let stream = send(&gateway, "x");
+            until_waiting(&gateway, f64::from(count));
+            thread::spawn(move || (answer(stream), Instant::now()))
+        })
+        .collect();
+    let answers: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+    assert!(answers.iter().all(|(answer, _)| answer.starts_with("HTTP/1.1 200")), "{answers:?}");
+    assert!(answers.is_sorted_by_key(|(_, at)| *at), "{answers:?}");
+    let took = answers.last().unwrap().1 - started;
+    // The first token may have been on its way already.
+    assert!((Duration::from_millis(580)..Duration::from_millis(1_500)).contains(&took), "{took:?}");
+    assert_eq!(waiting(&gateway), 0.0);
+    assert_eq!((decisions(&gateway, "allowed"), decisions(&gateway, "denied")), (5.0, 0.0));
+    assert_eq!(gateway.metric("tollgate_ratelimit_queue_wait_seconds_count{limit=\"l\"}"), 4.0);
+}
+
+#[test]
+fn a_full_line_and_a_hopeless_wait_are_refused_at_once() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
+    ));
+    for tenant in ["a", "b", "c"] {
+        assert_eq!(status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]), 200);
+    }
+    let _waiters = ["a", "a", "b"].map(|tenant| send(&gateway, tenant));
+    until_waiting(&gateway, 3.0);
+    let full = head(&["-H", "x-tenant: c", &gateway.url("/")]);
+    assert!(full.starts_with("http/1.1 429") && full.contains("retry-after: 1"), "{full}");
+    let behind = head(&["-H", "x-tenant: a", &gateway.url("/")]);
+    assert!(behind.starts_with("http/1.1 429") && behind.contains("\"l\";r=0;t="), "{behind}");
+
+    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 1/h, on_limit: queue}"));
+    assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 429));
+    assert_eq!(decisions(&gateway, "denied"), 1.0);
+}
+
+#[test]
+fn a_client_that_leaves_makes_room_at_once() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {header: x-tenant}, rate: 2/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 2}}}",
+    ));
+    assert_eq!(status(&["-H", "x-tenant: a", &gateway.url("/")]), 200);
+    let [first, second] = ["a", "a"].map(|tenant| send(&gateway, tenant));
+    until_waiting(&gateway, 2.0);
+    first.shutdown(Shutdown::Both).unwrap();
+    until_waiting(&gateway, 1.0);
+    drop(second);
+    until_waiting(&gateway, 0.0);
+    assert_eq!(decisions(&gateway, "allowed"), 1.0, "those who left took nothing");
+}
+
+#[test]
+fn a_degraded_request_goes_to_another_upstream_and_says_so() {
+    let _turn = turns::beside_others();
+    let (dear, cheap) = (upstream("dear"), upstream("cheap"));
+    let gateway = Gateway::start(&routes(
+        "l: {key: client_ip, rate: 1/h, on_limit: {degrade: {upstream: cheap}}},
+         m: {key: {header: x-tenant}, rate: 1/h, on_limit: {degrade: {respond: {status: 202, body: later}}}, on_missing: skip},
+         all: {key: {constant: all}, rate: 4/h}",
+        &format!(
+            "upstreams: {{dear: {{endpoints: ['http://{dear}']}}, cheap: {{endpoints: ['http://{cheap}']}}}}
+routes: [{{name: all, upstream: dear, limits: [l, m, all]}}]
+"
+        ),
+    ));
+    let url = gateway.url("/");
+    assert_eq!((curl(&[&url]).as_str(), curl(&[&url]).as_str()), ("dear", "cheap"));
+    assert_eq!(decisions(&gateway, "degraded"), 1.0);
+    let degraded = head(&["-H", "x-tenant: a", &url]);
+    assert!(degraded.starts_with("http/1.1 200") && degraded.contains("tollgate-degraded: l\r\n"), "{degraded}");
+    assert!(degraded.contains("\"all\";r=1;") && degraded.contains("\"l\";r=0;"), "{degraded}");
+    // Two limits degrade it: the first one says how. And it still counts.
+    assert_eq!(curl(&["-H", "x-tenant: a", &url]), "cheap");
+    assert_eq!(status(&[&url]), 429, "whoever is degraded still takes from the limit of all");
+}
+
+#[test]
+fn a_degraded_request_may_get_a_fixed_answer() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: client_ip, rate: 1/h, on_limit: {degrade: {respond: {status: 202, headers: {x-a: b}, body: later}}}}",
+    ));
+    let url = gateway.url("/");
+    assert_eq!(status(&[&url]), 200);
+    let head = head(&[&url]);
+    assert!(head.starts_with("http/1.1 202") && head.contains("x-a: b\r\n"), "{head}");
+    assert!(head.contains("tollgate-degraded: l\r\n") && head.contains("\"l\";r=0;t=3600"), "{head}");
+    assert!(!head.contains("retry-after"), "{head}");
+    assert_eq!(curl(&[&url]), "later");
+}
+
+#[test]
+fn a_shadow_counts_and_is_not_seen() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 2/h, on_limit: shadow}"));
+    for _ in 0..5 {
+        let head = head(&[&gateway.url("/")]);
+        assert!(head.starts_with("http/1.1 200") && !head.contains("ratelimit"), "{head}");
+    }
+    assert_eq!((decisions(&gateway, "shadow_allowed"), decisions(&gateway, "shadow_denied")), (2.0, 3.0));
+    assert_eq!((decisions(&gateway, "allowed"), decisions(&gateway, "denied")), (0.0, 0.0));
+}
+
+#[test]
+fn a_share_of_the_clients_is_held_to_a_limit_and_always_the_same() {
+    let _turn = turns::beside_others();
+    let of = |share: &str| echo_behind(&format!("{{key: {{header: x-tenant}}, rate: 1/h, enforce: {share}}}"));
+    let held = |gateway: &Gateway| -> Vec<bool> {
+        let ask = |n| status(&["-H", &format!("x-tenant: {n}"), &gateway.url("/")]);
+        (0..24).map(|n| (ask(n), ask(n)) == (200, 429)).collect()
+    };
+    let (half, again, most) = (Gateway::start(&of("50%")), Gateway::start(&of("50%")), Gateway::start(&of("90%")));
+    let (in_half, in_most) = (held(&half), held(&most));
+    assert_eq!(in_half, held(&again), "on every node");
+    assert!(in_half.contains(&true) && in_half.contains(&false), "{in_half:?}");
+    assert!(in_half.iter().zip(&in_most).all(|(half, most)| *most || !half), "{in_half:?} {in_most:?}");
+    let shadows = in_half.iter().filter(|held| !**held).count() as f64;
+    assert_eq!((decisions(&half, "shadow_allowed"), decisions(&half, "shadow_denied")), (shadows, shadows));
+}
+
+#[test]
+fn who_is_exempt_is_not_charged_and_not_told() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {constant: all}, rate: 1/h, exempt: {client: [192.0.2.0/24], headers: {x-internal: 'yes'}}}",
+    ));
+    let url = gateway.url("/");
+    for _ in 0..2 {
+        let head = head(&["-H", "x-internal: yes", &url]);
+        assert!(head.starts_with("http/1.1 200") && !head.contains("ratelimit"), "{head}");
+    }
+    assert_eq!((status(&[&url]), status(&[&url]), status(&["-H", "x-internal: no", &url])), (200, 429, 429));
+    assert_eq!(decisions(&gateway, "exempt"), 2.0);
+
+    let gateway = Gateway::start(&echo_behind("{key: {constant: all}, rate: 1/h, exempt: {client: [127.0.0.0/8]}}"));
+    assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 200));
+}
+
+#[test]
+fn a_client_has_the_rate_of_its_plan_and_keeps_its_bucket() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {header: x-tenant}, rate: 2/h, plans: {by: {header: x-plan}, table: {gold: {rate: 6/h, cost: 2}}}}",
+    ));
+    let ask = |tenant: &str, plan: &str| {
+        head(&["-H", &format!("x-tenant: {tenant}"), "-H", &format!("x-plan: {plan}"), &gateway.url("/")])
+    };
+    let plain = ask("a", "none");
+    assert!(plain.contains("\"l\";q=2;w=3600\r\n") && plain.contains("\"l\";r=1;"), "{plain}");
+    let gold = ask("a", "gold");
+    assert!(
+        gold.contains("\"l\";q=3;w=3600\r\n") && gold.contains("\"l\";r=1;"),
+        "one and two of six are used: {gold}"
+    );
+    assert!(ask("a", "gold").starts_with("http/1.1 200"));
+    assert!(ask("a", "gold").starts_with("http/1.1 429"));
+    assert!(ask("a", "none").starts_with("http/1.1 429"), "no refill for who leaves a plan");
+    assert!(ask("b", "none").starts_with("http/1.1 200"));
+}
+
+#[test]
+fn a_request_costs_what_a_header_says() {
+    let _turn = turns::beside_others();
+    let gateway =
+        Gateway::start(&echo_behind("{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}"));
+    let url = gateway.url("/");
+    let costing = |said: &str| head(&["-H", &format!("x-cost: {said}"), &url]);
+    assert!(costing("30").contains("\"l\";r=35;"), "in requests of two tokens");
+    assert!(head(&[&url]).contains("\"l\";r=34;"));
+    assert!(costing("lots").contains("\"l\";r=14;"));
+    assert!(costing("29").starts_with("http/1.1 429"));
+    assert!(costing("28").starts_with("http/1.1 200"));
+}
+
+#[test]
+fn a_request_costs_by_the_length_of_its_body_and_the_most_when_it_tells_none() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}"));
+    let url = gateway.url("/");
+    assert!(head(&[&url]).contains("\"l\";r=19;"), "a request without a body is one");
+    assert!(head(&["-d", "0123456789", &url]).contains("\"l\";r=18;"));
+    assert!(head(&["-d", "0123456789a", &url]).contains("\"l\";r=16;"));
+    assert!(head(&["--http2-prior-knowledge", &url]).contains("\"l\";r=15;"));
+    let chunked = head(&["-H", "transfer-encoding: chunked", "-d", "0", &url]);
+    assert!(chunked.contains("\"l\";r=7;"), "{chunked}");
+}

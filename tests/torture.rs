@@ -1,0 +1,205 @@
+//! The judge of the promise: it lets pass what keeps it, and finds what does not.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
+#[path = "torture/leaky.rs"]
+mod leaky;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use leaky::{Miser, OwnClock};
+use support::redis::RedisServer;
+use tollgate::rate_limit::policy::Rate;
+use tollgate::store::Store;
+use tollgate::torture::report::Outcome;
+use tollgate::torture::{self, Backing, Limit, Plan, Scenario};
+
+fn plan(nodes: u32, millis: u64) -> Plan {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let few = |number| NonZeroU32::new(number).unwrap();
+    Plan {
+        limit: Limit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
+        cost: nonzero(1),
+        keys: few(1),
+        demand: 3.0,
+        duration: Duration::from_millis(millis),
+        nodes: few(nodes),
+        workers: few(1),
+        clients: few(8),
+        seed: 7,
+    }
+}
+
+fn run(plan: &Plan, scenario: Scenario, backing: &Backing) -> Outcome {
+    torture::run(plan, scenario, backing, &mut |_| {}).unwrap()
+}
+
+fn custom<S: Store>(make: impl Fn(u32) -> S + Send + Sync + 'static) -> Backing {
+    Backing::Custom(Arc::new(move |node| Arc::new(make(node))))
+}
+
+#[track_caller]
+fn assert_kept(outcome: &Outcome) {
+    assert!(!outcome.is_broken() && outcome.admitted > 0, "{outcome:#?}");
+}
+
+#[test]
+fn one_node_keeps_its_promise_from_its_own_memory() {
+    let outcome = run(&plan(1, 800), Scenario::Steady, &Backing::Memory);
+    assert_kept(&outcome);
+    assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+}
+
+#[test]
+fn nodes_that_share_redis_keep_the_promise_together() {
+    let server = RedisServer::start();
+    for scenario in [Scenario::Steady, Scenario::HotKey, Scenario::Reorder, Scenario::Skew] {
+        let mut spec = server.spec();
+        spec.key_prefix = scenario.name().into();
+        let outcome = run(&plan(3, 600), scenario, &Backing::Redis(spec));
+        assert_kept(&outcome);
+        assert!(outcome.store_calls > Some(0), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
+    let server = RedisServer::start();
+    assert_kept(&run(&plan(2, 1_500), Scenario::Crash, &Backing::Redis(server.spec())));
+}
+
+#[test]
+fn an_outage_is_lived_through_within_its_terms() {
+    let server = RedisServer::start();
+    let mut spec = server.spec();
+    spec.timeout = Duration::from_millis(100);
+    spec.expected_nodes = 2;
+    let outcome = run(&plan(2, 3_000), Scenario::Flap, &Backing::Redis(spec));
+    assert_kept(&outcome);
+    let by = |who: &str| outcome.answers.get(who).copied().unwrap_or_default();
+    assert!(by("local") > 0 && by("redis") > 0, "{outcome:#?}");
+    assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
+}
+
+#[test]
+fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
+    let bucket = OwnClock::default();
+    let outcome = run(&plan(2, 600), Scenario::Steady, &custom(move |node| bucket.of_node(node)));
+    assert_eq!(outcome.verdict(), "OVER", "{outcome:#?}");
+    let worst = outcome.worst.unwrap();
+    assert_eq!(worst.admitted - worst.allowed, outcome.over);
+}
+
+#[test]
+fn the_same_store_with_clocks_that_agree_is_not_accused() {
+    let bucket = OwnClock::default();
+    assert_kept(&run(&plan(1, 600), Scenario::Steady, &custom(move |_| bucket.of_node(0))));
+}
+
+#[test]
+fn a_store_that_withholds_tokens_is_found_out() {
+    let miser = Miser::default();
+    let outcome = run(&plan(1, 600), Scenario::Steady, &custom(move |_| miser.clone()));
+    assert_eq!(outcome.verdict(), "SHORT", "{outcome:#?}");
+}
+
+#[test]
+fn many_keys_are_judged_each_for_itself() {
+    let plan = Plan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
+    let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
+    assert_kept(&outcome);
+    assert!(outcome.admitted >= 1_000, "{outcome:#?}");
+}
+
+fn tollgate(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("torture").args(arguments).output().unwrap()
+}
+
+fn judged(output: &Output) -> Vec<serde_json::Value> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+#[test]
+fn gateways_killed_while_they_are_driven_keep_the_promise() {
+    let server = RedisServer::start();
+    let redis = format!("redis://127.0.0.1:{}", server.port());
+    let fleet = ["--redis", &redis, "--nodes", "2", "--workers", "1", "--clients", "8", "--store-timeout", "1s"];
+    let run = ["--scenario", "crash", "--spawn", "--rate", "200/s", "--burst", "20", "--duration", "1500ms", "--json"];
+    let output = tollgate(&[fleet.as_slice(), &run].concat());
+    let outcomes = judged(&output);
+    assert_eq!(output.status.code(), Some(0), "{outcomes:#?}");
+    assert_eq!(outcomes.len(), 2);
+    assert!(outcomes[1]["answers"]["200"].as_u64() > Some(0), "{outcomes:#?}");
+    assert!(outcomes[1]["answers"]["429"].as_u64() > Some(0), "{outcomes:#?}");
+}
+
+/// A server that lets everybody through. Ends with the test's process.
+fn generous() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(thread::spawn(move || answer(stream)))));
+    address
+}
+
+/// Each piece that arrives is a request: the clients send one at a time.
+fn answer(mut stream: TcpStream) {
+    let mut piece = [0; 4_096];
+    while stream.read(&mut piece).is_ok_and(|count| count > 0) {
+        if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_gateway_without_a_limit_breaks_its_promise() {
+    let target = format!("http://{}/", generous());
+    let output = tollgate(&["--target", &target, "--rate", "100/s", "--burst", "10", "--duration", "500ms", "--json"]);
+    let outcomes = judged(&output);
+    assert_eq!(output.status.code(), Some(1), "{outcomes:#?}");
+    assert!(outcomes[0]["over"].as_u64() > Some(0), "{outcomes:#?}");
+    assert_eq!(outcomes[0]["answers"]["200"], outcomes[0]["requests"]);
+}
+
+#[test]
+fn a_key_per_header_is_a_limit_per_key() {
+    let target = format!("http://{}/", generous());
+    let driven = ["--target", &target, "--concurrency", "4", "--duration", "300ms", "--json"];
+    let keys = ["--key-header", "x-key", "--keys", "100000", "--rate", "10000/s", "--burst", "1000"];
+    let output = tollgate(&[driven.as_slice(), &keys].concat());
+    assert_eq!(output.status.code(), Some(0), "{:#?}", judged(&output));
+}
+
+#[test]
+fn what_cannot_be_judged_is_told_apart_from_a_broken_promise() {
+    for (arguments, said) in [
+        (["--scenario", "flap"].as_slice(), "they need --redis"),
+        (&["--cost", "300"], "must not cost more than the burst"),
+        (&["--rate", "fast"], "a rate is tokens per period"),
+        (&["--redis", "redis://127.0.0.1:1", "--duration", "1s"], "no Redis decides"),
+        (&["--target", "https://127.0.0.1/"], "a target is http://host:port/path"),
+        (&["--target", "http://127.0.0.1:1/"], "no target answers"),
+        (&["--spawn"], "--redis"),
+    ] {
+        let output = tollgate(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(said)), (Some(2), true), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_each_scenario() {
+    let output = tollgate(&["--scenario", "steady,hot-key", "--duration", "100ms", "--workers", "1"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let first: Vec<&str> = table.lines().take(3).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(first, ["scenario", "steady", "hot-key"], "{table}");
+    assert!(!table.contains('\x1b'));
+}
