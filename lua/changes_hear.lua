@@ -3,7 +3,7 @@
 -- KEYS   [1] the stream of changes.
 -- ARGV   [1] the place up to which it was read, empty at the first time, [2] changes to read at most.
 -- Reply  strings: the place up to which it is read now, then two per change: the bucket, and the microseconds until it is
---        full again at most. The first time there are no changes: who has just started has nothing to forget.
+--        full again at most. The first time, all that are kept: a node may have served requests before it could ask.
 --
 -- Never: writes.
 
@@ -12,9 +12,9 @@ if redis.replicate_commands then redis.replicate_commands() end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if not last then return { '0-0' } end
 local from = ARGV[1]
-if from == '' then return { last[1] } end
 
 -- A stream that ends before the place where this node was is another one: Redis forgot the first, and its clock is behind.
+-- It is read from its start, as at the first time.
 local function place(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   return tonumber(ms), tonumber(seq)

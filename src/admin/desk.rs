@@ -113,7 +113,7 @@ impl Desk {
             None => (self.memory.give_at(ask, gift, now_us), Source::Local, None),
             Some(fleet) => {
                 let changed = fleet.inspect.give(ask, gift).await?;
-                let full_in_us = changed.after.level(ask.cost).reset_after_us;
+                let full_in_us = changed.after.full_in_us;
                 self.lower(&ask.key, ask.shape, full_in_us);
                 // After the change: told before, a node could learn the old level again from a decision in between.
                 let told = fleet.inspect.tell(&Notice { key: ask.key.clone(), full_in_us }).await;
@@ -131,7 +131,7 @@ impl Desk {
             Some(fleet) => fleet.inspect.peek(ask).await.ok(),
             None => None,
         };
-        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.level(ask.cost).reset_after_us);
+        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.full_in_us);
         self.lower(&ask.key, ask.shape, full_in_us);
     }
 

@@ -45,9 +45,11 @@ impl Node {
 }
 
 impl Holder for Node {
-    /// An operator changed the bucket: a denial no longer holds, and tokens taken ahead were taken from what was there
-    /// before. The local buckets are a holder of their own.
-    fn lower(&self, key: &Key, _shape: Shape, _full_in_us: u64, _now_us: u64) {
-        self.forget(key);
+    /// An operator changed the bucket: a denial need not hold any more, tokens taken ahead are of what was there before, and
+    /// more than the store counts is not owed. The local buckets are a holder of their own.
+    fn lower(&self, key: &Key, _shape: Shape, full_in_us: u64, now_us: u64) {
+        self.denials.forget(key);
+        self.leases.forget(key);
+        self.debts.lower(key, full_in_us, now_us);
     }
 }

@@ -26,6 +26,9 @@ pub struct Seen {
     pub shape: Shape,
     /// Ticks of the shape until it is full, at most the capacity.
     pub backlog: u64,
+    /// Microseconds until it is full by the rate that it was last charged at: that of a client's plan, which the shape
+    /// need not be.
+    pub full_in_us: u64,
 }
 
 /// A bucket before and after a change.
@@ -39,7 +42,7 @@ pub struct Changed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     pub key: Key,
-    /// Microseconds until the bucket is full again, at most.
+    /// Microseconds until the bucket is full again, at most, by the rate that it was last charged at.
     pub full_in_us: u64,
 }
 
@@ -66,7 +69,8 @@ pub trait Inspect: Send + Sync + 'static {
 
 /// Something that keeps, in this process, what the shared store said of buckets: a warm copy, a denial, tokens taken ahead.
 pub trait Holder: Send + Sync + 'static {
-    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `shape` is the limit's own.
+    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `shape` is the limit's own, whatever plan the
+    /// bucket's client has.
     fn lower(&self, key: &Key, shape: Shape, full_in_us: u64, now_us: u64);
 }
 
@@ -79,7 +83,12 @@ impl Seen {
 
     /// What would become of it.
     pub fn given(self, gift: Gift) -> Self {
-        Self { backlog: gift.applied(self.shape, self.backlog), ..self }
+        Self::of(self.shape, gift.applied(self.shape, self.backlog))
+    }
+
+    /// A bucket that is charged at the shape's own rate.
+    pub fn of(shape: Shape, backlog: u64) -> Self {
+        Self { shape, backlog, full_in_us: shape.micros(backlog) }
     }
 }
 
@@ -107,7 +116,7 @@ mod tests {
     #[test]
     fn a_level_tells_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
-        let level = |backlog, cost| Seen { shape: shape(), backlog }.level(cost);
+        let level = |backlog, cost| Seen::of(shape(), backlog).level(cost);
         assert_eq!(level(0, 1), Level { remaining: 20, retry_after_us: 0, reset_after_us: 0 });
         assert_eq!(level(used, 5), Level { remaining: 5, retry_after_us: 0, reset_after_us: 1_500_000 });
         assert_eq!(level(used, 6).retry_after_us, 100_000);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
 use crate::redis::RedisServer;
 use crate::turns;
@@ -127,6 +128,91 @@ fn a_reset_reaches_another_node_and_what_it_holds_within_a_second() {
         (there.metric("tollgate_store_up") == 0.0).then_some(())
     });
     assert_eq!(spend(&there, 11), 10, "its share of a full bucket");
+}
+
+#[test]
+fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let nodes = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
+    assert_eq!(spend(&nodes[0], 20), 20);
+    for node in &nodes {
+        let cached =
+            "tollgate_ratelimit_decisions_total{limit=\"per-client\",verdict=\"denied\",decided_by=\"denial_cache\"}";
+        assert_eq!(spend(node, 3), 0);
+        assert!(node.metric(cached) >= 2.0, "the node keeps the denial for minutes");
+    }
+    change(&nodes[0], "DELETE", BUCKET);
+    assert_eq!(spend(&nodes[0], 1), 1, "at once where it was asked for");
+    let asked = Instant::now();
+    eventually("the other node asks again", || (spend(&nodes[1], 1) == 1).then_some(()));
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    change(&nodes[1], "POST", &format!("{GRANT}&tokens=20"));
+    assert_eq!((0..2).map(|_| spend(&nodes[0], 1) + spend(&nodes[1], 9)).sum::<usize>(), 20);
+    assert_eq!(spend(&nodes[0], 1) + spend(&nodes[1], 1), 0);
+}
+
+#[test]
+fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let leased = with_redis(&redis).replace("rate: 10/h, burst: 20}", "rate: 200/h, burst: 200, consistency: leased}");
+    let nodes = [(); 2].map(|()| Gateway::start(&leased));
+    let targets = [nodes[0].listeners[0], nodes[1].listeners[0]];
+    let flat_out = || {
+        let load = Load::start(&targets, 4, Duration::ZERO);
+        let denied = |target: usize| {
+            load.samples().iter().filter(|sample| sample.target == target && sample.status == 429).count()
+        };
+        eventually("both nodes deny", || (denied(0) > 50 && denied(1) > 50).then_some(()));
+        load.stop().iter().filter(|sample| sample.status == 200).count()
+    };
+    let first = flat_out();
+    assert!((195..=201).contains(&first), "{first}");
+    change(&nodes[0], "DELETE", BUCKET);
+    eventually("the other node has heard of it", || {
+        (remaining(&nodes[1], &format!("{BUCKET}&local=true")) > 50).then_some(())
+    });
+    let second = flat_out();
+    assert!((195..=201).contains(&second), "{second}");
+}
+
+#[test]
+fn a_bucket_is_seen_and_changed_by_the_plan_of_its_client() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let plans = "burst: 20, plans: {by: {header: x-plan}, table: {gold: {rate: 100/h}}}}";
+    let routes = with_redis(&redis).replace("burst: 20}", plans);
+    let [here, there] = [(); 2].map(|()| Gateway::start(&routes));
+    for gateway in [&here, &there] {
+        eventually("both nodes are known", || (gateway.metric("tollgate_fleet_nodes") == 2.0).then_some(()));
+    }
+    let spend_gold = |gateway: &Gateway, requests: usize| {
+        let asked = (0..requests).map(|_| status(&["-H", "x-plan: gold", &gateway.url("/")]));
+        asked.filter(|status| *status == 200).count()
+    };
+    assert_eq!(spend_gold(&there, 80), 80);
+    let gold = format!("{BUCKET}&header.x-plan=gold");
+    let seen = get(&here, &gold);
+    assert_eq!((&seen["remaining"], &seen["policy"]["plan"], seen.get("note")), (&json!(20), &json!("gold"), None));
+    assert_eq!((&seen["policy"]["rate"], &seen["policy"]["burst"]), (&json!("100/h"), &json!(100)));
+    assert_eq!(get(&here, BUCKET)["note"], "as without a plan: plans go by header.x-plan");
+    let by_key = "/buckets/per-client?key=per-client:127.0.0.1&header.x-plan=gold";
+    assert_eq!(remaining(&here, by_key), 20);
+
+    let unsaid = change(&here, "POST", &format!("{GRANT}&tokens=10"));
+    assert_eq!(unsaid["status"], 400, "{unsaid}");
+    assert!(unsaid["hint"].as_str().unwrap().starts_with("add header.x-plan=…"), "{unsaid}");
+    let given = change(&here, "POST", &format!("{GRANT}&tokens=10&header.x-plan=gold"));
+    assert_eq!((&given["before"]["remaining"], &given["after"]["remaining"]), (&json!(20), &json!(30)));
+    let held = format!("{gold}&local=true");
+    eventually("the other node has heard of it", || (remaining(&there, &held) == 15).then_some(()));
+    assert_eq!(spend_gold(&there, 31), 30);
+
+    let explained = get(&here, "/explain?url=http://a/&client_ip=127.0.0.1&header.x-plan=gold");
+    assert_eq!(explained["limits"][0]["policy"]["plan"], "gold", "{explained}");
+    assert_eq!(explained["limits"][0]["level"]["remaining"], 0, "{explained}");
+    assert_eq!(explained["ratelimit_policy"], "\"per-client\";q=100;w=3600");
 }
 
 #[test]

@@ -16,13 +16,13 @@ impl MemoryStore {
         let part = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost)?;
         let hash = self.hasher.hash_one(ask.key.as_bytes());
         let found = self.shards[self.shard_of(hash)].lock().find(hash, ask.key.as_bytes(), ask.shape, now_us);
-        Some(Seen { shape: part, backlog: found.backlog })
+        Some(Seen::of(part, found.backlog))
     }
 
     /// Gives back at `now_us`, where there is no shared store.
     pub fn give_at(&self, ask: &Ask, gift: Gift, now_us: u64) -> Changed {
         let (before, after) = self.change(&ask.key, ask.shape, now_us, |backlog| gift.applied(ask.shape, backlog));
-        Changed { before: Seen { shape: ask.shape, backlog: before }, after: Seen { shape: ask.shape, backlog: after } }
+        Changed { before: Seen::of(ask.shape, before), after: Seen::of(ask.shape, after) }
     }
 
     /// Backlogs before and after. A bucket that falls is stored even when it is full now: one that the table does not know
@@ -41,7 +41,11 @@ impl MemoryStore {
 
 impl Holder for MemoryStore {
     fn lower(&self, key: &Key, shape: Shape, full_in_us: u64, now_us: u64) {
-        self.change(key, shape, now_us, |_| full_in_us.saturating_mul(shape.ticks_per_us()));
+        let hash = self.hasher.hash_one(key.as_bytes());
+        let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
+        if !known {
+            self.change(key, shape, now_us, |_| full_in_us.saturating_mul(shape.ticks_per_us()));
+        }
     }
 }
 
@@ -103,5 +107,15 @@ mod tests {
             store.lower(&ask().key, ask().shape, full_in_us, 0);
             assert_eq!(left(&store, Share::WHOLE), Some(remaining));
         }
+    }
+
+    #[test]
+    fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        let plan = Ask { shape: Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap(), ..ask() };
+        let store = MemoryStore::new(10);
+        store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
+        store.lower(&plan.key, ask().shape, 300_000, 0);
+        assert_eq!(store.peek_at(&plan, 0, Share::WHOLE).map(|seen| seen.level(1).remaining), Some(200));
     }
 }

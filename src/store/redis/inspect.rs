@@ -43,7 +43,7 @@ pub struct RedisInspector {
     time: Arc<ServerTime>,
 }
 
-/// How far the stream was read. Starts as `default`, which hears nothing of the past.
+/// How far the stream was read. Starts as `default`, which hears all that is kept.
 #[derive(Debug, Default)]
 pub struct Heard(String);
 
@@ -148,7 +148,7 @@ impl Inspect for RedisInspector {
     fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
         Box::pin(async move {
             let (now, [before, _]) = self.adjust(ask, 0).await?;
-            Ok(Seen { shape: ask.shape, backlog: backlog(before.as_ref(), ask.shape, now) })
+            Ok(seen(before.as_ref(), ask.shape, now))
         })
     }
 
@@ -160,8 +160,7 @@ impl Inspect for RedisInspector {
         };
         Box::pin(async move {
             let (now, states) = self.adjust(ask, tokens).await?;
-            let [before, after] =
-                states.map(|state| Seen { shape: ask.shape, backlog: backlog(state.as_ref(), ask.shape, now) });
+            let [before, after] = states.map(|state| seen(state.as_ref(), ask.shape, now));
             Ok(Changed { before, after })
         })
     }
@@ -176,14 +175,15 @@ impl Inspect for RedisInspector {
     }
 }
 
-/// Ticks of `shape` until full, as `token_bucket.lua` counts them.
-fn backlog(stored: Option<&Stored>, shape: Shape, now: u64) -> u64 {
-    let Some(&Stored { tat, frac, emission, ticks }) = stored else { return 0 };
+/// A bucket in ticks of `shape`, as `token_bucket.lua` counts them.
+fn seen(stored: Option<&Stored>, shape: Shape, now: u64) -> Seen {
+    let Some(&Stored { tat, frac, emission, ticks }) = stored else { return Seen::of(shape, 0) };
     let until = i128::from(tat) - i128::from(now);
     let left = (until * i128::from(ticks) + i128::from(frac)).max(0);
     let left = u64::try_from(left).map_or(MAX_TICKS, |left| left.min(MAX_TICKS));
     let same = emission == shape.emission() && ticks == shape.ticks_per_us();
-    if same { left.min(shape.capacity()) } else { bucket::convert(left, emission, shape) }
+    let backlog = if same { left.min(shape.capacity()) } else { bucket::convert(left, emission, shape) };
+    Seen { shape, backlog, full_in_us: left.div_ceil(ticks.max(1)) }
 }
 
 impl Stored {
