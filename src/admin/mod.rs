@@ -1,5 +1,7 @@
 //! The operator's port: health, metrics, and a look into limits and routes. Never reachable through a listener.
 //!
+//! Connections are served as a listener's are, by `serve`, with bounds of its own: nobody can hold it up for long.
+//!
 //! `buckets` and `explain` are its pages, `desk` does what they ask for, `describe` reads what they were asked, `guard` keeps
 //! web pages out, `problem` is what goes wrong. There is no login.
 
@@ -9,8 +11,8 @@ pub mod desk;
 pub mod explain;
 pub mod guard;
 pub mod problem;
+mod serve;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -22,11 +24,11 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use tokio::net::TcpListener;
 
 use crate::gateway::Gateway;
 use desk::Desk;
 use problem::Problem;
+pub use serve::serve;
 
 /// Where the gateway is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +71,9 @@ header.NAME, cookie.NAME, query.NAME, path.NAME. A change takes dry_run=true, an
   curl -X DELETE -H 'X-Tollgate-Operator: ada' 'http://127.0.0.1:9901/buckets/per-client?client_ip=203.0.113.9'
 ";
 
-/// Serves the admin port until dropped.
-pub async fn serve(listener: TcpListener, panel: Panel) -> std::io::Result<()> {
-    let router = Router::new()
+/// The pages.
+fn router(panel: Panel) -> Router {
+    Router::new()
         .route("/", get(async || INDEX))
         .route("/livez", get(async || "live\n"))
         .route("/readyz", get(readyz))
@@ -83,8 +85,7 @@ pub async fn serve(listener: TcpListener, panel: Panel) -> std::io::Result<()> {
         .fallback(async |uri: Uri| Problem::not_found(uri.path()))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(from_fn(guard::guard))
-        .with_state(panel);
-    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await
+        .with_state(panel)
 }
 
 async fn readyz(State(panel): State<Panel>) -> impl IntoResponse {

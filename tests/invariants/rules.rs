@@ -68,7 +68,10 @@ const BESIDE: [(&str, &str); 6] = [
     ("src/torture/due.rs", "torture::plan"),
     ("src/torture/command.rs", "cli clock store::RedisSpec torture"),
     ("src/torture/", "clock rate_limit store torture"),
-    ("src/admin/", "admin body clock config error gateway metrics rate_limit server store telemetry upstream"),
+    (
+        "src/admin/",
+        "admin body clock config error gateway metrics rate_limit request_id server store telemetry upstream",
+    ),
 ];
 
 /// Modules within what a row allows that it still may not name: the trait, not who implements it.
