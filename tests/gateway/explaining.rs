@@ -75,6 +75,7 @@ fn the_explanation_and_the_gateway_name_the_same_route_or_refusal() {
         ("GET", "else", "/strict", "x-opt: 1"),
         ("GET", "else", "/strict", "cookie: sid=1"),
         ("GET", "else", "/nowhere", "x-opt: 1"),
+        ("GET", "else", "/pages/..%2Fstrict", "x-opt: 1"),
     ] {
         let url = format!("http://{host}{path}");
         let view = explained(ROUTES, &[method, &url, "-H", header]);
@@ -131,6 +132,57 @@ fn limits_are_told_in_order_with_the_bucket_that_the_store_has() {
     assert_eq!(second["limits"].as_array().unwrap().len(), 2, "the other listener has no limits of its own");
     let behind = ["http://a/pages", "--client-ip", "127.0.0.1", "-H", "x-forwarded-for: 203.0.113.9"];
     assert_eq!(explained(ROUTES, &behind)["request"]["client_ip"], "203.0.113.9");
+}
+
+const LENIENT: &str = "
+listeners: [{address: '127.0.0.1:8080', limits: [everyone]}]
+upstreams: {cheap: {endpoints: ['http://10.0.0.11:8080']}}
+limits:
+  everyone: {key: client_ip, rate: 10/s, exempt: {client: [10.0.0.0/8]}}
+  planned: {key: {header: x-tenant}, rate: 10/s, plans: {table: {acme: {rate: 500/s, cost: 5}}}, on_limit: {queue: {max_wait: 2s}}}
+  cheaper: {key: {constant: all}, rate: 100/s, on_limit: {degrade: {upstream: cheap}}, consistency: leased}
+  tried: {key: client_ip, rate: 1/s, on_limit: shadow}
+  priced: {key: client_ip, rate: 100/s, cost: {body: 1KiB}, on_limit: {reject: {status: 503}}}
+routes:
+  - {name: all, match: {path: /all}, echo: true, limits: [planned, cheaper, tried, priced]}
+";
+
+#[test]
+fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
+    let view = explained(LENIENT, &["http://a/all", "-H", "x-tenant: acme", "-H", "content-length: 5000"]);
+    let limits = view["limits"].as_array().unwrap();
+    let over: Vec<_> = limits.iter().map(|limit| limit["on_limit"].as_str().unwrap()).collect();
+    assert_eq!(
+        over,
+        [
+            "refused with 429",
+            "waits up to 2s, with at most 99 others on this node; then refused with 429",
+            "passes, and goes to cheap",
+            "refused with 429",
+            "refused with 503"
+        ]
+    );
+    let planned = json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme"});
+    assert_eq!((&limits[1]["policy"], &limits[1]["bucket"]), (&planned, &json!("planned:acme")));
+    assert_eq!(limits[2]["policy"]["leased_us"], 50_000);
+    assert_eq!(limits[3]["enforced"], "not at all: it counts, and lets everything pass");
+    assert_eq!(limits[4]["policy"]["cost"], 5);
+    let fields = "\"everyone\";q=10;w=1, \"planned\";q=100;w=1, \"cheaper\";q=100;w=1, \"priced\";q=100;w=1";
+    assert_eq!(view["ratelimit_policy"], fields);
+
+    let other = explained(LENIENT, &["http://a/all", "-H", "x-tenant: other", "--client-ip", "10.1.2.3"]);
+    assert_eq!(other["limits"][0]["enforced"], "not on this request, which is exempt");
+    assert_eq!(other["limits"][0].get("bucket"), None);
+    assert_eq!(
+        (&other["limits"][1]["policy"]["rate"], other["limits"][1]["policy"].get("plan")),
+        (&json!("10/s"), None)
+    );
+    let said = String::from_utf8(explain(LENIENT, &["http://a/all", "-H", "x-tenant: acme"]).stdout).unwrap();
+    assert!(said.contains("planned: 500/s by plan acme, burst 500, this request costs 5\n"), "{said}");
+    assert!(said.contains("           acts    not at all: "), "{said}");
+
+    let nowhere = explained(LENIENT, &["http://a/nowhere"]);
+    assert_eq!((&nowhere["limits"][0]["limit"], &nowhere["refused"]["status"]), (&json!("everyone"), &json!(404)));
 }
 
 #[test]
