@@ -18,7 +18,7 @@ use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Change, Grant, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -85,13 +85,13 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 
 #[test]
 fn full_buckets_are_swept_and_others_kept() {
-    let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 1));
+    let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
     for n in 0..5_000 {
-        memory.take_at(&[ask(&format!("k{n}"), limit, 1)], 1, n * 1_000, Share::WHOLE);
+        memory.note(&ask(&format!("k{n}"), limit, 1), n * 1_000, 0);
     }
-    memory.sweep(3_500_000);
+    memory.sweep(2_500_000);
     assert_eq!(memory.len(), 2_499);
-    assert_eq!(memory.take_at(&[ask("k4000", limit, 1)], 1, 4_999_999, Share::WHOLE).units, 0);
+    assert_eq!(memory.take_at(&[ask("k4000", limit, 5)], 1, 3_999_999, Share::WHOLE).units, 0);
     memory.sweep(HOUR);
     assert!(memory.is_empty());
 }
@@ -126,6 +126,52 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
     }
     assert!(sums.values().all(|taken| *taken <= 500), "{sums:?}");
     assert!(sums.values().filter(|taken| **taken == 500).count() >= 3, "{sums:?}");
+}
+
+#[test]
+fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
+    let (memory, request) = (MemoryStore::new(100), [ask("k", shape(1_000, SECOND, 10), 1)]);
+    let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
+    assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
+    memory.note(&request[0], 0, 1_000);
+    memory.adjust_at(
+        &[Adjustment { key: request[0].key.clone(), shape: request[0].shape, change: Change::Owe(0) }],
+        1_000,
+    );
+    memory.sweep(0);
+    assert_eq!((take(1, 20_999), take(1, 21_000)), (0, 1));
+}
+
+/// Clocks are read before locks are had: whatever workers read, what counts is the order in which they have the lock.
+#[test]
+fn workers_that_come_late_by_random_times_stay_within_the_limits() {
+    let (memory, wide, narrow) = (MemoryStore::new(3), shape(1_000, SECOND, 30), shape(500, SECOND, 10));
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut now, mut passed) = (0, [Admitted::default(), Admitted::default()]);
+    for _ in 0..30_000 {
+        now += random.u64(0..300);
+        let read_us = now - random.u64(0..=now.min(20_000));
+        match random.u32(0..10) {
+            0 => memory.sweep(read_us),
+            1 => memory.note(&ask("wide", wide, 1), random.u64(0..2_000), read_us),
+            // Pushes others out: the floor is a time, too.
+            2 => drop(memory.take_at(&[ask(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
+            3..6 => {
+                let grant = memory.take_at(&[ask("wide", wide, 1)], random.u32(1..9), read_us, Share::WHOLE);
+                assert!((read_us..=now).contains(&grant.at_us));
+                passed[0].add(grant.at_us, grant.units.into());
+            }
+            _ => {
+                let both = [ask("narrow", narrow, 1), ask("wide", wide, 1)];
+                let grant = memory.take_at(&both, random.u32(1..9), read_us, Share::WHOLE);
+                passed.iter_mut().for_each(|passed| passed.add(grant.at_us, grant.units.into()));
+            }
+        }
+    }
+    let [wide, narrow] = &passed;
+    wide.assert_within(1_000, SECOND, 30);
+    narrow.assert_within(500, SECOND, 10);
+    assert!(wide.total() > 1_000 && narrow.total() > 500, "{} and {}", wide.total(), narrow.total());
 }
 
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.

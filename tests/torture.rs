@@ -52,9 +52,12 @@ fn assert_kept(outcome: &Outcome) {
 
 #[test]
 fn one_node_keeps_its_promise_from_its_own_memory() {
-    let outcome = run(&plan(1, 800), Scenario::Steady, &Backing::Memory);
-    assert_kept(&outcome);
-    assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+    let plan = Plan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
+    for scenario in [Scenario::Steady, Scenario::HotKey] {
+        let outcome = run(&plan, scenario, &Backing::Memory);
+        assert_kept(&outcome);
+        assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+    }
 }
 
 #[test]

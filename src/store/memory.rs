@@ -1,8 +1,9 @@
 //! Buckets in this process, for all of its workers.
 //!
 //! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than the
-//! limit even when buckets must be forgotten (see `shard.rs`). Refuses to know why the decision is local: the caller
-//! says which share of the limits is this node's.
+//! limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock before they
+//! have the lock, and under the lock time never moves back. Refuses to know why the decision is local: the caller says
+//! which share of the limits is this node's.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -56,11 +57,13 @@ impl MemoryStore {
         Self { shards, hasher: RandomState::new() }
     }
 
-    /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit.
+    /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
+    /// comes later than somebody with a later time takes at that time.
     pub fn take_at(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = Charges::of(asks);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hasher.hash_one(charge.key)).collect();
         let mut held = self.lock(&hashes);
+        let now_us = held.advance(now_us);
         let places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
             .map(|(charge, hash)| Place::find(charge, *hash, held.shard(self.shard_of(*hash)), now_us, share))
             .collect();
@@ -77,6 +80,7 @@ impl MemoryStore {
             let (key, shape) = (key.as_bytes(), *shape);
             let hash = self.hasher.hash_one(key);
             let mut shard = self.shards[self.shard_of(hash)].lock();
+            let now_us = shard.advance(now_us);
             let found = shard.find(hash, key, shape, now_us);
             let backlog = match *change {
                 Change::Owe(ticks) => bucket::owe(shape, found.backlog, ticks),
@@ -156,6 +160,15 @@ impl Store for MemoryStore {
 }
 
 impl Held<'_> {
+    /// One time for all of the shards, which none of them takes for the past.
+    fn advance(&mut self, now_us: u64) -> u64 {
+        let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));
+        for shard in &mut self.guards {
+            shard.advance(latest_us);
+        }
+        latest_us
+    }
+
     /// One of the shards that were locked.
     fn shard(&mut self, id: usize) -> &mut Shard {
         let place = self.ids.partition_point(|held| *held < id);

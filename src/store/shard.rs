@@ -4,7 +4,7 @@
 //! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
 //! not know counts as full only from then on. That holds while the limit stands; a limit changed after its bucket was
 //! evicted starts from the floor in time, not in tokens.
-//! Refuses to know locks and shares.
+//! Time never moves back, whatever callers say it is. Refuses to know locks and shares.
 
 use hashbrown::HashTable;
 
@@ -22,6 +22,8 @@ pub(super) struct Shard {
     cursor: usize,
     /// Microseconds: an unknown bucket may have been charged up to this time.
     floor_us: u64,
+    /// The latest time that anybody came with.
+    latest_us: u64,
 }
 
 struct Entry {
@@ -47,15 +49,35 @@ pub(super) struct Found {
 
 impl Shard {
     pub fn new(capacity: usize) -> Self {
-        Self { entries: Vec::new(), index: HashTable::new(), capacity: capacity.max(1), cursor: 0, floor_us: 0 }
+        Self {
+            entries: Vec::new(),
+            index: HashTable::new(),
+            capacity: capacity.max(1),
+            cursor: 0,
+            floor_us: 0,
+            latest_us: 0,
+        }
     }
 
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// The time by which all is done here for whoever read `now_us` and then waited for the lock: others may have come with a
+    /// later one. Stored as of an earlier time, what flowed in between would flow in twice.
+    pub fn time(&self, now_us: u64) -> u64 {
+        now_us.max(self.latest_us)
+    }
+
+    /// No bucket is looked at or stored as of an earlier time from now on.
+    pub fn advance(&mut self, now_us: u64) -> u64 {
+        self.latest_us = self.time(now_us);
+        self.latest_us
+    }
+
     /// The bucket of `key` at `now_us`, in ticks of `shape`.
     pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
+        let now_us = self.time(now_us);
         let slot = self.slot(hash, key);
         let (backlog, converted) = match slot.map(|slot| &self.entries[slot]) {
             Some(entry) => entry.backlog(shape, now_us),
@@ -67,6 +89,7 @@ impl Shard {
 
     /// Stores what [`Self::find`] found, changed to `backlog`. Nothing else may have touched the shard in between.
     pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], shape: Shape, backlog: u64, now_us: u64) {
+        let now_us = self.advance(now_us);
         let full_at = now_us.saturating_mul(shape.ticks_per_us()).saturating_add(backlog);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
             entry.full_at = full_at;
@@ -91,6 +114,7 @@ impl Shard {
 
     /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
     pub fn sweep(&mut self, now_us: u64) {
+        let now_us = self.advance(now_us);
         let mut slot = 0;
         while slot < self.entries.len() {
             if self.entries[slot].full_at_us() <= now_us { self.remove(slot) } else { slot += 1 }
