@@ -48,6 +48,11 @@ impl Admitted {
     }
 }
 
+/// A store that tells of a bucket only when it is full, and not what is left of it.
+fn full_in(reset_after_us: u64) -> Level {
+    Level { remaining: u64::MAX, retry_after_us: 0, reset_after_us }
+}
+
 #[test]
 fn ten_times_more_keys_than_room_stay_bounded_and_within_their_limits() {
     const ROOM: usize = 200;
@@ -87,7 +92,7 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 fn full_buckets_are_swept_and_others_kept() {
     let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
     for n in 0..5_000 {
-        memory.note(&ask(&format!("k{n}"), limit, 1), n * 1_000, 0);
+        memory.note(&ask(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
     }
     memory.sweep(2_500_000);
     assert_eq!(memory.len(), 2_499);
@@ -133,7 +138,7 @@ fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
     let (memory, request) = (MemoryStore::new(100), [ask("k", shape(1_000, SECOND, 10), 1)]);
     let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
     assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
-    memory.note(&request[0], 0, 1_000);
+    memory.note(&request[0], &full_in(0), 1_000);
     memory.adjust_at(
         &[Adjustment { key: request[0].key.clone(), shape: request[0].shape, change: Change::Owe(0) }],
         1_000,
@@ -153,7 +158,7 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
         let read_us = now - random.u64(0..=now.min(20_000));
         match random.u32(0..10) {
             0 => memory.sweep(read_us),
-            1 => memory.note(&ask("wide", wide, 1), random.u64(0..2_000), read_us),
+            1 => memory.note(&ask("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
             // Pushes others out: the floor is a time, too.
             2 => drop(memory.take_at(&[ask(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
             3..6 => {
@@ -174,13 +179,72 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
     assert!(wide.total() > 1_000 && narrow.total() > 500, "{} and {}", wide.total(), narrow.total());
 }
 
+#[test]
+fn halving_a_burst_and_restoring_it_grants_nothing_twice() {
+    let (memory, whole, half) = (MemoryStore::new(100), shape(10, HOUR, 200), shape(10, HOUR, 100));
+    let take = |limit| memory.take_at(&[ask("k", limit, 1)], 1_000, 0, Share::WHOLE);
+    assert_eq!(take(whole).units, 200);
+    for _ in 0..3 {
+        assert_eq!((take(half).units, take(whole).units), (0, 0));
+        assert_eq!(take(half).levels[0].retry_after_us, 101 * HOUR / 10);
+    }
+}
+
+#[test]
+fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_largest_rate() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for _ in 0..300 {
+        let memory = MemoryStore::new(100);
+        let rates: Vec<(u64, u64)> = (0..3).map(|_| (random.u64(1..1_000), random.u64(1..200))).collect();
+        let versions: Vec<Shape> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
+        let (mut passed, mut now) = (Admitted::default(), 0);
+        let usual = random.u64(1..100_000);
+        let mut ask_by = |version: usize, units, now| {
+            let grant = memory.take_at(&[ask("k", versions[version], 1)], units, now, Share::WHOLE);
+            passed.add(now, grant.units.into());
+            grant
+        };
+        let mut last_granted = 0;
+        for _ in 0..200 {
+            now += if random.bool() { random.u64(0..usual) } else { 0 };
+            let version = random.usize(..3);
+            if ask_by(version, random.u32(1..300), now).units > 0 {
+                last_granted = version;
+            }
+        }
+        // From here on there is one version, and it waits as long as it is told to, which is not long.
+        let version = random.usize(..3);
+        let wait = ask_by(version, 1, now).levels[0].retry_after_us;
+        let (old_burst, rate) = (rates[last_granted].1, rates[version].0.max(rates[last_granted].0));
+        assert!(
+            wait <= (old_burst * SECOND).div_ceil(rate),
+            "{wait} us by {version} of {rates:?}, after {last_granted}"
+        );
+        if wait > 0 {
+            assert_eq!(ask_by(version, 1, now + wait - 1).units, 0);
+            assert_eq!(ask_by(version, 1, now + wait).units, 1);
+        }
+        let largest = |of: fn(&(u64, u64)) -> u64| rates.iter().map(of).max().unwrap();
+        passed.assert_within(largest(|(rate, _)| *rate), SECOND, largest(|(_, burst)| *burst));
+        assert!(passed.total() >= rates.iter().map(|(_, burst)| *burst).min().unwrap());
+    }
+}
+
+#[test]
+fn a_note_of_what_a_faster_limit_left_is_no_full_bucket_of_a_slower_one() {
+    let memory = MemoryStore::new(100);
+    let slow = ask("k", shape(10, HOUR, 10), 1);
+    memory.note(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
+    assert_eq!(memory.take_at(&[slow], 10, SECOND, Share::WHOLE).units, 1, "what would be back by then");
+}
+
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.
 fn outage(nodes: u32, limit: Shape, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
     let request = [ask("k", limit, cost)];
     let mut admitted = Admitted::default();
     let mut admitting = vec![false; nodes as usize];
     let memories: Vec<MemoryStore> = (0..nodes).map(|_| MemoryStore::new(100)).collect();
-    memories.iter().for_each(|memory| memory.note(&request[0], reset_us, 0));
+    memories.iter().for_each(|memory| memory.note(&request[0], &full_in(reset_us), 0));
     for now in (0..until_us).step_by(1_000) {
         for (rank, memory) in (0_u32..).zip(&memories) {
             let units = memory.take_at(&request, 3, now, Share::new(nodes, rank)).units;
@@ -219,19 +283,23 @@ fn a_limit_too_small_to_share_belongs_to_one_node() {
 fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
     let (memory, limit) = (MemoryStore::new(100), shape(10, SECOND, 40));
     let level = |limit, share| memory.take_at(&[ask("k", limit, 1)], 0, 0, share).levels[0];
-    memory.note(&ask("k", limit, 1), SECOND, 0);
+    memory.note(&ask("k", limit, 1), &full_in(SECOND), 0);
     assert_eq!(level(limit, Share::WHOLE), Level { remaining: 30, retry_after_us: 0, reset_after_us: SECOND });
     assert_eq!(level(limit, Share::new(2, 0)), Level { remaining: 15, retry_after_us: 0, reset_after_us: SECOND });
     let slower = shape(10, 60 * SECOND, 20);
     assert_eq!(level(slower, Share::new(2, 0)).remaining, 5);
-    assert_eq!(level(slower, Share::new(2, 0)).reset_after_us, 60 * SECOND);
+    assert_eq!(
+        level(slower, Share::new(2, 0)).reset_after_us,
+        SECOND,
+        "as long as nobody is granted by the slower one"
+    );
 }
 
 #[test]
 fn a_note_never_gives_tokens_back() {
     let (memory, request) = (MemoryStore::new(100), ask("k", shape(1, HOUR, 10), 1));
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
-    memory.note(&request, 0, 0);
+    memory.note(&request, &full_in(0), 0);
     assert_eq!(memory.take_at(&[request], 5, 0, Share::WHOLE).units, 1);
 }
 

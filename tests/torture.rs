@@ -79,6 +79,14 @@ fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
 }
 
 #[test]
+fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
+    let server = RedisServer::start();
+    let outcome = run(&plan(2, 3_300), Scenario::Reload, &Backing::Redis(server.spec()));
+    assert_kept(&outcome);
+    assert_eq!(outcome.over, 0, "{outcome:#?}");
+}
+
+#[test]
 fn an_outage_is_lived_through_within_its_terms() {
     let server = RedisServer::start();
     let mut spec = server.spec();

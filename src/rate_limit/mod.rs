@@ -1,6 +1,7 @@
 pub mod breaker;
 pub mod bucket;
 mod calls;
+pub mod carry;
 mod coalesce;
 pub mod cost;
 mod debt;

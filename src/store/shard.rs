@@ -8,7 +8,8 @@
 
 use hashbrown::HashTable;
 
-use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+use crate::rate_limit::bucket::{MAX_TICKS, Pace, Shape};
+use crate::rate_limit::carry::{Backlog, Carried};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
@@ -31,20 +32,14 @@ struct Entry {
     hash: u64,
     /// When the bucket is full again, in ticks since the clock's zero.
     full_at: u64,
-    /// Ticks of one token, and of one microsecond, in the shape that `full_at` counts in.
-    emission: u64,
-    ticks_per_us: u64,
+    /// What those ticks are worth.
+    pace: Pace,
 }
 
 /// A bucket as found.
 pub(super) struct Found {
     slot: Option<usize>,
-    /// Ticks until it is full, at most the capacity.
-    pub backlog: u64,
-    /// What is stored says something else, and would go on doing so.
-    pub stale: bool,
-    /// What is stored is of another limit.
-    pub converted: bool,
+    pub carried: Carried,
 }
 
 impl Shard {
@@ -75,34 +70,34 @@ impl Shard {
         self.latest_us
     }
 
-    /// The bucket of `key` at `now_us`, in ticks of `shape`.
+    /// The bucket of `key` at `now_us`, as `shape` sees it. One that is not known lacks at most all of its tokens.
     pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
         let now_us = self.time(now_us);
         let slot = self.slot(hash, key);
-        let (backlog, converted) = match slot.map(|slot| &self.entries[slot]) {
-            Some(entry) => entry.backlog(shape, now_us),
-            None => (self.floor_us.saturating_sub(now_us).saturating_mul(shape.ticks_per_us()), false),
-        };
-        let capped = backlog.min(shape.capacity());
-        Found { slot, backlog: capped, stale: backlog > 0 && (converted || backlog > shape.capacity()), converted }
+        if let Some(entry) = slot.map(|slot| &self.entries[slot]) {
+            return Found { slot, carried: entry.backlog(now_us).carried(shape) };
+        }
+        let pace = shape.pace();
+        let until_floor = pace.ticks(self.floor_us.saturating_sub(now_us));
+        let mut carried = Backlog { ticks: until_floor.min(shape.capacity()), pace }.carried(shape);
+        // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
+        carried.moved = until_floor > shape.capacity();
+        Found { slot, carried }
     }
 
-    /// Stores what [`Self::find`] found, changed to `backlog`. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], shape: Shape, backlog: u64, now_us: u64) {
+    /// Stores `backlog` for what [`Self::find`] found. Nothing else may have touched the shard in between.
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], backlog: Backlog, now_us: u64) {
         let now_us = self.advance(now_us);
-        let full_at = now_us.saturating_mul(shape.ticks_per_us()).saturating_add(backlog);
+        let Backlog { ticks, pace } = backlog;
+        let full_at = pace.ticks(now_us).saturating_add(ticks);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
-            entry.full_at = full_at;
-            entry.emission = shape.emission();
-            entry.ticks_per_us = shape.ticks_per_us();
+            (entry.full_at, entry.pace) = (full_at, pace);
             return;
         }
         if self.entries.len() >= self.capacity {
             self.make_room(now_us);
         }
-        let entry =
-            Entry { key: key.into(), hash, full_at, emission: shape.emission(), ticks_per_us: shape.ticks_per_us() };
-        self.insert(entry);
+        self.insert(Entry { key: key.into(), hash, full_at, pace });
     }
 
     /// Drops what [`Self::find`] found: the bucket is full. Nothing else may have touched the shard in between.
@@ -175,15 +170,12 @@ impl Shard {
 }
 
 impl Entry {
-    /// Ticks of `shape` until full, and whether they had to be converted into it.
-    fn backlog(&self, shape: Shape, now_us: u64) -> (u64, bool) {
-        let now = now_us.saturating_mul(self.ticks_per_us);
-        let backlog = self.full_at.saturating_sub(now).min(MAX_TICKS);
-        let same = self.emission == shape.emission() && self.ticks_per_us == shape.ticks_per_us();
-        if same { (backlog, false) } else { (bucket::convert(backlog, self.emission, shape), true) }
+    fn backlog(&self, now_us: u64) -> Backlog {
+        let left = self.full_at.saturating_sub(self.pace.ticks(now_us));
+        Backlog { ticks: left.min(MAX_TICKS), pace: self.pace }
     }
 
     fn full_at_us(&self) -> u64 {
-        self.full_at.div_ceil(self.ticks_per_us)
+        self.pace.micros(self.full_at)
     }
 }

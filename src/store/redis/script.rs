@@ -11,10 +11,13 @@ use fred::interfaces::LuaInterface;
 use fred::types::{Key, Value};
 use fred::util::sha1_hash;
 
-pub(super) static TOKEN_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/token_bucket.lua")));
+pub(super) static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/token_bucket.lua")))
+});
 
-pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/adjust.lua")));
+pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/adjust.lua")))
+});
 
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
