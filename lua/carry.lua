@@ -49,20 +49,24 @@ local function is_faster(emission, ticks, old_emission, old_ticks)
   return (emission - whole * ticks) * old_ticks < (old_emission - old_whole * old_ticks) * ticks
 end
 
+-- A bucket as it is kept: what is missing, the E and D that this is counted in, and whether the clock stepped back since. A
+-- full one has no E and D. Nothing, when the key holds something else.
+local function read(key, now)
+  local value = redis.call('GET', key)
+  if not value then return 0 end
+  local tat, frac, emission, ticks, most = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+  tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
+  if not tat or emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end
+  local left = math.max(0, (tat - now) * ticks + frac)
+  return math.min(left, most), emission, ticks, left > most
+end
+
 -- A bucket for whoever asks by the limit of E and D: what is missing in ticks of that limit, which may be more than its
 -- capacity; the same as it is to be kept if nothing is granted, with the E and D of that; and whether that is not what is
 -- stored. Nothing, when the key holds something else.
 local function look(key, now, emission, ticks)
-  local value = redis.call('GET', key)
-  if not value then return 0, 0, emission, ticks, false end
-  local tat, frac, old_emission, old_ticks, most = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
-  tat, frac, most = tonumber(tat), tonumber(frac), tonumber(most)
-  old_emission, old_ticks = tonumber(old_emission), tonumber(old_ticks)
-  if not tat or old_emission < 1 or old_emission > MAX_TICKS or old_ticks < 1 or frac >= old_ticks or most > MAX_TICKS then
-    return nil
-  end
-  local left = math.max(0, (tat - now) * old_ticks + frac)
-  local kept, stepped = math.min(left, most), left > most
+  local kept, old_emission, old_ticks, stepped = read(key, now)
+  if not kept then return nil end
   if kept == 0 or (old_emission == emission and old_ticks == ticks) then return kept, kept, emission, ticks, stepped end
   local own = convert(kept, old_emission, emission, true)
   if own < MAX_TICKS and is_faster(emission, ticks, old_emission, old_ticks) then

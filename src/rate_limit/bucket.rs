@@ -182,6 +182,11 @@ impl Shape {
 }
 
 impl Pace {
+    /// As it was stored somewhere. `None`: these are not numbers of a pace.
+    pub fn new(emission: u64, ticks_per_us: u64) -> Option<Self> {
+        (emission > 0 && ticks_per_us > 0).then_some(Self { emission, ticks_per_us })
+    }
+
     /// Whole microseconds, rounded up.
     pub fn micros(self, ticks: u64) -> u64 {
         ticks.div_ceil(self.ticks_per_us)

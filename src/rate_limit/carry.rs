@@ -71,8 +71,19 @@ impl Carried {
 
     /// What to store when `ticks` of `shape`, which sees it, are owed besides.
     pub fn owe(&self, shape: Shape, ticks: u64) -> Backlog {
-        let as_kept = |ticks| bucket::convert(ticks, self.own, self.kept.pace);
-        Backlog { ticks: bucket::owe(self.kept.ticks, as_kept(ticks), as_kept(shape.capacity())), ..self.kept }
+        let ticks = bucket::owe(self.kept.ticks, self.as_kept(ticks), self.as_kept(shape.capacity()));
+        Backlog { ticks, ..self.kept }
+    }
+
+    /// Ticks of the limit that sees it, in those that it is kept by.
+    pub fn as_kept(&self, ticks: u64) -> u64 {
+        bucket::convert(ticks, self.own, self.kept.pace)
+    }
+
+    /// The same with so much less that only `ticks` are missing, of those that it is kept by.
+    pub fn lowered(self, ticks: u64) -> Self {
+        let kept = Backlog { ticks: self.kept.ticks.min(ticks), ..self.kept };
+        Self { backlog: bucket::convert(kept.ticks, kept.pace, self.own), kept, ..self }
     }
 }
 

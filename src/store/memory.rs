@@ -5,6 +5,8 @@
 //! have the lock, and under the lock time never moves back. Refuses to know why the decision is local: the caller says
 //! which share of the limits is this node's.
 
+mod inspect;
+
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 //!
 //! A store promises atomicity and a bound on its waiting; what taking from a bucket means is [`crate::rate_limit::bucket`]'s.
 
+pub mod inspect;
 pub mod memory;
 pub mod redis;
 mod shard;

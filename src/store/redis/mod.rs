@@ -9,6 +9,7 @@
 mod client;
 mod error;
 pub mod fleet;
+pub mod inspect;
 mod script;
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use fred::bytes_utils::Str;
 use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::LuaInterface;
-use fred::types::{Key, Value};
+use fred::types::{FromValue, Key, Value};
 use fred::util::sha1_hash;
 
 pub(super) static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| {
@@ -22,10 +22,20 @@ pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
 
+pub(super) static BUCKET_ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/bucket_adjust.lua")))
+});
+
+pub(super) static CHANGES_TELL: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_tell.lua")));
+
+pub(super) static CHANGES_HEAR: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_hear.lua")));
+
 /// KEYS and ARGV.
 pub(super) type Input = (Vec<Key>, Vec<Value>);
 
-/// A script that replies with integers.
+/// A script, by its text and its hash.
 pub(super) struct Script {
     text: &'static str,
     sha1: Str,
@@ -36,9 +46,14 @@ impl Script {
         Self { text, sha1: Str::from(sha1_hash(text)) }
     }
 
+    /// Runs one that replies with integers.
+    pub(super) async fn run(&self, client: &Client, input: impl Fn() -> Input) -> Result<Vec<i64>, Error> {
+        self.reply(client, input).await
+    }
+
     /// Runs it by its hash, or by its text when the server does not have it, which also loads it. `input` makes KEYS and
     /// ARGV: a second time only when they are needed again.
-    pub(super) async fn run(&self, client: &Client, input: impl Fn() -> Input) -> Result<Vec<i64>, Error> {
+    pub(super) async fn reply<R: FromValue>(&self, client: &Client, input: impl Fn() -> Input) -> Result<R, Error> {
         let (keys, args) = input();
         match client.evalsha(self.sha1.clone(), keys, args).await {
             Err(error) if error.details().starts_with("NOSCRIPT") => {
