@@ -28,6 +28,7 @@ const MAY_NAME: [(&str, &str); 27] = [
     ("src/text.rs", ""),
     ("src/gather.rs", ""),
     ("src/rate_limit/bucket.rs", ""),
+    ("src/rate_limit/carry.rs", "rate_limit::bucket"),
     ("src/rate_limit/decision.rs", ""),
     ("src/rate_limit/host.rs", ""),
     ("src/rate_limit/key.rs", "text"),
@@ -49,7 +50,7 @@ const MAY_NAME: [(&str, &str); 27] = [
     ("src/upstream/", "clock error upstream"),
     (
         "src/store/",
-        "clock store rate_limit::bucket rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
+        "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
     ("src/proxy/", "body clock error gateway::path gateway::route gather proxy request_id text upstream"),

@@ -11,16 +11,20 @@ use fred::interfaces::LuaInterface;
 use fred::types::{FromValue, Key, Value};
 use fred::util::sha1_hash;
 
-pub(super) static TOKEN_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/token_bucket.lua")));
+pub(super) static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/token_bucket.lua")))
+});
 
-pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/adjust.lua")));
+pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/adjust.lua")))
+});
 
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
 
-pub(super) static BUCKET_ADJUST: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/bucket_adjust.lua")));
+pub(super) static BUCKET_ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/bucket_adjust.lua")))
+});
 
 pub(super) static CHANGES_TELL: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/changes_tell.lua")));
