@@ -19,7 +19,7 @@ use tollgate::rate_limit::decision::DecidedBy;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
 use tollgate::store::{Ask, RedisSpec, Store, StoreError, TlsSpec};
-use topology::{Authority, Cluster, Log, Node, RECOVERY, Watched, cluster_is_up, spec, with_tls};
+use topology::{Authority, BUSY, Cluster, Log, Node, RECOVERY, Watched, cluster_is_up, spec, with_tls};
 
 async fn connected(spec: &RedisSpec) -> RedisStore {
     let store = RedisStore::connect(spec).unwrap();
@@ -148,7 +148,7 @@ impl Load {
             let started = clock::now();
             let verdict = node.limiter.decide(&request).await;
             let took = started.elapsed();
-            assert!(took < timeout + Duration::from_millis(250), "{took:?}");
+            assert!(took < timeout + BUSY, "{took:?}");
             self.admitted.fetch_add(u64::from(verdict.granted), Ordering::Relaxed);
             self.asked.fetch_add(1, Ordering::Relaxed);
             // Denials are decided without waiting.
@@ -197,7 +197,8 @@ async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
     let spec = watched.spec();
     let node = Node::started(&spec).await;
     // By hand, so that the old one stays up and keeps its connections.
-    watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]);
+    let moved = || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" };
+    eventually_within(Duration::from_secs(10), "the sentinel finds the replica fit", moved).await;
     eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
     let asks_the_new_one = || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
     eventually_within(RECOVERY, "the promoted one decides", asks_the_new_one).await;
@@ -316,8 +317,9 @@ async fn a_slot_may_move_under_load() {
         admitted += task.await.unwrap();
     }
     let due = 100.0 + 400.0 * started.elapsed().as_secs_f64();
-    assert!(f64::from(admitted) <= due, "{admitted} of {due}");
-    assert!(calls.load(Ordering::Relaxed) > u64::from(admitted) || f64::from(admitted) > 0.5 * due);
+    let demand = calls.load(Ordering::Relaxed) as f64;
+    let (admitted, least) = (f64::from(admitted), 0.8 * due.min(demand));
+    assert!(admitted <= due && admitted >= least, "{admitted} of {due}, {demand} asked");
 }
 
 #[tokio::test]

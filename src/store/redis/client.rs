@@ -76,30 +76,41 @@ impl Dial {
     /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns before
     /// it is connected.
     pub fn start(&self) -> Result<Client, ConnectError> {
-        self.start_at(match &self.place {
-            Place::Server(host) => ServerConfig::Centralized { server: server(host) },
-            Place::Socket(path) => ServerConfig::Unix { path: path.clone() },
-            Place::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
-                hosts: sentinels.iter().map(server).collect(),
-                service_name: service.clone(),
-                username: login.username.clone(),
-                password: login.password.clone(),
+        self.start_at(
+            &self.config,
+            match &self.place {
+                Place::Server(host) => ServerConfig::Centralized { server: server(host) },
+                Place::Socket(path) => ServerConfig::Unix { path: path.clone() },
+                Place::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
+                    hosts: sentinels.iter().map(server).collect(),
+                    service_name: service.clone(),
+                    username: login.username.clone(),
+                    password: login.password.clone(),
+                },
+                Place::Cluster(_) => return Err(ConnectError::Client),
             },
-            Place::Cluster(_) => return Err(ConnectError::Client),
-        })
+        )
     }
 
     /// The same for a server of a cluster. To the client library it is a server like any other: its own way of following
     /// redirections takes the next reply of a shared connection for that of its own command, and needs commands that may
     /// be sent twice.
     pub fn start_node(&self, host: &Host) -> Result<Client, ConnectError> {
-        self.start_at(ServerConfig::Centralized { server: server(host) })
+        self.start_at(&self.config, ServerConfig::Centralized { server: server(host) })
     }
 
-    fn start_at(&self, server: ServerConfig) -> Result<Client, ConnectError> {
+    /// The same for a sentinel, with its own login.
+    pub fn start_sentinel(&self, host: &Host) -> Result<Client, ConnectError> {
+        let Place::Sentinel { login, .. } = &self.place else { return Err(ConnectError::Client) };
+        let (username, password) = (login.username.clone(), login.password.clone());
+        let config = Config { username, password, database: None, ..self.config.clone() };
+        self.start_at(&config, ServerConfig::Centralized { server: server(host) })
+    }
+
+    fn start_at(&self, config: &Config, server: ServerConfig) -> Result<Client, ConnectError> {
         let patience = CONNECT_TIMEOUT.max(self.timeout);
         let label = label(&server);
-        let client = Builder::from_config(Config { server, ..self.config.clone() })
+        let client = Builder::from_config(Config { server, ..config.clone() })
             .with_performance_config(|performance| performance.default_command_timeout = self.timeout)
             .with_connection_config(|connection| {
                 connection.connection_timeout = patience;

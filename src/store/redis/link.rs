@@ -15,6 +15,7 @@ use super::client::{ConnectError, Dial, Voice};
 use super::cluster::Cluster;
 use super::error;
 use super::script::{Input, Script};
+use super::sentinel::{self, Watch};
 use super::time::ServerTime;
 use crate::clock;
 use crate::store::{Place, RedisSpec, StoreError};
@@ -22,6 +23,7 @@ use crate::store::{Place, RedisSpec, StoreError};
 /// One server, whichever it is by now, or a cluster of them.
 pub(super) enum Link {
     One(Arc<Peer>),
+    Watched(Arc<Peer>, Watch),
     Cluster(Cluster),
 }
 
@@ -46,7 +48,12 @@ impl Link {
         let dial = Dial::new(spec, timeout, voice)?;
         match dial.place {
             Place::Cluster(_) => Cluster::start(dial).map(Self::Cluster),
-            _ => Ok(Self::One(Arc::new(Peer::new(dial.start()?, timeout)))),
+            Place::Server(_) | Place::Socket(_) => Ok(Self::One(dial_one(&dial)?)),
+            Place::Sentinel { ref sentinels, ref service, .. } => {
+                let peer = dial_one(&dial)?;
+                let watch = sentinel::watch(&dial, sentinels, service, peer.clone())?;
+                Ok(Self::Watched(peer, watch))
+            }
         }
     }
 
@@ -55,7 +62,7 @@ impl Link {
     pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Vec<i64>, Trouble> {
         match self {
             Self::Cluster(cluster) => cluster.run(script, slot, input).await,
-            Self::One(peer) => peer.run(script, &input, false).await.map_err(|error| {
+            Self::One(peer) | Self::Watched(peer, _) => peer.run(script, &input, false).await.map_err(|error| {
                 peer.leave_replica(&error);
                 Trouble::Store(error::store_error(&error))
             }),
@@ -67,8 +74,13 @@ impl Link {
         match self {
             Self::Cluster(cluster) => cluster.quit().await,
             Self::One(peer) => peer.quit().await,
+            Self::Watched(peer, watch) => drop(tokio::join!(watch.quit(), peer.quit())),
         }
     }
+}
+
+fn dial_one(dial: &Dial) -> Result<Arc<Peer>, ConnectError> {
+    Ok(Arc::new(Peer::new(dial.start()?, dial.timeout)))
 }
 
 impl Trouble {
@@ -115,7 +127,14 @@ impl Peer {
     /// A server that was demoted keeps its connections, for as long as they are used. Connecting anew finds the primary,
     /// where a name or the sentinels tell it.
     fn leave_replica(self: &Arc<Self>, error: &Error) {
-        if error::has_code(error.details(), "READONLY") && !self.moving.swap(true, Ordering::AcqRel) {
+        if error::has_code(error.details(), "READONLY") {
+            self.connect_anew();
+        }
+    }
+
+    /// At once, unless it does so already.
+    pub fn connect_anew(self: &Arc<Self>) {
+        if !self.moving.swap(true, Ordering::AcqRel) {
             let peer = self.clone();
             tokio::spawn(async move {
                 let _ = peer.client.force_reconnection().await;

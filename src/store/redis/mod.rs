@@ -14,6 +14,7 @@ pub mod fleet;
 mod link;
 mod parts;
 mod script;
+mod sentinel;
 mod time;
 pub mod tls;
 

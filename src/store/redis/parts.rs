@@ -126,7 +126,7 @@ impl RedisStore {
         let mut slots: Vec<(u16, Vec<T>)> = Vec::new();
         for item in items {
             let slot = match &*self.link {
-                Link::One(_) => 0,
+                Link::One(_) | Link::Watched(..) => 0,
                 Link::Cluster(_) => redis_keyslot(self.key(key(&item)).as_bytes()),
             };
             match slots.iter_mut().find(|(known, _)| *known == slot) {

@@ -14,8 +14,11 @@ use rustls::{ClientConfig, RootCertStore};
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct TlsSpec {
     ca: Option<Arc<[u8]>>,
-    identity: Option<(Arc<[u8]>, Arc<[u8]>)>,
+    identity: Option<Identity>,
 }
+
+/// A certificate chain and its key.
+type Identity = (Arc<[u8]>, Arc<[u8]>);
 
 /// What is wrong with a PEM text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
