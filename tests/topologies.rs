@@ -57,7 +57,11 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
 #[tokio::test]
 async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let server = RedisServer::start();
-    server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "+@all"]);
+    // No more than docs/configuration.md says.
+    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore";
+    let rights: Vec<_> = commands.split(' ').map(|command| format!("+{command}")).collect();
+    let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
+    server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());
     let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
     let node = Node::started(&spec).await;
     server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
@@ -105,6 +109,25 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
     let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
     let error = nameless.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
+}
+
+#[test]
+fn the_file_names_the_certificates() {
+    let authority = Authority::new();
+    authority.issue("gate", "DNS:gate");
+    authority.issue("other", "DNS:other");
+    let file = |key: &str| {
+        let [ca, cert, key] = ["ca.pem", "gate.pem", key].map(|file| authority.path(file).display().to_string());
+        let store = format!("store: {{redis: 'rediss://h', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}");
+        let rest = "listeners: [{address: '127.0.0.1:0'}]\nroutes: [{name: all, echo: true}]";
+        tollgate::config::parse("routes.yaml", &format!("{store}\n{rest}"), &|_| None)
+    };
+    let expected = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
+    let expected = expected.showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
+    assert_eq!(file("gate.key").unwrap().config.store.unwrap().tls, expected);
+    let told = |key: &str| file(key).unwrap_err().to_string();
+    assert!(told("other.key").contains("cannot be used: the key is not the certificate's"), "{}", told("other.key"));
+    assert!(told("ca.pem").contains("cannot be used: there is no private key in it"), "{}", told("ca.pem"));
 }
 
 /// Which says why, and sends nothing.

@@ -53,7 +53,7 @@ const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
         "config gateway::route rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::plan rate_limit::key rate_limit::policy respond server::ListenerSpec \
-         store::Address store::RedisSpec store::TlsSpec upstream::Balance upstream::UpstreamSpec",
+         store::Address store::RedisSpec store::TlsError store::TlsSpec upstream::Balance upstream::UpstreamSpec",
     ),
     // The judge shares no arithmetic with what it judges.
     ("src/torture/judge.rs", "torture::plan"),

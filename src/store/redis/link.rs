@@ -57,6 +57,11 @@ impl Link {
         }
     }
 
+    /// Every key has the same server.
+    pub fn is_one(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
     /// Runs a script on the server that has `slot`, the one of all its keys. `input` makes KEYS and ARGV, given the
     /// deadline.
     pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Vec<i64>, Trouble> {

@@ -6,6 +6,7 @@
 //! On a single server, and within one slot, it is one call.
 
 use fred::util::redis_keyslot;
+use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
 use super::link::{Link, Trouble};
@@ -36,6 +37,11 @@ impl RedisStore {
         units: u32,
         deadline: Instant,
     ) -> Result<Grant, StoreError> {
+        if self.link.is_one() {
+            let all: SmallVec<[&Charge<'_>; 4]> = charges.list.iter().collect();
+            let part = within(deadline, self.take_part(&all, 0, units)).await.map_err(Trouble::of_one_key)?;
+            return Ok(Grant { units: part.units, levels: charges.spread(&part.levels), at_us: part.at_us });
+        }
         let mut slots = self.by_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(slot, all)] = &slots[..] {
             let all: Vec<&Charge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
@@ -85,6 +91,9 @@ impl RedisStore {
     }
 
     /// Gives back what was taken beyond `granted` units, and corrects the levels. On its own, as the request may be dropped.
+    ///
+    /// Less what flowed in since: another's give-back may have filled the bucket meanwhile, and then this one had no room for
+    /// it. So a bucket that fills by many tokens in the time of a call loses some to each denial elsewhere.
     fn give_back(
         &self,
         charges: &Charges<'_>,
@@ -126,8 +135,8 @@ impl RedisStore {
         let mut slots: Vec<(u16, Vec<T>)> = Vec::new();
         for item in items {
             let slot = match &*self.link {
-                Link::One(_) | Link::Watched(..) => 0,
                 Link::Cluster(_) => redis_keyslot(self.key(key(&item)).as_bytes()),
+                Link::One(_) | Link::Watched(..) => 0,
             };
             match slots.iter_mut().find(|(known, _)| *known == slot) {
                 Some((_, items)) => items.push(item),
