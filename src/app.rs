@@ -22,6 +22,7 @@ use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
 use crate::rate_limit::breaker::Breaker;
+use crate::rate_limit::bucket::ShapeError;
 use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::server::drain::{self, Drain};
@@ -83,6 +84,14 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
 
     let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
     runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal))
+}
+
+/// The gateway that `config` describes, without anything that runs: to ask what it would do.
+///
+/// # Errors
+/// When a limit's rate or burst is out of bounds, which a checked configuration's are not.
+pub fn for_explaining(config: &Config) -> Result<Gateway, ShapeError> {
+    assemble::gateway(config, None, None)
 }
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.

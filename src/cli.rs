@@ -1,5 +1,9 @@
 //! The command line: what can be asked, and the words that teach it.
 
+pub mod ask;
+pub mod bucket;
+pub mod explain;
+
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +30,9 @@ First steps:
   tollgate run --config routes.yaml     start the gateway
   curl -i localhost:8080/               send a request through it
   curl localhost:9901/metrics           see what it counted
+  tollgate explain http://localhost/    say what becomes of a request, and why
+  tollgate bucket peek per-client --client-ip 127.0.0.1
+                                        say how much is left
 
 A change of the file is taken over while running, as is a SIGHUP; a file with mistakes changes nothing.
 SIGTERM stops taking connections and lets requests in flight end.")]
@@ -46,6 +53,8 @@ pub enum Command {
         #[arg(value_name = "FILE", default_value = "routes.yaml")]
         file: PathBuf,
     },
+    Explain(explain::Explain),
+    Bucket(bucket::Bucket),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
     /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
@@ -187,6 +196,16 @@ fn demand(text: &str) -> Result<f64, String> {
     factor.filter(|factor| *factor > 0.0).ok_or_else(|| "a demand is a number of times: 3x or 0.5x".to_owned())
 }
 
+/// Seconds for people.
+fn span(seconds: f64) -> String {
+    match seconds {
+        short if short < 1.0 => format!("{:.0} ms", (short * 1_000.0).ceil()),
+        middle if middle < 120.0 => format!("{middle:.1} s"),
+        long if long < 7_200.0 => format!("{:.0} min", long / 60.0),
+        longer => format!("{:.1} h", longer / 3_600.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -196,5 +215,12 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_span_is_told_in_the_unit_that_fits() {
+        for (seconds, told) in [(0.0004, "1 ms"), (1.25, "1.2 s"), (1_200.0, "20 min"), (90_000.0, "25.0 h")] {
+            assert_eq!(span(seconds), told);
+        }
     }
 }

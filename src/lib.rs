@@ -16,5 +16,6 @@ pub mod respond;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+mod text;
 pub mod torture;
 pub mod upstream;

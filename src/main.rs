@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tollgate::cli::{Cli, Command, Run, Torture};
+use tollgate::cli::ask::Answer;
+use tollgate::cli::{Cli, Command, Run, Torture, bucket, explain};
 use tollgate::config::Mistakes;
 use tollgate::telemetry::LogFormat;
 use tollgate::{app, config, telemetry, torture};
@@ -17,6 +18,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => start(&run),
         Command::Check { file } => check(&file),
+        Command::Explain(args) => explain::run(&args).and_then(answer),
+        Command::Bucket(args) => bucket::run(&args).and_then(answer),
         Command::Torture(torture) => return judge(&torture),
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
@@ -61,6 +64,16 @@ fn judge(torture: &Torture) -> ExitCode {
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "tollgate: {error:#}");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn answer(answer: Answer) -> anyhow::Result<ExitCode> {
+    match answer {
+        Answer::Done(text) => say(&text).map(|()| ExitCode::SUCCESS),
+        Answer::Refused(why) => {
+            writeln!(std::io::stderr(), "{}", why.trim_end())?;
+            Ok(ExitCode::FAILURE)
         }
     }
 }

@@ -51,6 +51,7 @@ fn describe() {
     describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");
     describe_histogram!("tollgate_upstream_response_seconds", "From sending a request upstream to its answer's head.");
     describe_counter!("tollgate_config_reloads_total", "Reloads of the configuration, by outcome.");
+    describe_counter!("tollgate_admin_changes_total", "Buckets changed by operators through this node, by action.");
     describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
     describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");
     describe_gauge!("tollgate_build_info", "1, with the version as a label.");

@@ -11,11 +11,9 @@ const LONGEST: usize = 128;
 /// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.
 pub fn generate() -> HeaderValue {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut bits = fastrand::u128(..);
     let mut text = [0; 32];
-    for digit in &mut text {
-        *digit = DIGITS[(bits & 15) as usize];
-        bits >>= 4;
+    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_ne_bytes()) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
 }

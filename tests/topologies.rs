@@ -16,8 +16,10 @@ use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::DecidedBy;
+use tollgate::store::inspect::Inspect;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
+use tollgate::store::redis::inspect::RedisInspector;
 use tollgate::store::{Ask, RedisSpec, Store, StoreError, TlsSpec};
 use topology::{Authority, BUSY, Cluster, Log, Node, RECOVERY, Watched, cluster_is_up, spec, with_tls};
 
@@ -281,6 +283,12 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     for node in &cluster.nodes {
         assert!(node.script_calls() > 0);
         node.command(&["SCRIPT", "FLUSH"]);
+    }
+    let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
+    for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
+        let bucket = ask(name, limit, 1);
+        eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
+        assert!(inspector.peek(&bucket).await.unwrap().backlog > 0, "{name}");
     }
     let grant = store.take(&asks(&[c, a], wide), 1).await.unwrap();
     assert_eq!((grant.units, left(&grant)), (1, vec![7, 5]), "each node is given its scripts again");

@@ -11,6 +11,7 @@ use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
@@ -27,7 +28,8 @@ pub fn gateway(
 ) -> Result<Gateway, ShapeError> {
     let upstreams = upstreams(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
-    let costs = LargestCosts::over(uses.chain(config.routes.iter().flat_map(|route| &route.limits)));
+    let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
+    let costs = LargestCosts::over(uses);
     let guard = |name: Arc<str>, limits: &[LimitUse]| {
         let rules = config
             .listeners
@@ -46,6 +48,7 @@ pub fn gateway(
         table: RouteTable::build(&config.routes),
         routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
         upstreams,
+        limits: Catalog::of(&config.limits, &costs)?,
         queues: queues(config, before),
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,

@@ -16,7 +16,8 @@ use tokio::time::{interval, sleep};
 
 use super::workers::Workers;
 use super::{Common, UPKEEP, access_log, assemble};
-use crate::admin::{self, Phase, Readiness};
+use crate::admin::desk::{self, Desk};
+use crate::admin::{self, Panel, Phase, Readiness};
 use crate::clock;
 use crate::config::watch::Watch;
 use crate::config::{self, Config, Mistakes};
@@ -25,8 +26,10 @@ use crate::gateway::account::InFlight;
 use crate::rate_limit::breaker;
 use crate::server::DrainSignal;
 use crate::store::Store;
+use crate::store::inspect::{Holder, Notice};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fleet::Fleet;
+use crate::store::redis::inspect::RedisInspector;
 use crate::telemetry;
 
 /// How often the file is looked at.
@@ -98,7 +101,16 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let readiness = Readiness::default();
     let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
-    let opened = admin.map(|socket| open_admin(socket, &readiness, &exporter)).transpose()?;
+    let exporting = exporter.clone();
+    let inspector = common.fleet.as_ref().map(|state| RedisInspector::connect(&state.spec)).transpose()?;
+    let desk = Arc::new(desk(&common, inspector.as_ref()));
+    let panel = Panel {
+        readiness: readiness.clone(),
+        render: Arc::new(move || exporting.render()),
+        gateway: common.gateway.clone(),
+        desk: desk.clone(),
+    };
+    let opened = admin.map(|socket| open_admin(socket, panel)).transpose()?;
     let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
 
     readiness.enter(Phase::Serving);
@@ -110,6 +122,7 @@ pub async fn run(
         () = upkeep(&common, &exporter) => unreachable_end()?,
         () = guard_store(&common, &workers) => unreachable_end()?,
         () = beat(fleet.as_ref()) => unreachable_end()?,
+        () = hear_operators(inspector.as_ref(), &common, &desk) => unreachable_end()?,
     };
 
     readiness.enter(Phase::Draining);
@@ -122,6 +135,9 @@ pub async fn run(
     };
     if let Some(fleet) = fleet {
         fleet.leave().await;
+    }
+    if let Some(inspector) = inspector {
+        inspector.close().await;
     }
     if let Some(log) = &live.access_log {
         log.flush();
@@ -136,20 +152,40 @@ fn unreachable_end() -> anyhow::Result<Duration> {
     anyhow::bail!("a task of the control plane ended")
 }
 
-fn open_admin(
-    socket: StdListener,
-    readiness: &Readiness,
-    exporter: &Arc<Exporter>,
-) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+fn open_admin(socket: StdListener, panel: Panel) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     socket.set_nonblocking(true)?;
     tracing::info!(address = %socket.local_addr()?, "admin port open");
     let listener = TcpListener::from_std(socket)?;
-    let (readiness, exporter) = (readiness.clone(), exporter.clone());
     Ok(tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, readiness, Arc::new(move || exporter.render())).await {
+        if let Err(error) = admin::serve(listener, panel).await {
             tracing::error!(%error, "the admin port failed");
         }
     }))
+}
+
+/// What a reset or a grant must reach in this process, beside the local buckets: see [`Node`].
+fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
+    let fleet = common.fleet.as_ref().zip(inspector);
+    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn Holder>).collect();
+    let fleet = fleet.map(|(state, inspector)| desk::Fleet {
+        inspect: Arc::new(inspector.clone()),
+        breaker: state.node.breaker.clone(),
+        share: state.node.share.clone(),
+    });
+    Desk::new(common.memory.clone(), fleet, holders)
+}
+
+/// Takes over what operators changed, on whatever node.
+async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
+    let Some(inspector) = inspector else { return pending().await };
+    let take_over = async |notice: Notice| {
+        let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
+        // A limit that this node does not have holds nothing here.
+        if let Some(ask) = ask {
+            desk.take_over(&ask, &notice).await;
+        }
+    };
+    inspector.listen(take_over).await;
 }
 
 /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.

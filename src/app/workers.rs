@@ -1,5 +1,6 @@
 //! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
 
+use std::future::Future;
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -160,9 +161,12 @@ async fn sweep(proxy: &Proxy) {
 }
 
 impl Handler for Entrance {
-    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
-        let gateway = self.gateway.load_full();
-        stack::serve(&gateway, self, connection.peer.ip(), request).await
+    fn handle(
+        &self,
+        connection: &Arc<Connection>,
+        request: Request<Body>,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        stack::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
     }
 
     fn refuse(&self, connection: &Arc<Connection>, failure: Failure) -> Response<Body> {

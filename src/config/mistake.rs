@@ -162,7 +162,7 @@ fn without_credentials(text: &str) -> String {
 }
 
 /// The word that was probably meant, if one is near.
-pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().count();
     let most = ((length + 1) / 3).max(1);
     known

@@ -18,7 +18,7 @@ pub mod watch;
 mod yaml;
 
 pub use load::{Loaded, load, parse};
-pub use mistake::{Mistake, Mistakes};
+pub use mistake::{Mistake, Mistakes, nearest};
 pub use schema::schema;
 
 use std::net::SocketAddr;

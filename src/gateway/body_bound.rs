@@ -17,16 +17,18 @@ struct Bounded {
 }
 
 /// Holds the request's body to `most` bytes. Costs nothing when its length is known.
-pub fn bound(request: Request<Body>, most: Option<u64>) -> Result<Request<Body>, Failure> {
-    let Some(most) = most else { return Ok(request) };
+pub fn bound(request: &mut Request<Body>, most: Option<u64>) -> Result<(), Failure> {
+    let Some(most) = most else { return Ok(()) };
     let size = request.body().size_hint();
     if size.lower() > most {
         return Err(Failure::BodyTooLarge);
     }
     if size.upper().is_some_and(|upper| upper <= most) {
-        return Ok(request);
+        return Ok(());
     }
-    Ok(request.map(|body| Body::boxed(Bounded { body, left: most })))
+    let body = std::mem::replace(request.body_mut(), Body::empty());
+    *request.body_mut() = Body::boxed(Bounded { body, left: most });
+    Ok(())
 }
 
 impl http_body::Body for Bounded {
@@ -67,17 +69,18 @@ mod tests {
 
     #[test]
     fn a_told_length_is_judged_at_once() {
-        let request = || Request::new(Body::from(Bytes::from("12345")));
-        assert!(bound(request(), Some(5)).is_ok());
-        assert!(matches!(bound(request(), Some(4)), Err(Failure::BodyTooLarge)));
-        assert!(bound(request(), None).is_ok());
+        let mut request = Request::new(Body::from(Bytes::from("12345")));
+        assert!(bound(&mut request, Some(5)).is_ok());
+        assert!(matches!(bound(&mut request, Some(4)), Err(Failure::BodyTooLarge)));
+        assert!(bound(&mut request, None).is_ok());
     }
 
     #[tokio::test]
     async fn an_untold_length_is_cut_where_it_passes_the_bound() {
-        let fits = bound(chunked(&["12", "345"]), Some(5)).unwrap();
+        let (mut fits, mut long) = (chunked(&["12", "345"]), chunked(&["12", "3456"]));
+        bound(&mut fits, Some(5)).unwrap();
+        bound(&mut long, Some(5)).unwrap();
         assert_eq!(fits.into_body().collect().await.unwrap().to_bytes(), "12345");
-        let long = bound(chunked(&["12", "3456"]), Some(5)).unwrap();
         let error = long.into_body().collect().await.unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&BodyFailure::TooLarge));
     }

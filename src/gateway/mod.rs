@@ -12,6 +12,7 @@ use metrics::Counter;
 
 use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
+use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::Rules;
 use crate::telemetry::AccessLog;
@@ -24,6 +25,7 @@ use table::RouteTable;
 pub mod account;
 mod actions;
 mod body_bound;
+pub mod explain;
 mod limits;
 pub mod path;
 pub mod queue;
@@ -40,6 +42,8 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
     pub upstreams: Upstreams,
+    /// For operators: requests have theirs in [`Guarded::rules`].
+    pub limits: Catalog,
     /// Requests that wait for a limit. A reload keeps them.
     pub queues: Queues,
     pub trusted_proxies: TrustedProxies,

@@ -35,8 +35,6 @@ pub struct Exchange {
     started: Instant,
     request_id: HeaderValue,
     origin: Origin,
-    /// In lower case, without a port.
-    host: String,
 }
 
 /// What came out of the stack, with what must be said beside it.
@@ -46,19 +44,30 @@ struct Passed {
 }
 
 /// Answers one request.
-pub async fn serve(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: Request<Body>) -> Response<Body> {
-    // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-    let exchange = Exchange::open(gateway, peer, &request);
-    let before = entrance.in_flight.enter();
-    let mut account = exchange.account(gateway, entrance, Some(&request));
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async function keeps what it is given by value twice: a request is large"
+)]
+pub fn serve(
+    gateway: Arc<Gateway>,
+    entrance: &Entrance,
+    peer: IpAddr,
+    mut request: Request<Body>,
+) -> impl Future<Output = Response<Body>> + Send {
+    async move {
+        // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
+        let exchange = Exchange::open(&gateway, peer, &request);
+        let before = entrance.in_flight.enter();
+        let mut account = exchange.account(&gateway, entrance, Some(&request));
 
-    // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again.
-    let passing = pass(gateway, entrance, &exchange, before, &mut account.metrics, request);
-    let passed = AssertUnwindSafe(passing).catch_unwind().await.unwrap_or_else(|_| {
-        gateway.panics.increment(1);
-        Failure::Panicked.into()
-    });
-    exchange.close(passed, account)
+        // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again.
+        let passing = pass(&gateway, entrance, &exchange, before, &mut account.metrics, &mut request);
+        let passed = AssertUnwindSafe(passing).catch_unwind().await.unwrap_or_else(|_| {
+            gateway.panics.increment(1);
+            Failure::Panicked.into()
+        });
+        exchange.close(passed, account)
+    }
 }
 
 /// Answers what never became a request.
@@ -75,7 +84,7 @@ async fn pass(
     exchange: &Exchange,
     in_flight_before: usize,
     metrics: &mut Arc<RouteMetrics>,
-    mut request: Request<Body>,
+    request: &mut Request<Body>,
 ) -> Passed {
     // Dot segments go first: what is matched, limited and forwarded must be one and the same path.
     if let Err(failure) = path::resolve_dots(request.uri_mut()) {
@@ -83,8 +92,8 @@ async fn pass(
     }
 
     // Then routing: everything after it differs from route to route.
-    let path = path::normalize(request.uri().path());
-    let (guard, found) = match gateway.table.find(&exchange.host, &path, request.method(), request.headers()) {
+    let (host, path) = (host::of(request.uri(), request.headers()), path::normalize(request.uri().path()));
+    let (guard, found) = match gateway.table.find(&host, &path, request.method(), request.headers()) {
         Found::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
         Found::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
         Found::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
@@ -104,7 +113,7 @@ async fn pass(
         None
     } else {
         let route = found.as_ref().ok().map(|guarded| &*guarded.route);
-        let asking = match ask(rules, exchange, &path, route, &request) {
+        let asking = match ask(rules, exchange, &host, &path, route, request) {
             Ok(asking) => asking,
             Err(failure) => return failure.into(),
         };
@@ -127,6 +136,7 @@ async fn pass(
 fn ask(
     rules: &Rules,
     exchange: &Exchange,
+    host: &str,
     path: &str,
     route: Option<&Route>,
     request: &Request<Body>,
@@ -137,7 +147,7 @@ fn ask(
         headers: request.headers(),
         body_length: request.body().size_hint().exact(),
         client_ip: Some(exchange.origin.client_ip),
-        host: &exchange.host,
+        host,
         route: route.map_or(UNROUTED, |route| &route.name),
         param: &|name| route?.matches.path.param(name, path),
     })
@@ -149,10 +159,10 @@ async fn act(
     exchange: &Exchange,
     guarded: &Guarded,
     degraded: Option<&Degrade>,
-    request: Request<Body>,
+    request: &mut Request<Body>,
 ) -> Result<Response<Body>, Failure> {
     // The bound on the body stands inside the limits: an oversized request is a request, and counts.
-    let request = body_bound::bound(request, guarded.route.max_body)?;
+    body_bound::bound(request, guarded.route.max_body)?;
 
     // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
     let answering = answer(gateway, entrance, exchange, guarded, degraded, request);
@@ -169,20 +179,25 @@ async fn answer(
     exchange: &Exchange,
     guarded: &Guarded,
     degraded: Option<&Degrade>,
-    request: Request<Body>,
+    request: &mut Request<Body>,
 ) -> Result<Response<Body>, Failure> {
     let Exchange { origin, request_id, .. } = exchange;
     let (rule, upstream) = match (degraded, &guarded.route.action) {
-        (Some(Degrade::Respond(respond)), _) => return Ok(respond.response()),
-        (None, Action::Respond(respond)) => return Ok(respond.response()),
-        (None, Action::Echo) => return Ok(actions::echo(&request, origin, request_id, &guarded.route.name)),
+        (Some(Degrade::Respond(respond)), _) => return Ok(exchange.named(respond.response())),
+        (None, Action::Respond(respond)) => return Ok(exchange.named(respond.response())),
+        (None, Action::Echo) => {
+            return Ok(exchange.named(actions::echo(request, origin, request_id, &guarded.route.name)));
+        }
         (None, Action::Forward(rule)) => (Cow::Borrowed(rule), guarded.upstream.as_ref()),
         (Some(Degrade::Upstream(name)), action) => {
             (actions::forward_elsewhere(action, name), gateway.upstreams.get(name))
         }
     };
     match upstream {
-        Some(upstream) => entrance.proxy.forward(request, &rule, upstream, origin, request_id).await,
+        Some(upstream) => {
+            let request = std::mem::replace(request, Request::new(Body::empty()));
+            entrance.proxy.forward(request, &rule, upstream, origin, request_id).await
+        }
         None => Err(Failure::NoEndpoint),
     }
 }
@@ -200,7 +215,6 @@ impl Exchange {
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
-            host: host::of(request.uri(), request.headers()).into_owned(),
             origin,
         }
     }
@@ -211,7 +225,8 @@ impl Exchange {
             Box::new(Entered {
                 log: log.clone(),
                 client: self.origin.client_ip.to_string(),
-                host: self.host.clone(),
+                host: request
+                    .map_or_else(String::new, |request| host::of(request.uri(), request.headers()).into_owned()),
                 path: request.map_or("", |request| request.uri().path()).to_owned(),
                 protocol: request.map_or("", |request| protocol(request.version())),
                 request_id: self.request_id.clone(),
@@ -222,18 +237,18 @@ impl Exchange {
         Account::open(self.started, entrance.in_flight.clone(), method, gateway.unrouted.metrics.clone(), log)
     }
 
-    /// Adds to the answer what every answer carries, and ties the account to its body.
+    /// An answer that was made here, with its id. Others come with it.
+    fn named(&self, mut response: Response<Body>) -> Response<Body> {
+        response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
+        response
+    }
+
+    /// Adds to the answer what its limits say, and ties the account to its body.
     fn close(&self, passed: Passed, mut account: Box<Account>) -> Response<Body> {
-        let mut response = match passed.result {
-            Ok(mut response) => {
-                response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
-                response
-            }
-            Err(failure) => {
-                account.problem = Some(failure.name());
-                failure.respond(&self.request_id)
-            }
-        };
+        let mut response = passed.result.unwrap_or_else(|failure| {
+            account.problem = Some(failure.name());
+            failure.respond(&self.request_id)
+        });
         if let Some(fields) = passed.fields {
             fields.apply(response.headers_mut());
         }

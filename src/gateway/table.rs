@@ -51,6 +51,37 @@ struct Candidate {
     matches: Match,
 }
 
+/// A route whose host and path take a request, and what its other conditions say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Considered {
+    /// As in [`Found::Route`].
+    pub index: usize,
+    pub fits: Fits,
+}
+
+/// How a route's conditions on method and header fields come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fits {
+    Yes,
+    /// It takes other methods.
+    Method,
+    /// A header field that it asks for is missing or says something else.
+    Header,
+}
+
+/// What a look-up asks of the candidates at the places it comes by, most specific first.
+trait Judge {
+    /// The candidate to stop at.
+    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize>;
+}
+
+/// Stops nowhere, and remembers everyone.
+struct Census<'a> {
+    method: &'a Method,
+    headers: &'a HeaderMap,
+    considered: Vec<Considered>,
+}
+
 /// The parts of a request that a route can ask for.
 struct Question<'a> {
     method: &'a Method,
@@ -83,6 +114,17 @@ impl RouteTable {
         }
     }
 
+    /// Every route whose host and path take the request, most specific first: the first whose [`Fits`] is `Yes` is what
+    /// [`Self::find`] finds. To explain, not to route.
+    pub fn consider(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
+        let mut census = Census { method, headers, considered: Vec::new() };
+        let segments = path::segments(path);
+        for root in self.roots(host) {
+            root.find(segments.clone(), &mut census);
+        }
+        census.considered
+    }
+
     fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Node> {
         let suffixes = host
             .match_indices('.')
@@ -110,7 +152,7 @@ impl Node {
     fn find<'p>(
         &self,
         mut segments: impl Iterator<Item = &'p str> + Clone,
-        question: &mut Question<'_>,
+        question: &mut impl Judge,
     ) -> Option<usize> {
         let after = match segments.next() {
             None => question.pick(&self.ends),
@@ -123,7 +165,7 @@ impl Node {
         &self,
         segment: &str,
         rest: impl Iterator<Item = &'p str> + Clone,
-        question: &mut Question<'_>,
+        question: &mut impl Judge,
     ) -> Option<usize> {
         let literal = self.literals.get(segment).and_then(|node| node.find(rest.clone(), question));
         literal.or_else(|| {
@@ -133,20 +175,31 @@ impl Node {
     }
 }
 
-impl Question<'_> {
+impl Judge for Question<'_> {
     fn pick(&mut self, candidates: &[Candidate]) -> Option<usize> {
         for Candidate { index, matches } in candidates {
-            if !matches.takes_headers(self.headers) {
-                continue;
+            match matches.fits(self.method, self.headers) {
+                Fits::Yes => return Some(*index),
+                Fits::Method => self.allowed.extend(matches.methods.iter().map(ToString::to_string)),
+                Fits::Header => {}
             }
-            if matches.takes_method(self.method) {
-                return Some(*index);
-            }
-            self.allowed.extend(matches.methods.iter().map(ToString::to_string));
         }
         None
     }
+}
 
+impl Judge for Census<'_> {
+    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize> {
+        let considered = |Candidate { index, matches }: &Candidate| Considered {
+            index: *index,
+            fits: matches.fits(self.method, self.headers),
+        };
+        self.considered.extend(candidates.iter().map(considered));
+        None
+    }
+}
+
+impl Question<'_> {
     fn missed(self) -> Found {
         if self.allowed.is_empty() {
             return Found::Nothing;
@@ -161,8 +214,27 @@ impl Match {
         (self.headers.len(), !self.methods.is_empty())
     }
 
+    /// The header fields are looked at first: a route that would not take the request with any method says nothing of
+    /// methods.
+    fn fits(&self, method: &Method, headers: &HeaderMap) -> Fits {
+        match (self.takes_headers(headers), self.takes_method(method)) {
+            (false, _) => Fits::Header,
+            (true, false) => Fits::Method,
+            (true, true) => Fits::Yes,
+        }
+    }
+
     fn takes_method(&self, method: &Method) -> bool {
         self.methods.is_empty() || self.methods.contains(method)
+    }
+
+    /// Whether a request for `host` can meet it, by the host alone.
+    pub fn takes_host(&self, host: &str) -> bool {
+        match &self.host {
+            HostMatch::Any => true,
+            HostMatch::Exact(exact) => **exact == *host,
+            HostMatch::Suffix(suffix) => host.ends_with(&**suffix),
+        }
     }
 
     fn takes_headers(&self, headers: &HeaderMap) -> bool {
@@ -257,6 +329,39 @@ mod tests {
         ] {
             assert_eq!(find(&table, host, "/"), Found::Route(index), "{host}");
         }
+    }
+
+    #[test]
+    fn the_first_considered_that_fits_is_the_one_that_is_found() {
+        let any = || HostMatch::Any;
+        let exact = || HostMatch::Exact("h".into());
+        let routes = [
+            route(any(), "/*", &[], &[]),
+            route(exact(), "/a/*", &[Method::POST], &[]),
+            route(any(), "/a/{x}", &[], &[("x-canary", "1")]),
+            route(any(), "/a/b", &[Method::GET, Method::PUT], &[]),
+            route(exact(), "/a/{x}", &[Method::GET], &[("x-canary", "1")]),
+            route(exact(), "/c", &[], &[]),
+        ];
+        let table = RouteTable::build(&routes);
+        let mut canary = HeaderMap::new();
+        canary.insert("x-canary", HeaderValue::from_static("1"));
+        for host in ["h", "other", ""] {
+            for path in ["/", "/a", "/a/b", "/a/c", "/a/b/c", "/c", "/d"] {
+                for method in [Method::GET, Method::POST, Method::DELETE] {
+                    for headers in [&HeaderMap::new(), &canary] {
+                        let considered = table.consider(host, path, &method, headers);
+                        let first = considered.iter().find(|one| one.fits == Fits::Yes);
+                        let first = first.map(|one| Found::Route(one.index));
+                        assert_eq!(first, Some(table.find(host, path, &method, headers)), "{method} {host}{path}");
+                    }
+                }
+            }
+        }
+        let all = table.consider("h", "/a/b", &Method::GET, &HeaderMap::new());
+        let judged: Vec<_> = all.iter().map(|one| (one.index, one.fits)).collect();
+        let (yes, method, header) = (Fits::Yes, Fits::Method, Fits::Header);
+        assert_eq!(judged, [(4, header), (1, method), (3, yes), (2, header), (0, yes)]);
     }
 
     #[test]

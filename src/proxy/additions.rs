@@ -2,7 +2,6 @@
 //!
 //! Guarantees lists in one line and one allocation per field that must be written. To be called after the sweep in `headers`.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
@@ -11,6 +10,10 @@ use smallvec::SmallVec;
 
 use super::forwarded::{Origin, Scheme, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::request_id::REQUEST_ID;
+use crate::text;
+
+/// Fields that a request gains at most, `Via` and those of an upgrade included.
+const ADDED: usize = 8;
 
 /// A line of text that becomes a header value with one allocation.
 struct Line(SmallVec<[u8; 128]>);
@@ -51,24 +54,30 @@ pub fn append_via(headers: &mut HeaderMap, received: Version) {
 
 /// Tells the upstream where the request comes from. `host` is what the client asked for.
 pub fn add_origin(headers: &mut HeaderMap, origin: &Origin, host: Option<&HeaderValue>, request_id: &HeaderValue) {
-    extend_list(headers, X_FORWARDED_FOR, |line| line.push_address(origin.peer));
-    extend_list(headers, FORWARDED, |line| line.push_forwarded(origin.peer, host));
-    if !headers.contains_key(X_FORWARDED_PROTO) {
+    // Grown once, rather than with the field that does not fit.
+    headers.reserve(ADDED);
+    let said = origin.peer_trusted;
+    extend_list(headers, X_FORWARDED_FOR, said, |line| line.push_address(origin.peer));
+    extend_list(headers, FORWARDED, said, |line| line.push_forwarded(origin.peer, host));
+    if !said || !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(Scheme::Http.as_str()));
     }
     if let Some(host) = host
-        && !headers.contains_key(X_FORWARDED_HOST)
+        && (!said || !headers.contains_key(X_FORWARDED_HOST))
     {
         headers.insert(X_FORWARDED_HOST, host.clone());
     }
     headers.insert(REQUEST_ID, request_id.clone());
 }
 
-/// Adds one element to a list and makes it one line: not everyone behind us reads the second.
-fn extend_list(headers: &mut HeaderMap, name: HeaderName, element: impl FnOnce(&mut Line)) {
+/// Adds one element to a list and makes it one line: not everyone behind us reads the second. What was `said` before is
+/// a trusted peer's, or is replaced.
+fn extend_list(headers: &mut HeaderMap, name: HeaderName, said: bool, element: impl FnOnce(&mut Line)) {
     let mut line = Line(SmallVec::new());
-    for value in headers.get_all(&name) {
-        line.push(value.as_bytes()).push(b", ");
+    if said {
+        for value in headers.get_all(&name) {
+            line.push(value.as_bytes()).push(b", ");
+        }
     }
     element(&mut line);
     line.insert(headers, name);
@@ -87,27 +96,28 @@ impl Line {
     }
 
     fn push_address(&mut self, address: IpAddr) {
-        // Writing to memory cannot fail.
-        let _ = write!(self, "{address}");
+        text::push_address(&mut self.0, address);
     }
 
     /// One element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host quoted for its port.
     fn push_forwarded(&mut self, peer: IpAddr, host: Option<&HeaderValue>) {
-        let _ = match peer {
-            IpAddr::V4(v4) => write!(self, "for={v4}"),
-            IpAddr::V6(v6) => write!(self, "for=\"[{v6}]\""),
-        };
+        let (before, after): (&[u8], &[u8]) = if peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
+        self.push(before).push_address(peer);
+        self.push(after);
         if let Some(host) = host {
-            self.push(b";host=\"");
-            for &byte in host.as_bytes() {
-                if matches!(byte, b'"' | b'\\') {
-                    self.push(b"\\");
-                }
-                self.push(&[byte]);
-            }
+            self.push(b";host=\"").push_quoted(host.as_bytes());
             self.push(b"\"");
         }
         self.push(b";proto=").push(Scheme::Http.as_str().as_bytes());
+    }
+
+    /// The inside of a quoted string (RFC 9110 §5.6.4).
+    fn push_quoted(&mut self, mut text: &[u8]) {
+        while let Some(special) = memchr::memchr2(b'"', b'\\', text) {
+            self.push(&text[..special]).push(&[b'\\', text[special]]);
+            text = &text[special + 1..];
+        }
+        self.push(text);
     }
 
     /// Replaces all values of `name`. What came out of header values can go into one.
@@ -115,13 +125,6 @@ impl Line {
         if let Ok(value) = HeaderValue::from_bytes(&self.0) {
             headers.insert(name, value);
         }
-    }
-}
-
-impl std::fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
     }
 }
 

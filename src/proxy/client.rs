@@ -101,7 +101,8 @@ impl Client {
                 connection.leased_at = now;
                 connection
             }
-            None => self.open(upstream, &endpoint).await?,
+            // Boxed: rare, and large.
+            None => Box::pin(self.open(upstream, &endpoint)).await?,
         };
         if !Arc::ptr_eq(&connection.spec, upstream.spec()) {
             connection.spec = Arc::clone(upstream.spec());
@@ -113,7 +114,7 @@ impl Client {
     async fn kept(&self, key: &str, now: Instant) -> Option<Box<Connection>> {
         while let Some(mut connection) = self.pool.take(key, now) {
             let sender = &mut connection.sender;
-            if sender.is_ready() || matches!(timeout(SETTLE, sender.ready()).await, Ok(Ok(()))) {
+            if sender.is_ready() || matches!(Box::pin(timeout(SETTLE, sender.ready())).await, Ok(Ok(()))) {
                 return Some(connection);
             }
         }
@@ -181,7 +182,10 @@ impl Connection {
     }
 
     /// Sends the request and waits for the response's header section.
-    pub async fn send(&mut self, mut request: Request<Upload>) -> Result<Response<Incoming>, Failed> {
+    pub fn send(
+        &mut self,
+        mut request: Request<Upload>,
+    ) -> impl Future<Output = Result<Response<Incoming>, Failed>> + Send + '_ {
         release_on_continue(&mut request);
         self.exchange.upload = request.body().progress().cloned();
         let first_look = match self.exchange.upload {
@@ -189,16 +193,19 @@ impl Connection {
             None => self.spec.response_timeout,
         };
         self.alarm.set(self.leased_at + first_look);
-        let mut answer = pin!(self.sender.try_send_request(request));
-        let (alarm, upload, spec) = (&mut self.alarm, self.exchange.upload.as_deref(), &*self.spec);
-        let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
-            Poll::Ready(answered) => Poll::Ready(Some(answered)),
-            Poll::Pending => poll_overdue(alarm, upload, spec, cx).map(|()| None),
-        });
-        match answered.await {
-            Some(Ok(response)) => Ok(response),
-            Some(Err(error)) => Err(self.explain(error)),
-            None => Err(Failed { failure: Failure::ResponseTimeout, permission: Permission::Never }),
+        let answer = self.sender.try_send_request(request);
+        async move {
+            let (alarm, upload, spec) = (&mut self.alarm, self.exchange.upload.as_deref(), &*self.spec);
+            let mut answer = pin!(answer);
+            let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
+                Poll::Ready(answered) => Poll::Ready(Some(answered)),
+                Poll::Pending => poll_overdue(alarm, upload, spec, cx).map(|()| None),
+            });
+            match answered.await {
+                Some(Ok(response)) => Ok(response),
+                Some(Err(error)) => Err(self.explain(error)),
+                None => Err(Failed { failure: Failure::ResponseTimeout, permission: Permission::Never }),
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! Guarantees that bodies stream, that either a response or a typed failure comes out, and that every upstream gets
 //! HTTP/1.1 it can read one way only. Knows nothing of routes, limits and listeners.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
@@ -59,46 +60,47 @@ impl Proxy {
     ///
     /// The response's body streams; the connection is free again when it ended. Failures are those of the upstream
     /// (502, 503, 504), or of the request and its body (400, 408, 413, 501).
-    pub async fn forward(
-        &self,
+    pub fn forward<'a>(
+        &'a self,
         request: Request<Body>,
         rule: &Forward,
-        upstream: &Arc<Upstream>,
+        upstream: &'a Arc<Upstream>,
         origin: &Origin,
-        request_id: &HeaderValue,
-    ) -> Result<Response<Body>, Failure> {
+        request_id: &'a HeaderValue,
+    ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         let pending = upstream.meters().request();
-        let result = match Outbound::prepare(request, rule, upstream, origin, request_id) {
-            Ok(outbound) => self.exchange(outbound, upstream, request_id).await,
-            Err(failure) => Err(failure),
-        };
-        pending.finish(&result);
-        result
+        // Made before the future and used where it lies within: a request is large.
+        let mut outbound = Outbound::prepare(request, rule, upstream, origin, request_id);
+        async move {
+            let result = match &mut outbound {
+                Ok(outbound) => self.exchange(outbound, upstream, request_id).await,
+                Err(failure) => Err(failure.clone()),
+            };
+            pending.finish(&result);
+            result
+        }
     }
 
     async fn exchange(
         &self,
-        outbound: Outbound,
+        outbound: &mut Outbound,
         upstream: &Upstream,
         request_id: &HeaderValue,
     ) -> Result<Response<Body>, Failure> {
         upstream.budget().deposit();
-        let Outbound { mut request, wish, host_of_endpoint } = outbound;
         let mut retry = Retry::default();
         loop {
             let mut connection = self.reach(upstream, retry.is_spent()).await?;
-            if host_of_endpoint && let Some(host) = connection.host() {
-                request.headers_mut().insert(HOST, host);
-            }
+            let request = outbound.address_to(&connection);
             if connection.is_used() {
                 retry.remember(&request);
             }
             match connection.send(request).await {
                 Ok(response) => {
                     upstream.meters().responded(clock::now().saturating_duration_since(connection.leased_at()));
-                    return relay(response, connection, wish, request_id);
+                    return relay(response, connection, outbound.wish.take(), request_id);
                 }
-                Err(failed) => request = retry.decide(failed, upstream)?,
+                Err(failed) => outbound.request = retry.decide(failed, upstream)?,
             }
         }
     }
@@ -160,6 +162,16 @@ fn relay(
 }
 
 impl Outbound {
+    /// The request, to be sent over `connection`.
+    fn address_to(&mut self, connection: &Connection) -> Request<Upload> {
+        if self.host_of_endpoint
+            && let Some(host) = connection.host()
+        {
+            self.request.headers_mut().insert(HOST, host);
+        }
+        std::mem::replace(&mut self.request, Request::new(Upload::empty()))
+    }
+
     fn prepare(
         mut request: Request<Body>,
         rule: &Forward,
@@ -171,7 +183,7 @@ impl Outbound {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
-        let asked = host_asked_for(&request)?;
+        let (asked, in_field) = host_asked_for(&request)?;
         let found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
         let wish = Wish::of(&mut request, found.upgrade.filter(|_| received == Version::HTTP_11));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
@@ -185,30 +197,32 @@ impl Outbound {
             None if found.te_trailers => additions::keep_te_trailers(fields),
             None => {}
         }
-        let host_of_endpoint = set_host(fields, &rule.host, asked);
+        let host_of_endpoint = set_host(fields, &rule.host, asked, in_field);
         let request = with_upload(request, received, upstream);
         Ok(Self { request, wish, host_of_endpoint })
     }
 }
 
-/// The authority of the target wins over `Host` (RFC 9112 §3.2.2).
-fn host_asked_for(request: &Request<Body>) -> Result<Option<HeaderValue>, Failure> {
+/// The authority of the target wins over `Host` (RFC 9112 §3.2.2). The answer is also whether it stands in the field.
+fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
         let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
-        return HeaderValue::from_str(host).map(Some).map_err(|_| Failure::BadRequest("the authority is malformed"));
+        let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest("the authority is malformed"))?;
+        return Ok((Some(host), false));
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
-        (host, None) => Ok(host.cloned()),
+        (host, None) => Ok((host.cloned(), true)),
         _ => Err(Failure::BadRequest("more than one Host")),
     }
 }
 
 /// Whether it remains for the endpoint to say.
-fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderValue>) -> bool {
+fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderValue>, in_field: bool) -> bool {
     match (policy, asked) {
         (HostPolicy::Fixed(host), _) => drop(fields.insert(HOST, host.clone())),
+        (HostPolicy::Preserve, Some(_)) if in_field => {}
         (HostPolicy::Preserve, Some(host)) => drop(fields.insert(HOST, host)),
         // HTTP/1.0 may go without; HTTP/1.1 may not.
         (HostPolicy::Preserve, None) | (HostPolicy::Endpoint, _) => return true,

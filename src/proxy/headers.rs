@@ -31,7 +31,7 @@ pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> Found {
     strip(headers, |name| match *name {
         PROXY_AUTHORIZATION => true,
         FORWARDED => !peer_trusted,
-        _ if name.as_str().contains('_') => is_claim(&name.as_str().replace('_', "-")),
+        _ if memchr::memchr(b'_', name.as_str().as_bytes()).is_some() => is_claim(&name.as_str().replace('_', "-")),
         _ => !peer_trusted && is_claim(name.as_str()),
     })
 }

@@ -13,7 +13,7 @@ pub mod forwarded;
 mod headers;
 mod pool;
 mod retry;
-mod target;
+pub mod target;
 mod upgrade;
 
 pub use forward::Proxy;

@@ -10,7 +10,7 @@
 
 use std::error::Error;
 
-use http::{Method, Request};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::body::Upload;
 use crate::body::BodyFailure;
@@ -19,6 +19,9 @@ use crate::upstream::Upstream;
 
 /// Endpoints one request goes to at most: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
+
+/// Bytes that the packed fields of most requests fit into.
+const TYPICAL_FIELDS: usize = 1024;
 
 /// An exchange that failed before there was a response.
 pub struct Failed {
@@ -64,8 +67,17 @@ fn explain(error: &hyper::Error) -> Failure {
 /// The one retry a request has.
 #[derive(Default)]
 pub struct Retry {
-    copy: Option<Request<Upload>>,
+    copy: Option<Packed>,
     spent: bool,
+}
+
+/// A copy of a request without a body. Its fields are one allocation, names and values each behind their length: nearly
+/// no copy is ever needed, and a clone of the map costs several times as much.
+struct Packed {
+    method: Method,
+    uri: Uri,
+    version: Version,
+    fields: Vec<u8>,
 }
 
 impl Retry {
@@ -78,7 +90,7 @@ impl Retry {
     /// A copy of twelve fields takes a quarter of a microsecond, about a hundredth of what a forwarded request costs.
     pub fn remember(&mut self, request: &Request<Upload>) {
         if !self.spent && is_replayable(request) {
-            self.copy = Some(copy(request));
+            self.copy = Some(Packed::new(request));
         }
     }
 
@@ -88,7 +100,7 @@ impl Retry {
         let again = match failed.permission {
             _ if spent => None,
             Permission::Unsent(request) => Some(*request),
-            Permission::Stale => self.copy.take().filter(|_| upstream.budget().withdraw()),
+            Permission::Stale => self.copy.take().and_then(Packed::unpack).filter(|_| upstream.budget().withdraw()),
             Permission::Never => None,
         };
         again.inspect(|_| upstream.meters().retried()).ok_or(failed.failure)
@@ -103,11 +115,56 @@ fn is_replayable(request: &Request<Upload>) -> bool {
     idempotent && request.body().progress().is_none()
 }
 
-fn copy(request: &Request<Upload>) -> Request<Upload> {
-    let mut copy = Request::new(Upload::empty());
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    copy
+impl Packed {
+    fn new(request: &Request<Upload>) -> Self {
+        let mut fields = Vec::with_capacity(TYPICAL_FIELDS);
+        for (name, value) in request.headers() {
+            for part in [name.as_str().as_bytes(), value.as_bytes()] {
+                fields.extend_from_slice(&part.len().to_ne_bytes());
+                fields.extend_from_slice(part);
+            }
+        }
+        Self { method: request.method().clone(), uri: request.uri().clone(), version: request.version(), fields }
+    }
+
+    fn unpack(self) -> Option<Request<Upload>> {
+        let mut request = Request::new(Upload::empty());
+        let mut rest = &*self.fields;
+        while !rest.is_empty() {
+            let (name, behind) = split_part(rest)?;
+            let (value, behind) = split_part(behind)?;
+            request.headers_mut().append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
+            rest = behind;
+        }
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.version_mut() = self.version;
+        Some(request)
+    }
+}
+
+/// The bytes that a length stands before, and what is behind them.
+fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::from_ne_bytes(*length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_request_comes_out_as_it_went_in() {
+        let request = Request::put("http://a.example/x?y=%2F")
+            .header("host", "a.example")
+            .header("cookie", "a=1")
+            .header("x-own", "")
+            .header("cookie", "b=2")
+            .header("x-bytes", &b"caf\xc3\xa9"[..])
+            .body(Upload::empty())
+            .unwrap();
+        let again = Packed::new(&request).unpack().unwrap();
+        assert_eq!((again.method(), again.uri()), (request.method(), request.uri()));
+        assert_eq!((again.version(), again.headers()), (request.version(), request.headers()));
+    }
 }

@@ -115,6 +115,16 @@ impl Debts {
         self.table.remove(key);
     }
 
+    /// Waives what is owed for `key` beyond `due_us`, in microseconds.
+    pub fn lower(&self, key: &Key, due_us: u64, now_us: u64) {
+        self.table.with(key, |debt| {
+            if let Some(debt) = debt {
+                debt.flow(now_us);
+                debt.ticks = debt.ticks.min(due_us.saturating_mul(debt.shape.ticks_per_us()));
+            }
+        });
+    }
+
     /// Drops what has flowed off.
     pub fn sweep(&self, now_us: u64) {
         self.table.retain(|debt| debt.due_us(now_us) > 0);
@@ -193,6 +203,17 @@ mod tests {
         debts.restore(&parts[0], 0);
         debts.incur(&ask("k", 20), 1, 0, 0);
         assert_eq!(owed(&debts, 0), 6);
+    }
+
+    #[test]
+    fn an_operator_waives_all_of_it_or_what_is_beyond() {
+        let debts = Debts::new();
+        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        debts.lower(&Key::from("k"), 300_000, 0);
+        assert_eq!(owed(&debts, 0), 3);
+        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, 0));
+        debts.lower(&Key::from("k"), 0, 0);
+        assert_eq!(owed(&debts, 0), 0);
     }
 
     #[test]

@@ -11,7 +11,11 @@ use http::{HeaderMap, Uri};
 /// root's dot. Empty: the request names none.
 pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
     let authority = uri.authority().map(http::uri::Authority::as_str);
-    let host = authority.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default();
+    normal(authority.or_else(|| headers.get(HOST)?.to_str().ok()).unwrap_or_default())
+}
+
+/// An authority in that form: in lower case, without user, port and the root's dot.
+pub fn normal(host: &str) -> Cow<'_, str> {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
     let host = port.map_or(host, |at| &host[..at]);

@@ -4,7 +4,6 @@
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -13,6 +12,8 @@ use http::{HeaderMap, HeaderName, Method, Uri};
 use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
+
+use crate::text;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -159,8 +160,11 @@ impl Key {
                 (Ipv6Addr::from(u128::from(v6) & mask).into(), ipv6_prefix, 128)
             }
         };
-        // Writing to memory cannot fail.
-        let _ = if prefix < whole { write!(self.0, "{masked}/{prefix}") } else { write!(self.0, "{masked}") };
+        text::push_address(&mut self.0, masked);
+        if prefix < whole {
+            self.0.push(b'/');
+            self.0.extend_from_slice(itoa::Buffer::new().format(prefix).as_bytes());
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 pub mod breaker;
 pub mod bucket;
 mod calls;
+pub mod catalog;
 mod coalesce;
 pub mod cost;
 mod debt;
@@ -8,6 +9,7 @@ pub mod decision;
 mod denial;
 pub mod enforced;
 pub mod exempt;
+pub mod explained;
 pub mod headers;
 pub mod host;
 pub mod key;

@@ -18,12 +18,29 @@ use crate::store::Ask;
 /// A limit at work.
 #[derive(Debug)]
 pub(super) struct Rule {
-    pub limit: Arc<Limit>,
+    pub terms: Terms,
     pub tally: Arc<Tally>,
+}
+
+/// A limit as one route uses it: what it asks, before anything is counted.
+#[derive(Clone, Debug)]
+pub(super) struct Terms {
+    pub limit: Arc<Limit>,
     shape: Shape,
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
+}
+
+/// What a request is held to under a limit, whatever its key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Price<'t> {
+    pub plan: Option<&'t Plan>,
+    pub shape: Shape,
+    pub cost: NonZeroU64,
+    /// What a request usually takes: clients are told how many such requests they have left.
+    pub usual_cost: NonZeroU64,
+    pub largest_cost: u64,
 }
 
 /// What one limit asks for a request.
@@ -64,6 +81,11 @@ impl LargestCosts {
         largest.add(cost.as_ref());
         largest
     }
+
+    /// Of a limit, whoever uses it; of one that nobody uses, what it says itself.
+    fn of_limit(&self, name: &str) -> LargestCost {
+        self.0.get(name).copied().unwrap_or(LargestCost { said: 0, unsaid: true })
+    }
 }
 
 impl LargestCost {
@@ -83,50 +105,31 @@ impl LargestCost {
 
 impl Rule {
     pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
-        let limit = limit_use.limit.clone();
+        let limit = &limit_use.limit;
         Ok(Self {
-            shape: Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?,
-            tally: Arc::new(Tally::of(&limit.name, |counted| may_count(&limit, counted))),
-            own_cost: limit_use.cost.clone(),
-            largest: costs.with(limit_use),
-            limit,
+            tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
+            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use))?,
         })
     }
 
+    pub fn limit(&self) -> &Limit {
+        &self.terms.limit
+    }
+
     pub fn name(&self) -> &Arc<str> {
-        &self.limit.name
+        &self.terms.limit.name
     }
 
     /// The key that a request is counted by.
     pub fn key(&self, facts: &Facts<'_>) -> Extracted {
-        self.limit.key.extract(&self.limit.name, facts)
-    }
-
-    /// What the limit asks for a request with this key.
-    pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
-        let shape = plan.map_or(self.shape, Plan::shape);
-        let burst = burst(shape);
-        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
-        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
-        let largest_cost = self.largest.of(unsaid, burst);
-        let ask = Ask {
-            key,
-            shape: match self.limit.consistency {
-                Consistency::Exact => shape,
-                Consistency::Leased => shape.leased(largest_cost),
-            },
-            cost: cost.of(facts, burst).get(),
-            largest_cost,
-            on_outage: self.limit.on_outage,
-        };
-        Term { ask, usual_cost: cost.usual(burst), planned: plan.is_some() }
+        self.limit().key.extract(self.name(), facts)
     }
 
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let cost = self.own_cost.as_ref().unwrap_or(&self.limit.cost);
-        self.policy_of(self.shape, cost.usual(burst(self.shape)))
+        let Terms { limit, shape, own_cost, .. } = &self.terms;
+        let cost = own_cost.as_ref().unwrap_or(&limit.cost);
+        self.policy_of(*shape, cost.usual(burst(*shape)))
     }
 
     pub fn policy_of(&self, shape: Shape, usual_cost: NonZeroU64) -> PolicyItem<'_> {
@@ -136,19 +139,53 @@ impl Rule {
 
     /// Whether the limit acts on any request.
     pub fn acts(&self) -> bool {
-        self.limit.enforced != Enforced::NONE
+        self.limit().enforced != Enforced::NONE
     }
 
     /// Whether a request that the limit denies may still wait, or pass to something cheaper.
     pub fn is_lenient(&self) -> bool {
-        matches!(self.limit.on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_))
+        matches!(self.limit().on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_))
     }
 
     pub fn degrades(&self) -> Option<&Degrade> {
-        match &self.limit.on_limit {
+        match &self.limit().on_limit {
             OnLimit::Degrade(degrade) => Some(degrade),
             OnLimit::Reject | OnLimit::Answer(_) | OnLimit::Queue(_) => None,
         }
+    }
+}
+
+impl Terms {
+    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, ShapeError> {
+        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+        Ok(Self { limit: limit.clone(), shape, own_cost, largest })
+    }
+
+    /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, ShapeError> {
+        Self::of(limit, None, costs.of_limit(&limit.name))
+    }
+
+    /// What a request is held to: by its plan, if it has one.
+    pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
+        let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
+        let shape = plan.map_or(self.shape, Plan::shape);
+        let burst = burst(shape);
+        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let largest_cost = self.largest.of(unsaid, burst);
+        let shape = match self.limit.consistency {
+            Consistency::Exact => shape,
+            Consistency::Leased => shape.leased(largest_cost),
+        };
+        Price { plan, shape, cost: cost.of(facts, burst), usual_cost: cost.usual(burst), largest_cost }
+    }
+
+    /// What the limit asks for a request with this key.
+    pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
+        let Price { plan, shape, cost, usual_cost, largest_cost } = self.price(facts);
+        let ask = Ask { key, shape, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
+        Term { ask, usual_cost, planned: plan.is_some() }
     }
 }
 

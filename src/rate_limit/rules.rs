@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::bucket::ShapeError;
 use super::decision::{DecidedBy, Level, Verdict};
+use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
 use super::key::{Extracted, Facts, Key};
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
@@ -119,17 +120,25 @@ impl Rules {
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
-            if rule.limit.exempt.covers(facts) {
+            if rule.limit().exempt.covers(facts) {
                 rule.tally.count(Counted::Exempt, DecidedBy::Local);
                 continue;
             }
             match rule.key(facts) {
-                Extracted::Key(key) => asking.add(index, rule, rule.term(key, facts)),
+                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts)),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
         }
         Ok(asking)
+    }
+
+    /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
+    pub fn explain(&self, facts: &Facts<'_>) -> Explained {
+        let limits: Vec<Applied> = self.rules.iter().map(|rule| Applied::of(&rule.terms, facts)).collect();
+        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
+        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.shape, limit.usual_cost));
+        Explained { policy: headers::policy_value(policy), limits }
     }
 
     /// What a verdict on `asking` leads to. Takes limits that degrade out of it, once all that deny are such or can wait.
@@ -141,7 +150,7 @@ impl Rules {
         if denying().any(|(_, rule, _)| !rule.is_lenient()) {
             return Next::Judge;
         }
-        let slowest = denying().filter(|(_, rule, _)| matches!(rule.limit.on_limit, OnLimit::Queue(_)));
+        let slowest = denying().filter(|(_, rule, _)| matches!(rule.limit().on_limit, OnLimit::Queue(_)));
         let slowest = slowest.max_by_key(|(.., level)| level.retry_after_us).map(|(at, ..)| at);
         if self.yield_to_something_cheaper(asking, verdict) {
             return Next::AskAgain;
@@ -163,7 +172,7 @@ impl Rules {
     /// The line before the limit of the ask at `at`, if there may be one.
     pub fn line<'a>(&'a self, asking: &'a Asking, at: usize) -> Option<Line<'a>> {
         let (rule, ask) = (self.rules.get(asking.owners.get(at)?.rule)?, asking.asks.get(at)?);
-        let OnLimit::Queue(bounds) = rule.limit.on_limit else { return None };
+        let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
         let charge_us = ask.shape.micros(ask.shape.charge(ask.cost));
         Some(Line { limit: rule.name(), key: &ask.key, bounds, charge_us })
     }
@@ -237,7 +246,7 @@ impl Rules {
         let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
         let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
-        match denying().next().map(|(_, rule, _)| &rule.limit.on_limit) {
+        match denying().next().map(|(_, rule, _)| &rule.limit().on_limit) {
             Some(OnLimit::Answer(answer)) => Failure::Refused { answer: answer.clone(), retry_after_secs },
             _ => {
                 let violated = denying().map(|(_, rule, _)| rule.name().clone()).collect();
@@ -250,7 +259,7 @@ impl Rules {
 impl Asking {
     fn add(&mut self, index: usize, rule: &Rule, term: Term) {
         let Term { ask, usual_cost, planned } = term;
-        if rule.limit.enforced.takes(ask.key.as_bytes()) {
+        if rule.limit().enforced.takes(ask.key.as_bytes()) {
             self.asks.push(ask);
             self.owners.push(Owner { rule: index, usual_cost, planned });
         } else {

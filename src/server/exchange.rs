@@ -3,6 +3,7 @@
 //! Guarantees that a body nobody reads is either read to its end or ends the connection, and that every request counts
 //! as under way until its response has left.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,16 +26,16 @@ pub const MAX_LEFTOVER: u64 = 64 * 1024;
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// Answers one HTTP/1 request.
+/// Answers one HTTP/1 request. hyper moves the future as a whole, so it is worth being small.
 pub async fn exchange<H: Handler>(
     handler: H,
     connection: Arc<Connection>,
     request: Request<Incoming>,
-) -> Response<Counted> {
+) -> Result<Response<Counted>, Infallible> {
     let number = connection.arrive();
     let counter = Counter(Arc::clone(&connection));
     if let Some(failure) = connection.refusal(number) {
-        return counter.attach(handler.refuse(&connection, failure));
+        return Ok(counter.attach(handler.refuse(&connection, failure)));
     }
     let on_upgrade = request.extensions().get::<OnUpgrade>().cloned();
     let mut response = handler.handle(&connection, prepare(&connection, request)).await;
@@ -45,7 +46,7 @@ pub async fn exchange<H: Handler>(
     if must_close(&connection, number) {
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
-    counter.attach(response)
+    Ok(counter.attach(response))
 }
 
 fn prepare(connection: &Arc<Connection>, mut request: Request<Incoming>) -> Request<Body> {

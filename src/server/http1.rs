@@ -1,6 +1,5 @@
 //! Drives one HTTP/1 connection through hyper, from behind the screen.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -58,10 +57,7 @@ pub async fn drive<H: Handler>(
     drain: &Drain,
 ) -> Option<Socket> {
     let shared = Arc::clone(connection);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let answer = exchange(handler.clone(), Arc::clone(&shared), request);
-        async move { Ok::<_, Infallible>(answer.await) }
-    });
+    let service = service_fn(move |request: Request<Incoming>| exchange(handler.clone(), Arc::clone(&shared), request));
     let mut http = builder.serve_connection(TokioIo::new(socket), service).with_upgrades();
     match run(&mut http, connection, drain).await {
         End::Preface => http.into_parts().map(|parts| parts.io.into_inner()),

@@ -65,8 +65,7 @@ pub async fn drive<H: Handler>(
 ) {
     let (shared, limits) = (Arc::clone(connection), Arc::clone(spec));
     let service = service_fn(move |request: Request<Incoming>| {
-        let answer = exchange(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        exchange(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request)
     });
     let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let result = tokio::select! {
@@ -116,7 +115,7 @@ async fn exchange<H: Handler>(
     connection: Arc<Connection>,
     spec: Arc<ListenerSpec>,
     mut request: Request<Incoming>,
-) -> Response<Counted> {
+) -> Result<Response<Counted>, Infallible> {
     connection.arrive();
     let counter = Counter(Arc::clone(&connection));
     let mut response = match check(&mut request, &spec) {
@@ -129,7 +128,7 @@ async fn exchange<H: Handler>(
         }
     };
     strip_connection(response.headers_mut());
-    counter.attach(response)
+    Ok(counter.attach(response))
 }
 
 /// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request. What may stand in host

@@ -71,6 +71,12 @@ impl Slots {
         }
     }
 
+    /// The same, of connections that are no client's: no metric tells of them.
+    pub fn uncounted(max_connections: usize) -> Self {
+        let free = Arc::new(Semaphore::new(max_connections.min(Semaphore::MAX_PERMITS)));
+        Self { free, open: Gauge::noop(), total: Counter::noop() }
+    }
+
     /// Waits for a free slot.
     async fn take(&self, live: &Arc<Live>) -> Slot {
         // The semaphore is never closed: an error would mean that there is no bound to keep.

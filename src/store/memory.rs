@@ -4,6 +4,8 @@
 //! limit even when buckets must be forgotten (see `shard.rs`). Refuses to know why the decision is local: the caller
 //! says which share of the limits is this node's.
 
+mod inspect;
+
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 

@@ -82,6 +82,14 @@ impl Shard {
         self.insert(entry);
     }
 
+    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate it is counted at. Says whether it is known.
+    pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
+        let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
+        let full_at_us = now_us.saturating_add(full_in_us);
+        entry.full_at = entry.full_at.min(full_at_us.saturating_mul(entry.ticks_per_us));
+        true
+    }
+
     /// Drops what [`Self::find`] found: the bucket is full. Nothing else may have touched the shard in between.
     pub fn forget(&mut self, found: &Found) {
         if let Some(slot) = found.slot.filter(|slot| *slot < self.entries.len()) {

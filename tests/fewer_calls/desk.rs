@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tollgate::rate_limit::breaker::Breaker;
 use tollgate::rate_limit::decision::Verdict;
 use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
@@ -73,6 +74,7 @@ impl Store for Desk {
 pub struct Fixture {
     pub limiter: Limiter,
     pub breaker: Arc<Breaker>,
+    pub node: Arc<Node>,
     pub calls: UnboundedReceiver<Call>,
     pub adjusted: UnboundedReceiver<Vec<Adjustment>>,
     /// What the store decides from.
@@ -84,8 +86,9 @@ impl Fixture {
         let (desk, calls, adjusted) = Desk::open();
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
         let local = Arc::new(MemoryStore::new(100));
-        let limiter = Limiter::shared(local, Arc::new(desk), breaker.clone(), share);
-        Self { limiter, breaker, calls, adjusted, memory: MemoryStore::new(100) }
+        let node = Arc::new(Node::new(local, breaker.clone(), share));
+        let limiter = Limiter::of_node(node.clone(), Arc::new(desk));
+        Self { limiter, breaker, node, calls, adjusted, memory: MemoryStore::new(100) }
     }
 
     /// A request on its way: it has asked or boarded when this returns.

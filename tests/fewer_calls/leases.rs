@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tollgate::rate_limit::decision::DecidedBy;
+use tollgate::store::inspect::Holder;
 use tollgate::store::{Ask, Change};
 
 use crate::desk::Fixture;
@@ -89,6 +90,20 @@ async fn what_is_left_is_told_of_the_stock_and_the_bucket_together() {
     let level = fixture.limiter.decide_now(&asks).unwrap().levels[0];
     assert!((9_930..9_945).contains(&level.remaining), "{level:?}");
     assert_eq!(level.retry_after_us, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_changed_drops_the_stock_and_none_of_it_comes_back() {
+    let asks = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&asks).await;
+    while fixture.adjusted.try_recv().is_ok() {}
+    fixture.node.lower(&asks[0].key, asks[0].shape, 0, tollgate::clock::monotonic_micros());
+    assert_eq!(fixture.limiter.decide_now(&asks), None, "the store is asked again");
+    for _ in 0..60 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(fixture.adjusted.try_recv().is_err(), "a full bucket would get more than full");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,13 @@
 #![expect(clippy::print_stdout, reason = "figures that are worth reading with --nocapture")]
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
+mod admin_port;
 mod command_line;
+mod explaining;
 mod fleet;
 mod load;
 mod on_limit;
+mod operator;
 mod outage;
 mod process;
 #[path = "../support/redis.rs"]

@@ -11,16 +11,27 @@ const HOMES: [(&str, &str, &str); 5] = [
     ("saphyr_parser", "src/config/", "take what `config` has built"),
 ];
 
+/// Who names an HTTP client, so that it can be replaced there, and why each needs one.
+pub const HTTP_CLIENTS: [(&str, &str); 3] = [
+    (
+        "src/proxy/client.rs",
+        "sends what clients asked for: keeps connections, streams, and tells what may be sent again",
+    ),
+    ("src/cli/ask.rs", "an operator's one question to the admin port, in a process of its own that runs no gateway"),
+    ("src/torture/target.rs", "is a client, of any gateway, and must not share what it judges"),
+];
+
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 25] = [
+const MAY_NAME: [(&str, &str); 26] = [
     ("src/clock.rs", ""),
     ("src/request_id.rs", ""),
     ("src/respond.rs", ""),
+    ("src/text.rs", ""),
     ("src/rate_limit/bucket.rs", ""),
     ("src/rate_limit/decision.rs", ""),
     ("src/rate_limit/host.rs", ""),
-    ("src/rate_limit/key.rs", ""),
+    ("src/rate_limit/key.rs", "text"),
     (
         "src/rate_limit/policy.rs",
         "rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::key rate_limit::plan respond",
@@ -42,7 +53,7 @@ const MAY_NAME: [(&str, &str); 25] = [
         "clock store rate_limit::bucket rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
-    ("src/proxy/", "body clock error gateway::path gateway::route proxy request_id upstream"),
+    ("src/proxy/", "body clock error gateway::path gateway::route proxy request_id text upstream"),
     ("src/gateway/", "body clock error gateway proxy rate_limit request_id telemetry upstream"),
     ("src/server/", "body clock error server"),
 ];
@@ -60,16 +71,19 @@ const BESIDE: [(&str, &str); 6] = [
     ("src/torture/due.rs", "torture::plan"),
     ("src/torture/command.rs", "cli clock store::RedisSpec store::TlsSpec torture"),
     ("src/torture/", "clock rate_limit store torture"),
-    ("src/admin/", "admin body clock config error gateway metrics rate_limit server store telemetry upstream"),
+    (
+        "src/admin/",
+        "admin body clock config error gateway metrics rate_limit request_id server store telemetry upstream",
+    ),
 ];
 
 /// Modules within what a row allows that it still may not name: the trait, not who implements it.
 const MAY_NOT_NAME: &[(&str, &str)] = &[("src/rate_limit/", "store::redis"), ("src/admin/", "store::redis")];
 
-const KNOW_EVERYONE: [&str; 5] = ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs"];
+const KNOW_EVERYONE: [&str; 6] = ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs", "src/cli/"];
 
-const KNOW_CONFIG: [&str; 7] =
-    ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs", "src/admin/", "src/config/"];
+const KNOW_CONFIG: [&str; 8] =
+    ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs", "src/cli/", "src/admin/", "src/config/"];
 
 /// Metric handles resolved elsewhere than in a constructor: file, function, why that is not once per request.
 const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
@@ -79,7 +93,8 @@ const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
 ];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.
-const LABELS: &str = "decided_by endpoint limit listener method outcome route status to upstream verdict version";
+const LABELS: &str =
+    "action decided_by endpoint limit listener method outcome route status to upstream verdict version";
 
 /// Status codes outside `error.rs`: where, which (`*`: any), and why that is no answer of the data path's own.
 const STATUS_CODES: [(&str, &str, &str); 6] = [
@@ -100,13 +115,7 @@ pub const LINTS: [(&str, &str, &[&str]); 5] = [
     ("[lints.clippy]", "allow_attributes", &["warn", "deny", "forbid"]),
 ];
 
-/// Who names an HTTP client, and why it is not the one that forwards.
-const CLIENTS: [(&str, &str); 2] = [
-    ("src/proxy/", "forwards requests"),
-    ("src/torture/target.rs", "is a client, of any gateway, and must not share what it judges"),
-];
-
-/// Only its home names a crate of [`HOMES`], and only [`CLIENTS`] an HTTP client.
+/// Only its home names a crate of [`HOMES`], and only [`HTTP_CLIENTS`] an HTTP client.
 pub fn crates_at_home(sources: &[Source]) -> Vec<String> {
     let strangers = HOMES.iter().flat_map(|(name, home, instead)| {
         let outside = sources.iter().filter(|source| !source.is_in(home));
@@ -115,18 +124,17 @@ pub fn crates_at_home(sources: &[Source]) -> Vec<String> {
             found.map(move |at| format!("{}: names {name}, which only {home} may: {instead}", source.at(at)))
         })
     });
-    let others = sources.iter().filter(|source| !CLIENTS.iter().any(|(place, _)| source.is_in(place)));
-    let clients = others.filter_map(|source| {
+    let elsewhere = sources.iter().filter(|source| !HTTP_CLIENTS.iter().any(|(file, _)| source.is_in(file)));
+    let clients = elsewhere.filter_map(|source| {
         let at = names_a_client(source)?;
-        Some(format!("{}: names an HTTP client, which only src/proxy/ may: ask it to send", source.at(at)))
+        Some(format!("{}: names an HTTP client: ask src/proxy/ to send", source.at(at)))
     });
     strangers.chain(clients).collect()
 }
 
-/// The files of the data path that name hyper's client.
+/// The files that name hyper's client.
 pub fn files_naming_the_client(sources: &[Source]) -> Vec<&str> {
-    let on_path = sources.iter().filter(|source| !source.is_in("src/torture/"));
-    on_path.filter(|source| names_a_client(source).is_some()).map(|source| source.path.as_str()).collect()
+    sources.iter().filter(|source| names_a_client(source).is_some()).map(|source| source.path.as_str()).collect()
 }
 
 fn names_a_client(source: &Source) -> Option<usize> {

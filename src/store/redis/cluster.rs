@@ -82,7 +82,7 @@ impl Cluster {
     }
 
     /// Runs a script on whoever has `slot`.
-    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Vec<i64>, Trouble> {
+    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Value, Trouble> {
         let refused = |_| Trouble::Store(StoreError::Io);
         let mut host = self.nodes.owner(slot);
         let mut asking = false;

@@ -77,7 +77,8 @@ impl Fleet {
     async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
-        let reply = self.link.run(&script::HEARTBEAT, redis_keyslot(self.key.as_bytes()), input).await;
+        let slot = redis_keyslot(self.key.as_bytes());
+        let reply: Result<Vec<i64>, _> = self.link.run(&script::HEARTBEAT, slot, input).await;
         match reply.map_err(Trouble::of_one_key)?.as_slice() {
             [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
                 (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),

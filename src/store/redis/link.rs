@@ -10,6 +10,7 @@ use std::time::Duration;
 use fred::clients::Client;
 use fred::error::{Error, ErrorKind};
 use fred::interfaces::ClientLike;
+use fred::types::{FromValue, Value};
 
 use super::client::{ConnectError, Dial, Voice};
 use super::cluster::Cluster;
@@ -64,14 +65,20 @@ impl Link {
 
     /// Runs a script on the server that has `slot`, the one of all its keys. `input` makes KEYS and ARGV, given the
     /// deadline.
-    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Vec<i64>, Trouble> {
-        match self {
-            Self::Cluster(cluster) => cluster.run(script, slot, input).await,
+    pub async fn run<R: FromValue>(
+        &self,
+        script: &Script,
+        slot: u16,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<R, Trouble> {
+        let reply = match self {
+            Self::Cluster(cluster) => cluster.run(script, slot, input).await?,
             Self::One(peer) | Self::Watched(peer, _) => peer.run(script, &input, false).await.map_err(|error| {
                 peer.leave_replica(&error);
                 Trouble::Store(error::store_error(&error))
-            }),
-        }
+            })?,
+        };
+        reply.convert().map_err(|_| Trouble::Store(StoreError::Protocol))
     }
 
     /// Closes all connections.
@@ -82,6 +89,13 @@ impl Link {
             Self::Watched(peer, watch) => drop(tokio::join!(watch.quit(), peer.quit())),
         }
     }
+}
+
+/// Of a timed script's reply.
+fn head(reply: &Value) -> Option<(i64, i64)> {
+    let Value::Array(parts) = reply else { return None };
+    let [done, now, ..] = parts.as_slice() else { return None };
+    Some((done.as_i64()?, now.as_i64()?))
 }
 
 fn dial_one(dial: &Dial) -> Result<Arc<Peer>, ConnectError> {
@@ -105,7 +119,7 @@ impl Peer {
 
     /// A refusal for being late is right for calls that nobody waits for any more. For one that is still awaited it means
     /// that this node does not know the server's time, or no longer: once it does, the call is repeated. It changed nothing.
-    pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Vec<i64>, Error> {
+    pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
             let deadline = self.time.after(sent_us, self.timeout);
@@ -113,7 +127,7 @@ impl Peer {
             if !script.timed {
                 return Ok(reply);
             }
-            let [done, now, ..] = *reply.as_slice() else {
+            let Some((done, now)) = head(&reply) else {
                 return Err(Error::new(ErrorKind::Protocol, "a reply without its head"));
             };
             self.time.learn(sent_us, now);

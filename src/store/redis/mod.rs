@@ -11,6 +11,7 @@ mod cluster;
 mod diary;
 mod error;
 pub mod fleet;
+pub mod inspect;
 mod link;
 mod parts;
 mod script;
@@ -60,7 +61,7 @@ impl RedisStore {
     async fn take_part(&self, charges: &[&Charge<'_>], slot: u16, units: u32) -> Result<Part, Trouble> {
         let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
         let input = |deadline| (keys(), args(charges, units, deadline));
-        let reply = self.link.run(&script::TOKEN_BUCKET, slot, input).await?;
+        let reply: Vec<i64> = self.link.run(&script::TOKEN_BUCKET, slot, input).await?;
         parse(&reply, charges.len()).ok_or(Trouble::Store(StoreError::Protocol))
     }
 
@@ -68,7 +69,7 @@ impl RedisStore {
     async fn adjust_part(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), Trouble> {
         let keys = || adjustments.iter().map(|adjustment| self.key(adjustment.key.as_bytes())).collect();
         let input = |deadline| (keys(), adjust_args(adjustments, deadline));
-        self.link.run(&script::ADJUST, slot, input).await.map(drop)
+        self.link.run::<Vec<i64>>(&script::ADJUST, slot, input).await.map(drop)
     }
 
     async fn adjust_slot(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), Trouble> {

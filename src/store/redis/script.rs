@@ -20,10 +20,19 @@ pub(super) static ADJUST: LazyLock<Script> =
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua"), false));
 
+pub(super) static BUCKET_ADJUST: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/bucket_adjust.lua"), true));
+
+pub(super) static CHANGES_TELL: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_tell.lua"), false));
+
+pub(super) static CHANGES_HEAR: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_hear.lua"), false));
+
 /// KEYS and ARGV.
 pub(super) type Input = (Vec<Key>, Vec<Value>);
 
-/// A script that replies with integers.
+/// A script, by its text and its hash.
 pub(super) struct Script {
     text: &'static str,
     sha1: Str,
@@ -38,12 +47,7 @@ impl Script {
 
     /// Runs it by its hash, or by its text when the server does not have it, which also loads it. `input` makes KEYS and
     /// ARGV: a second time only when they are needed again. `asking`: the server is only about to get the keys' slot.
-    pub(super) async fn run(
-        &self,
-        client: &Client,
-        input: impl Fn() -> Input,
-        asking: bool,
-    ) -> Result<Vec<i64>, Error> {
+    pub(super) async fn run(&self, client: &Client, input: impl Fn() -> Input, asking: bool) -> Result<Value, Error> {
         let (keys, args) = input();
         let first = match asking {
             false => client.evalsha(self.sha1.clone(), keys, args).await,
@@ -69,7 +73,7 @@ async fn ask(
     script: Str,
     keys: Vec<Key>,
     args: Vec<Value>,
-) -> Result<Vec<i64>, Error> {
+) -> Result<Value, Error> {
     let count = i64::try_from(keys.len()).unwrap_or(i64::MAX);
     let mut words = vec![Value::String(script), Value::Integer(count)];
     words.extend(keys.into_iter().map(Value::from));

@@ -1,0 +1,151 @@
+//! Looks at buckets and changes them, wherever they live.
+//!
+//! Guarantees that a look always has an answer, and says whose it is; and that a change reaches all that is held of a
+//! bucket: in the store, in this process, and by way of the store in every other node. Knows nothing of HTTP.
+
+use std::sync::Arc;
+
+use metrics::{Counter, counter};
+
+use crate::clock;
+use crate::rate_limit::breaker::Breaker;
+use crate::rate_limit::bucket::Shape;
+use crate::rate_limit::decision::Level;
+use crate::rate_limit::key::Key;
+use crate::rate_limit::share::{Share, ShareCell};
+use crate::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
+use crate::store::memory::MemoryStore;
+use crate::store::{Ask, StoreError};
+
+/// The buckets of a node and of its fleet.
+pub struct Desk {
+    memory: Arc<MemoryStore>,
+    fleet: Option<Fleet>,
+    /// What keeps something of buckets in this process; the memory among them.
+    holders: Vec<Arc<dyn Holder>>,
+    changes: [Counter; 2],
+}
+
+/// What a node of a fleet has more.
+pub struct Fleet {
+    pub inspect: Arc<dyn Inspect>,
+    pub breaker: Arc<Breaker>,
+    pub share: Arc<ShareCell>,
+}
+
+/// What was seen of a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub level: Level,
+    pub source: Source,
+    /// Why the store was not asked, or did not answer. Decisions are local meanwhile.
+    pub away: Option<String>,
+}
+
+/// Who said it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    Redis,
+    Local,
+}
+
+/// What a change came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    pub before: Level,
+    pub after: Level,
+    pub source: Source,
+    /// Why other nodes may not have been told.
+    pub untold: Option<StoreError>,
+}
+
+impl Desk {
+    /// Resolves its metrics, so the recorder must be installed already. `holders` are those beside the memory.
+    pub fn new(memory: Arc<MemoryStore>, fleet: Option<Fleet>, holders: Vec<Arc<dyn Holder>>) -> Self {
+        let itself: Arc<dyn Holder> = memory.clone();
+        let holders = std::iter::once(itself).chain(holders).collect();
+        let changes = ["grant", "reset"].map(|action| counter!("tollgate_admin_changes_total", "action" => action));
+        Self { memory, fleet, holders, changes }
+    }
+
+    /// The bucket's level, as the next decision will find it. Changes nothing.
+    pub async fn peek(&self, ask: &Ask) -> Look {
+        let Some(fleet) = &self.fleet else { return self.local(ask, Share::WHOLE, None) };
+        let away = if fleet.breaker.is_open() {
+            "the store is away: this node decides by its share of the limit".to_owned()
+        } else {
+            match fleet.inspect.peek(ask).await {
+                Ok(seen) => return Look { level: seen.level(ask.cost), source: Source::Redis, away: None },
+                Err(error) => format!("the store is away: {error}"),
+            }
+        };
+        self.local(ask, fleet.share.get(), Some(away))
+    }
+
+    /// What this node holds: where its share of the limit would go on from if the store went away now.
+    pub fn peek_local(&self, ask: &Ask) -> Look {
+        let share = self.fleet.as_ref().map_or(Share::WHOLE, |fleet| fleet.share.get());
+        self.local(ask, share, None)
+    }
+
+    /// What `gift` would come to.
+    ///
+    /// # Errors
+    /// When the store could not be asked.
+    pub async fn rehearse(&self, ask: &Ask, gift: Gift) -> Result<Given, StoreError> {
+        let (seen, source) = match &self.fleet {
+            Some(fleet) => (Some(fleet.inspect.peek(ask).await?), Source::Redis),
+            None => (self.memory.peek_at(ask, clock::monotonic_micros(), Share::WHOLE), Source::Local),
+        };
+        let before = seen.ok_or(StoreError::Protocol)?;
+        Ok(Given { before: before.level(ask.cost), after: before.given(gift).level(ask.cost), source, untold: None })
+    }
+
+    /// Gives back, in the whole fleet.
+    ///
+    /// # Errors
+    /// When the store could not be asked. A node alone changes nothing then: its own buckets are a share that others do not
+    /// know of.
+    pub async fn give(&self, ask: &Ask, gift: Gift) -> Result<Given, StoreError> {
+        let now_us = clock::monotonic_micros();
+        let (Changed { before, after }, source, untold) = match &self.fleet {
+            None => (self.memory.give_at(ask, gift, now_us), Source::Local, None),
+            Some(fleet) => {
+                let changed = fleet.inspect.give(ask, gift).await?;
+                let full_in_us = changed.after.full_in_us;
+                self.lower(&ask.key, ask.shape, full_in_us);
+                // After the change: told before, a node could learn the old level again from a decision in between.
+                let told = fleet.inspect.tell(&Notice { key: ask.key.clone(), full_in_us }).await;
+                (changed, Source::Redis, told.err())
+            }
+        };
+        self.changes[usize::from(gift == Gift::All)].increment(1);
+        Ok(Given { before: before.level(ask.cost), after: after.level(ask.cost), source, untold })
+    }
+
+    /// Takes over a change that some node made of `ask`'s bucket. Goes by what the store says now: requests may have taken
+    /// from the bucket since, and were noted here.
+    pub async fn take_over(&self, ask: &Ask, notice: &Notice) {
+        let seen = match &self.fleet {
+            Some(fleet) => fleet.inspect.peek(ask).await.ok(),
+            None => None,
+        };
+        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.full_in_us);
+        self.lower(&ask.key, ask.shape, full_in_us);
+    }
+
+    /// Lets go of what this process holds against a bucket beyond `full_in_us`.
+    fn lower(&self, key: &Key, shape: Shape, full_in_us: u64) {
+        let now_us = clock::monotonic_micros();
+        self.holders.iter().for_each(|holder| holder.lower(key, shape, full_in_us, now_us));
+    }
+
+    fn local(&self, ask: &Ask, share: Share, away: Option<String>) -> Look {
+        let seen = self.memory.peek_at(ask, clock::monotonic_micros(), share);
+        // Of a bucket that is another node's, as a request meets it here: nothing, and a guess at when to come back.
+        let wait = ask.shape.micros(ask.shape.charge(ask.cost));
+        let elsewhere = Level { remaining: 0, retry_after_us: wait, reset_after_us: wait };
+        Look { level: seen.map_or(elsewhere, |seen| seen.level(ask.cost)), source: Source::Local, away }
+    }
+}

@@ -1,0 +1,348 @@
+//! An explanation as it is shown: by `GET /explain`, with the level that each bucket has now, and by `tollgate explain`.
+//!
+//! Guarantees that no header value of the request and none that a route asks for is repeated.
+
+use axum::extract::{Query, State};
+use serde::{Deserialize, Serialize};
+
+use super::Panel;
+use super::buckets::{LevelView, PolicyView, show};
+use super::describe::{self, Pairs};
+use super::desk::{Look, Source};
+use super::problem::{Json, Problem};
+use crate::config::units::{show_duration, show_size};
+use crate::error::Failure;
+use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
+use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
+use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::explained::{Applied, Bucket};
+use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
+
+/// All that would become of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExplainView {
+    pub request: RequestView,
+    /// The route that applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// What the gateway answers itself, before any limit is asked or because of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedView>,
+    /// In the order in which they are asked.
+    pub limits: Vec<LimitView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratelimit_policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<ActionView>,
+    /// Every route: those that host and path allow first, most specific first.
+    pub routes: Vec<RouteView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestView {
+    pub method: String,
+    /// As routes see it.
+    pub host: String,
+    pub path: String,
+    /// Whom limits count.
+    pub client_ip: String,
+    pub listener: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefusedView {
+    pub status: u16,
+    pub problem: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LimitView {
+    pub limit: String,
+    pub policy: PolicyView,
+    /// The key in the store, less the store's prefix. None: it does not apply, or refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// Parts of the key that the request lacks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<String>,
+    /// What that leads to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Why the limit does not act on this request, or not on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<String>,
+    /// What happens when it denies.
+    pub on_limit: String,
+    /// What happens while the store is away.
+    pub outage: String,
+    /// Only of a running gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<LevelView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum ActionView {
+    Forward {
+        upstream: String,
+        endpoints: Vec<String>,
+        target: String,
+        /// The Host that the upstream sees.
+        host: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        timeout: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max_body: Option<String>,
+    },
+    Respond {
+        status: u16,
+    },
+    Echo,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RouteView {
+    pub route: String,
+    /// Its conditions, in words.
+    pub takes: String,
+    pub why: WhyView,
+}
+
+/// [`Why`], as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyView {
+    Applies,
+    LessSpecific,
+    OtherMethod,
+    OtherHeader,
+    OtherPath,
+    OtherHost,
+}
+
+/// `GET /explain`
+pub(super) async fn page(State(panel): State<Panel>, Query(pairs): Query<Pairs>) -> Result<Json<ExplainView>, Problem> {
+    let described = describe::request(&pairs)?;
+    let gateway = panel.gateway.load_full();
+    check_listener(gateway.listeners(), &described)?;
+    let explanation = explain(&gateway, &described);
+    let mut view = ExplainView::of(&described, &explanation);
+    for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
+        if let Some(ask) = applied.ask() {
+            limit.seen(panel.desk.peek(&ask).await);
+        }
+    }
+    Ok(Json(view))
+}
+
+/// # Errors
+/// When there are not so many listeners.
+pub fn check_listener(listeners: usize, described: &Described) -> Result<(), Problem> {
+    if described.listener < listeners {
+        return Ok(());
+    }
+    let last = listeners.saturating_sub(1);
+    Err(Problem::bad_request(format!("there is no listener {}", described.listener))
+        .hint(format!("they count from 0 to {last}, in the order of the file")))
+}
+
+impl ExplainView {
+    /// `explanation` is of `described`.
+    pub fn of(described: &Described, explanation: &Explanation) -> Self {
+        let request = RequestView {
+            method: described.method.to_string(),
+            host: explanation.host.clone(),
+            path: explanation.path.clone(),
+            client_ip: explanation.client_ip.to_string(),
+            listener: described.listener,
+        };
+        let limits = &explanation.limits;
+        let key_missing = limits.limits.iter().any(|limit| limit.bucket == Bucket::Refused);
+        let bare = Self {
+            request,
+            route: None,
+            refused: key_missing.then(|| (&Failure::KeyMissing).into()),
+            limits: limits.limits.iter().map(LimitView::of).collect(),
+            ratelimit_policy: limits.policy.as_ref().and_then(|policy| policy.to_str().ok()).map(str::to_owned),
+            action: None,
+            routes: explanation.routes.iter().map(RouteView::of).collect(),
+        };
+        match &explanation.outcome {
+            Outcome::Routed(routed) => bare.routed(routed),
+            Outcome::Refused(failure) | Outcome::Malformed(failure) => bare.refused(failure),
+        }
+    }
+
+    fn routed(self, routed: &Routed) -> Self {
+        let malformed = routed.sent.as_ref().and_then(|sent| sent.target.as_ref().err());
+        let this = Self {
+            route: Some(routed.route.name.to_string()),
+            action: Some(ActionView::of(&routed.route, routed.sent.as_ref())),
+            ..self
+        };
+        match malformed {
+            Some(failure) => this.refused(failure),
+            None => this,
+        }
+    }
+
+    /// Limits come first, and so does what they refuse.
+    fn refused(self, failure: &Failure) -> Self {
+        Self { refused: self.refused.or_else(|| Some(failure.into())), ..self }
+    }
+}
+
+impl From<&Failure> for RefusedView {
+    fn from(failure: &Failure) -> Self {
+        let allow = match failure {
+            Failure::MethodNotAllowed(allow) => allow.to_str().ok().map(str::to_owned),
+            _ => None,
+        };
+        Self { status: failure.status().as_u16(), problem: failure.name().to_owned(), allow }
+    }
+}
+
+impl LimitView {
+    fn of(applied: &Applied) -> Self {
+        let Applied { limit, lacking, bucket, .. } = applied;
+        let policy = PolicyView::of(applied);
+        let (bucket, note) = match bucket {
+            Bucket::Asked(key) | Bucket::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
+            Bucket::Asked(key) | Bucket::Watched(key) => {
+                (Some(show(key)), Some("shared with all requests that lack it"))
+            }
+            Bucket::Exempt => (None, None),
+            Bucket::Skipped => (None, Some("does not apply without it")),
+            Bucket::Refused => (None, Some("refuses the request without it")),
+        };
+        let outage = match policy.on_outage.as_str() {
+            "allow" => "every request passes",
+            "deny" => "every request is denied",
+            _ => "each node enforces its share: the limit divided by the nodes alive",
+        };
+        Self {
+            limit: limit.name.to_string(),
+            policy,
+            bucket,
+            lacking: if applied.bucket == Bucket::Exempt { Vec::new() } else { lacking.clone() },
+            enforced: enforced(limit, &applied.bucket).map(str::to_owned),
+            on_limit: over(&limit.on_limit),
+            note: note.map(str::to_owned),
+            outage: outage.to_owned(),
+            level: None,
+            source: None,
+            store: None,
+        }
+    }
+
+    fn seen(&mut self, look: Look) {
+        self.level = Some(look.level.into());
+        self.source = Some(look.source);
+        self.store = look.away;
+    }
+}
+
+/// `None`: it acts on every request.
+fn enforced(limit: &Limit, bucket: &Bucket) -> Option<&'static str> {
+    match bucket {
+        Bucket::Exempt => Some("not on this request, which is exempt"),
+        Bucket::Watched(_) if limit.enforced == Enforced::NONE => {
+            Some("not at all: it counts, and lets everything pass")
+        }
+        Bucket::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
+        Bucket::Asked(_) if limit.enforced != Enforced::ALL => Some("on this key already, and not on all"),
+        Bucket::Asked(_) | Bucket::Skipped | Bucket::Refused => None,
+    }
+}
+
+fn over(on_limit: &OnLimit) -> String {
+    match on_limit {
+        OnLimit::Reject => "refused with 429".to_owned(),
+        OnLimit::Answer(answer) => format!("refused with {}", answer.status.as_u16()),
+        OnLimit::Queue(bounds) => format!(
+            "waits up to {}, with at most {} others on this node; then refused with 429",
+            show_duration(bounds.max_wait),
+            bounds.max_waiting.get() - 1
+        ),
+        OnLimit::Degrade(Degrade::Upstream(name)) => format!("passes, and goes to {name}"),
+        OnLimit::Degrade(Degrade::Respond(answer)) => format!("passes, and is answered {}", answer.status.as_u16()),
+    }
+}
+
+impl ActionView {
+    fn of(route: &Route, sent: Option<&Sent>) -> Self {
+        match (&route.action, sent) {
+            (Action::Respond(respond), _) => Self::Respond { status: respond.status.as_u16() },
+            (Action::Forward(_), Some(sent)) => Self::Forward {
+                upstream: sent.upstream.to_string(),
+                endpoints: sent.endpoints.iter().map(|authority| format!("http://{authority}")).collect(),
+                target: sent.target.clone().unwrap_or_default(),
+                host: match &sent.host {
+                    Some(host) => host.to_str().unwrap_or("(not text)").to_owned(),
+                    None => "the endpoint's".to_owned(),
+                },
+                timeout: route.timeout.map(show_duration),
+                max_body: route.max_body.map(show_size),
+            },
+            (Action::Echo | Action::Forward(_), _) => Self::Echo,
+        }
+    }
+}
+
+impl RouteView {
+    fn of(judged: &Judged) -> Self {
+        let why = match judged.why {
+            Why::Applies => WhyView::Applies,
+            Why::LessSpecific => WhyView::LessSpecific,
+            Why::Method => WhyView::OtherMethod,
+            Why::Header => WhyView::OtherHeader,
+            Why::Path => WhyView::OtherPath,
+            Why::Host => WhyView::OtherHost,
+        };
+        Self { route: judged.route.name.to_string(), takes: conditions(&judged.route.matches), why }
+    }
+}
+
+/// `api.example.com/users/{id}, GET or POST, with x-canary`.
+fn conditions(matches: &Match) -> String {
+    let host = match &matches.host {
+        HostMatch::Any => String::new(),
+        HostMatch::Exact(host) => host.to_string(),
+        HostMatch::Suffix(suffix) => format!("*{suffix}"),
+    };
+    let mut text = format!("{host}{}", pattern(&matches.path));
+    if !matches.methods.is_empty() {
+        let methods: Vec<_> = matches.methods.iter().map(ToString::to_string).collect();
+        text = format!("{text}, {}", methods.join(" or "));
+    }
+    if !matches.headers.is_empty() {
+        let named = |header: &crate::gateway::route::HeaderMatch| match header.value {
+            Some(_) => format!("a certain {}", header.name),
+            None => format!("any {}", header.name),
+        };
+        let headers: Vec<_> = matches.headers.iter().map(named).collect();
+        text = format!("{text}, with {}", headers.join(" and "));
+    }
+    text
+}
+
+fn pattern(path: &PathPattern) -> String {
+    let mut text = String::new();
+    for segment in &path.segments {
+        text = match segment {
+            Segment::Literal(literal) => format!("{text}/{literal}"),
+            Segment::Param(name) => format!("{text}/{{{name}}}"),
+        };
+    }
+    match (path.rest, text.is_empty()) {
+        (true, _) => text + "/*",
+        (false, true) => "/".to_owned(),
+        (false, false) => text,
+    }
+}

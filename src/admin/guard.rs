@@ -1,0 +1,106 @@
+//! Keeps web pages from changing anything through the browser of somebody who can reach the admin port.
+//!
+//! There is no login to protect: whoever reaches the port may use it. But a browser reaches it on behalf of any page that
+//! is open in it, from inside the operator's network. So a change must be what a page of another origin cannot send
+//! without the server's consent, which is never given (no preflight is answered), and must not claim to come from one; and
+//! the name it is asked by must not be one that an attacker's name server could have pointed here. Reading is left to the
+//! same-origin policy.
+
+use std::net::IpAddr;
+
+use axum::extract::Request;
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::problem::Problem;
+
+/// Who asks for a change, as they say.
+pub const OPERATOR: &str = "x-tollgate-operator";
+/// Why.
+pub const REASON: &str = "x-tollgate-reason";
+
+/// Lets reading pass, and changes that no web page can have asked for.
+pub async fn guard(request: Request, next: Next) -> Response {
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
+    match if reads { Ok(()) } else { check(request.headers()) } {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn check(headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted request-headers).
+    let json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.split(';').next() == Some("application/json"));
+    if text(OPERATOR).is_none_or(|name| name.trim().is_empty()) && !json {
+        return Err(Problem::cross_site("a change must say who asks for it")
+            .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
+    }
+    let host = text(HOST.as_str()).unwrap_or_default();
+    if !is_numeric_or_local(host) {
+        return Err(Problem::cross_site("a change is asked for by an IP address or localhost, not by a name")
+            .hint("use the address of the admin port, such as http://127.0.0.1:9901"));
+    }
+    if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
+        return Err(Problem::cross_site("a page of another site asked for this change"));
+    }
+    let own = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host));
+    if text(ORIGIN.as_str()).is_some_and(|origin| !own(origin)) {
+        return Err(Problem::cross_site("a page of another origin asked for this change"));
+    }
+    Ok(())
+}
+
+/// A name that no name server answers for.
+fn is_numeric_or_local(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name.parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(fields: &[(&'static str, &str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "127.0.0.1:9901".parse().unwrap());
+        for (name, value) in fields {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        check(&headers).is_ok()
+    }
+
+    #[test]
+    fn a_tool_that_names_its_operator_passes() {
+        assert!(passes(&[(OPERATOR, "ada")]));
+        assert!(passes(&[("content-type", "application/json; charset=utf-8")]));
+        assert!(passes(&[(OPERATOR, "ada"), ("host", "localhost:9901")]));
+        assert!(passes(&[(OPERATOR, "ada"), ("host", "[::1]:9901")]));
+        assert!(passes(&[(OPERATOR, "ada"), ("origin", "http://127.0.0.1:9901"), ("sec-fetch-site", "same-origin")]));
+    }
+
+    #[test]
+    fn what_a_page_can_send_does_not() {
+        assert!(!passes(&[]));
+        assert!(!passes(&[(OPERATOR, " ")]));
+        for simple in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+            assert!(!passes(&[("content-type", simple)]), "{simple}");
+        }
+    }
+
+    #[test]
+    fn what_comes_from_another_place_does_not() {
+        for origin in ["http://evil.example", "null", "https://127.0.0.1:9901", "http://127.0.0.1:8080"] {
+            assert!(!passes(&[(OPERATOR, "ada"), ("origin", origin)]), "{origin}");
+        }
+        assert!(!passes(&[(OPERATOR, "ada"), ("sec-fetch-site", "cross-site")]));
+        assert!(!passes(&[(OPERATOR, "ada"), ("sec-fetch-site", "same-site")]));
+        for host in ["evil.example:9901", "", "127.0.0.1.evil.example", "a b"] {
+            assert!(!passes(&[(OPERATOR, "ada"), ("host", host)]), "{host}");
+        }
+    }
+}

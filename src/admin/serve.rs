@@ -1,0 +1,77 @@
+//! Connections of the admin port.
+//!
+//! Guarantees what a listener guarantees: no client holds a connection without asking something, and no more are open than
+//! [`MAX_CONNECTIONS`]. There is no key for it: the port is for a few tools, and must answer them also when somebody
+//! has found it who should not have.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response};
+use http_body_util::BodyExt;
+use tokio::net::TcpListener;
+use tower_service::Service;
+
+use super::Panel;
+use crate::body::Body;
+use crate::error::Failure;
+use crate::request_id;
+use crate::server::{self, Connection, Handler, ListenerSpec, Slots, drain};
+
+/// Probes, a few scrapers, a few operators.
+const MAX_CONNECTIONS: usize = 256;
+
+/// Whoever is slower than this holds a place that a probe may need.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Scrapers come back every 15 s to 60 s; those that come later connect again.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For an answer that is not read. Nothing here takes a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A target may take half of it: room for the longest key, escaped.
+const MAX_HEADER_BYTES: usize = 32 * 1024;
+
+const MAX_HEADERS: usize = 100;
+
+/// Answers with the pages.
+#[derive(Clone)]
+struct Pages(Router);
+
+/// Serves the admin port until dropped.
+///
+/// # Errors
+/// When the socket has no address.
+pub async fn serve(listener: TcpListener, panel: Panel) -> std::io::Result<()> {
+    let spec = ListenerSpec {
+        address: listener.local_addr()?,
+        header_timeout: HEADER_TIMEOUT,
+        keepalive_timeout: KEEPALIVE_TIMEOUT,
+        body_timeout: BODY_TIMEOUT,
+        max_header_bytes: MAX_HEADER_BYTES,
+        max_headers: MAX_HEADERS,
+        max_connections: MAX_CONNECTIONS,
+    };
+    // It never begins: while the gateway drains, this port goes on telling so.
+    let (_signal, drain) = drain::channel();
+    let slots = Slots::uncounted(spec.max_connections);
+    server::serve(listener, Arc::new(spec), Pages(super::router(panel)), slots, drain).await;
+    Ok(())
+}
+
+impl Handler for Pages {
+    async fn handle(&self, connection: &Arc<Connection>, mut request: Request<Body>) -> Response<Body> {
+        request.extensions_mut().insert(ConnectInfo(connection.peer));
+        let answered: Result<_, Infallible> = self.0.clone().call(request).await;
+        let Ok(response) = answered;
+        response.map(|body| Body::boxed(body.map_err(Into::into)))
+    }
+
+    fn refuse(&self, _connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
+        failure.respond(&request_id::generate())
+    }
+}

@@ -1,0 +1,169 @@
+//! Asks the admin port of a running gateway.
+//!
+//! One request on one connection. Not the proxy's client, which keeps connections, streams and retries for others; an
+//! operator's question is short, and its answer is wanted whole.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::net::TcpStream;
+
+use crate::admin::guard::{OPERATOR, REASON};
+use crate::admin::problem::Problem;
+
+/// Longer than the gateway itself waits for its store.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// More than an explanation of the largest configuration.
+const LONGEST: usize = 16 << 20;
+
+/// What RFC 3986 §2.3 leaves as it is.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Where an admin port is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin(Authority);
+
+/// Who asks for a change, and why.
+#[derive(Clone, Debug, Default)]
+pub struct Asker {
+    pub operator: String,
+    pub reason: Option<String>,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To print; exit code 0.
+    Done(String),
+    /// What the gateway refused, or could not do; exit code 1.
+    Refused(String),
+}
+
+impl FromStr for Admin {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "write http://ADDRESS:PORT, such as http://127.0.0.1:9901";
+        let uri: Uri = text.parse().map_err(|_| FORM)?;
+        let plain = uri.scheme().is_none_or(|scheme| *scheme == Scheme::HTTP);
+        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        match uri.authority() {
+            Some(authority) if plain && bare && !authority.as_str().contains('@') => Ok(Self(authority.clone())),
+            _ => Err(FORM),
+        }
+    }
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+impl Admin {
+    /// Sends one request and hands the JSON it is answered with to `show`. `asker`: for changes.
+    ///
+    /// # Errors
+    /// When the port cannot be reached, or answers what makes no sense.
+    pub fn ask(
+        &self,
+        method: Method,
+        target: &str,
+        asker: Option<&Asker>,
+        show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Answer> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let sending =
+            runtime.block_on(async { tokio::time::timeout(PATIENCE, self.send(method, target, asker)).await });
+        let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", PATIENCE.as_secs())));
+        let (status, body) = answer.with_context(|| format!("cannot ask the admin port at {self}"))?;
+        if status.is_success() {
+            return show(&body).map(Answer::Done).with_context(|| format!("{self} is no admin port of this version"));
+        }
+        let problem: Problem = serde_json::from_slice(&body)
+            .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
+        let hint = problem.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
+        Ok(Answer::Refused(format!("{}{hint}", problem.detail)))
+    }
+
+    async fn send(&self, method: Method, target: &str, asker: Option<&Asker>) -> anyhow::Result<(StatusCode, Bytes)> {
+        let port = self.0.port_u16().unwrap_or(80);
+        let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, port)).await?;
+        // The address and not the name: changes are taken by address only (see `admin::guard`), and it is the same place.
+        let address = stream.peer_addr()?.to_string();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut request = Request::builder().method(method).uri(target).header(HOST, address);
+        if let Some(asker) = asker {
+            request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&asker.operator)?);
+            if let Some(reason) = &asker.reason {
+                request = request.header(REASON, text(reason)?);
+            }
+        }
+        let request = request.body(Empty::<Bytes>::new())?;
+        let exchange = async {
+            let response = sender.send_request(request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), LONGEST).collect().await;
+            let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
+            Ok((status, body.to_bytes()))
+        };
+        tokio::pin!(connection);
+        tokio::select! {
+            biased;
+            answer = exchange => answer,
+            ended = &mut connection => Err(ended.err().map_or_else(|| anyhow::anyhow!("closed without an answer"), Into::into)),
+        }
+    }
+}
+
+fn text(text: &str) -> anyhow::Result<HeaderValue> {
+    anyhow::ensure!(text.is_ascii(), "the operator and the reason are written in ASCII");
+    Ok(HeaderValue::from_str(text)?)
+}
+
+/// `path?name=value&…`, encoded.
+pub fn target(path: &[&str], pairs: &[(String, String)]) -> String {
+    let encode = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
+    let path: String = path.iter().map(|segment| format!("/{}", encode(segment))).collect();
+    let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
+    if pairs.is_empty() { path } else { format!("{path}?{}", pairs.join("&")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admin_port_is_a_plain_authority() {
+        for (text, shown) in [
+            ("http://127.0.0.1:9901", "http://127.0.0.1:9901"),
+            ("http://localhost:9901/", "http://localhost:9901"),
+            ("10.0.0.1:9901", "http://10.0.0.1:9901"),
+            ("http://[::1]:9901", "http://[::1]:9901"),
+        ] {
+            assert_eq!(text.parse::<Admin>().unwrap().to_string(), shown);
+        }
+        for odd in ["https://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
+            assert!(odd.parse::<Admin>().is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_target_carries_any_value() {
+        let pairs = [("header.x".to_owned(), "a b&c=ü".to_owned())];
+        assert_eq!(target(&["buckets", "a/b"], &pairs), "/buckets/a%2Fb?header.x=a%20b%26c%3D%C3%BC");
+        assert_eq!(target(&["limits"], &[]), "/limits");
+    }
+}

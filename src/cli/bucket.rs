@@ -1,0 +1,230 @@
+//! `tollgate bucket`: one bucket of a running gateway, looked at, reset or given tokens.
+
+use std::net::IpAddr;
+use std::num::NonZeroU64;
+
+use clap::{Args, Subcommand};
+use http::Method;
+
+use super::ask::{Admin, Answer, Asker, target};
+use super::span;
+use crate::admin::buckets::{BucketView, ChangeView, LevelView};
+use crate::admin::desk::Source;
+
+/// Look at one bucket of a running gateway, or give tokens back to it.
+///
+/// Asks the admin port of a gateway. A bucket is named by its key, as `tollgate explain` shows it, or by what its limit
+/// counts by. Exit code 0: done; 1: refused, or not reached; 2: the command line has a mistake.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate bucket peek per-client --client-ip 203.0.113.9
+  tollgate bucket peek per-tenant --header x-tenant=acme --route orders
+  tollgate bucket reset per-client --key per-client:203.0.113.9 --reason 'ticket 4711'
+  tollgate bucket grant per-tenant --header x-tenant=acme --route orders --tokens 100 --dry-run")]
+pub struct Bucket {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say how full a bucket is. Changes nothing.
+    Peek {
+        #[command(flatten)]
+        which: Which,
+        /// Say what this node holds: where its share of the limit goes on from if the store goes away.
+        #[arg(long)]
+        local: bool,
+    },
+    /// Make a bucket full, in the whole fleet.
+    Reset {
+        #[command(flatten)]
+        which: Which,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Give tokens back to a bucket, at most until it is full.
+    Grant {
+        #[command(flatten)]
+        which: Which,
+        /// How many.
+        #[arg(long, value_name = "N")]
+        tokens: NonZeroU64,
+        #[command(flatten)]
+        change: Change,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The limit, as the configuration calls it.
+    limit: String,
+    /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "path_param", "method", "host", "route"])]
+    key: Option<String>,
+    /// The client's address.
+    #[arg(long, value_name = "ADDRESS")]
+    client_ip: Option<IpAddr>,
+    /// A header field of the request.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    header: Vec<(String, String)>,
+    /// A cookie of the request.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    cookie: Vec<(String, String)>,
+    /// A query parameter, not encoded.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    query: Vec<(String, String)>,
+    /// A parameter of the route's path.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    path_param: Vec<(String, String)>,
+    /// The request's method.
+    #[arg(long)]
+    method: Option<String>,
+    /// The request's host.
+    #[arg(long)]
+    host: Option<String>,
+    /// The route's name.
+    #[arg(long)]
+    route: Option<String>,
+    /// The admin port.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
+    admin: Admin,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    /// Say what would change, and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Who asks, for the gateway's log; the user's name if left out.
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_OPERATOR")]
+    operator: Option<String>,
+    /// Why, for the gateway's log.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the admin port cannot be asked.
+pub fn run(bucket: &Bucket) -> anyhow::Result<Answer> {
+    match &bucket.action {
+        Action::Peek { which, local } => {
+            let local = local.then(|| ("local".to_owned(), "true".to_owned()));
+            let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
+            let target = target(&["buckets", &which.limit], &pairs);
+            which.admin.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
+        }
+        Action::Reset { which, change } => {
+            let target = target(&["buckets", &which.limit], &change.pairs(which, None));
+            which.admin.ask(Method::DELETE, &target, Some(&change.asker()), |body| which.show(body, show_change))
+        }
+        Action::Grant { which, tokens, change } => {
+            let target = target(&["buckets", &which.limit, "grant"], &change.pairs(which, Some(*tokens)));
+            which.admin.ask(Method::POST, &target, Some(&change.asker()), |body| which.show(body, show_change))
+        }
+    }
+}
+
+/// `NAME=VALUE`.
+fn pair(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    if name.is_empty() { Err("write NAME=VALUE") } else { Ok((name.to_owned(), value.to_owned())) }
+}
+
+impl Which {
+    fn pairs(&self) -> Vec<(String, String)> {
+        let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
+        let address = client_ip.map(|address| address.to_string());
+        let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
+        let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        let named = [("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];
+        let named = named
+            .into_iter()
+            .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));
+        single.chain(named).collect()
+    }
+
+    fn show<V: serde::de::DeserializeOwned>(&self, body: &[u8], text: impl Fn(&V) -> String) -> anyhow::Result<String> {
+        let view = serde_json::from_slice(body)?;
+        Ok(if self.json { String::from_utf8(body.to_vec())? } else { text(&view) })
+    }
+}
+
+impl Change {
+    fn pairs(&self, which: &Which, tokens: Option<NonZeroU64>) -> Vec<(String, String)> {
+        let tokens = tokens.map(|tokens| ("tokens".to_owned(), tokens.to_string()));
+        let dry_run = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
+        which.pairs().into_iter().chain(tokens).chain(dry_run).collect()
+    }
+
+    fn asker(&self) -> Asker {
+        let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
+        let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
+        Asker { operator, reason: self.reason.clone() }
+    }
+}
+
+fn show_bucket(bucket: &BucketView) -> String {
+    let BucketView { policy, level, .. } = bucket;
+    let notes = bucket.store.iter().chain(&bucket.note);
+    let notes: String = notes.map(|note| format!("  note     {note}\n")).collect();
+    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
+    format!(
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}{plan}, burst {}, cost {}, on outage: {}\n  source   {}\n{notes}",
+        bucket.key,
+        tokens(level, policy.burst),
+        next(level, policy.cost),
+        if level.full { "now".to_owned() } else { format!("in {}", span(level.reset_after)) },
+        policy.rate,
+        policy.burst,
+        policy.cost,
+        policy.on_outage,
+        source(bucket.source),
+    )
+}
+
+/// `7 of 20 tokens`.
+pub(super) fn tokens(level: &LevelView, burst: u64) -> String {
+    format!("{} of {burst} tokens", level.remaining)
+}
+
+/// When a request would pass.
+pub(super) fn next(level: &LevelView, cost: u64) -> String {
+    if level.retry_after > 0.0 {
+        format!("a request (cost {cost}) passes in {}", span(level.retry_after))
+    } else {
+        format!("a request (cost {cost}) passes now")
+    }
+}
+
+pub(super) fn source(source: Source) -> &'static str {
+    match source {
+        Source::Redis => "redis",
+        Source::Local => "local (this node)",
+    }
+}
+
+fn show_change(change: &ChangeView) -> String {
+    let done = match (change.action.as_str(), change.dry_run) {
+        ("reset", false) => "reset",
+        ("reset", true) => "would reset",
+        (_, false) => "gave tokens back to",
+        (_, true) => "would give tokens back to",
+    };
+    let full = if change.after.full { ", full" } else { "" };
+    let note = change.not_told.as_ref().map_or_else(String::new, |why| format!("  note     {why}\n"));
+    format!(
+        "{done} {}\n  tokens   {} before, {} after{full}\n  source   {}\n  log      {}\n{note}",
+        change.key,
+        change.before.remaining,
+        change.after.remaining,
+        source(change.source),
+        change.logged_as,
+    )
+}

@@ -1,0 +1,218 @@
+//! What the gateway would do with a request that somebody describes, and why.
+//!
+//! Guarantees that the explanation is of the real thing: the same host, path, table, keys, limits and rewriting that
+//! [`super::stack`] goes by. Charges nothing, sends nothing. Refuses to know how an explanation is shown.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+
+use super::route::{Action, Forward, HostPolicy, Match, Route};
+use super::table::{Fits, Found};
+use super::{Gateway, Guarded, UNROUTED, path};
+use crate::body::Body;
+use crate::error::Failure;
+use crate::proxy::forwarded::Origin;
+use crate::proxy::target;
+use crate::rate_limit::explained::Explained;
+use crate::rate_limit::host;
+use crate::rate_limit::key::Facts;
+use crate::rate_limit::rules::Rules;
+
+/// A request to explain, as a client would send it.
+#[derive(Clone, Debug)]
+pub struct Described {
+    pub method: Method,
+    /// With an authority, which becomes the Host unless the headers have one.
+    pub uri: Uri,
+    pub headers: HeaderMap,
+    /// The other end of the connection: a proxy in front, or the client itself. Nobody: 0.0.0.0.
+    pub peer: IpAddr,
+    /// The listener's place in the configuration.
+    pub listener: usize,
+}
+
+/// What comes of a request.
+#[derive(Debug)]
+pub struct Explanation {
+    /// In lower case, without a port; what routes are matched by.
+    pub host: String,
+    /// What routes are matched by.
+    pub path: String,
+    /// Whom limits count.
+    pub client_ip: IpAddr,
+    /// Every route with what became of it: those that host and path allow first, most specific first.
+    pub routes: Vec<Judged>,
+    /// The listener's, then the route's. Those of the listener also where no route takes the request.
+    pub limits: Explained,
+    pub outcome: Outcome,
+}
+
+/// One route, judged.
+#[derive(Debug)]
+pub struct Judged {
+    pub route: Arc<Route>,
+    pub why: Why,
+}
+
+/// What became of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    Applies,
+    /// It would take the request, if none were more specific.
+    LessSpecific,
+    Method,
+    Header,
+    Path,
+    Host,
+}
+
+#[derive(Debug)]
+pub enum Outcome {
+    Routed(Box<Routed>),
+    /// Answered by the gateway, if the limits let it pass: no route takes it.
+    Refused(Failure),
+    /// Answered by the gateway before anything else: its path cannot be read in one way only.
+    Malformed(Failure),
+}
+
+/// A request that a route takes.
+#[derive(Debug)]
+pub struct Routed {
+    pub route: Arc<Route>,
+    pub sent: Option<Sent>,
+}
+
+/// What an upstream gets.
+#[derive(Debug)]
+pub struct Sent {
+    pub upstream: Arc<str>,
+    pub endpoints: Vec<String>,
+    /// The request's target, in origin-form.
+    pub target: Result<String, Failure>,
+    /// `None`: the authority of the endpoint that is picked.
+    pub host: Option<HeaderValue>,
+}
+
+/// Explains what `gateway` does with a request.
+pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
+    let mut request = described.request();
+    let origin = Origin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
+    let host = host::of(request.uri(), request.headers()).into_owned();
+    let malformed = path::resolve_dots(request.uri_mut()).err();
+    let path = path::normalize(request.uri().path()).into_owned();
+    let found = gateway.table.find(&host, &path, request.method(), request.headers());
+    let (rules, route) = match &found {
+        Found::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].route)),
+        Found::MethodNotAllowed(_) | Found::Nothing => (&gateway.unrouted.rules, None),
+    };
+    let asked = rules.get(described.listener).filter(|_| malformed.is_none());
+    let limits = limits(
+        asked,
+        &Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            body_length: described.body_length(),
+            client_ip: Some(origin.client_ip),
+            host: &host,
+            route: route.map_or(UNROUTED, |route| &route.name),
+            param: &|name| route?.matches.path.param(name, &path),
+        },
+    );
+    let outcome = match (malformed, found) {
+        (Some(failure), _) => Outcome::Malformed(failure),
+        (None, Found::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index], &request))),
+        (None, Found::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
+        (None, Found::Nothing) => Outcome::Refused(Failure::NoRoute),
+    };
+    let routes = match &outcome {
+        Outcome::Malformed(_) => Vec::new(),
+        Outcome::Routed(_) | Outcome::Refused(_) => judge(gateway, &host, &path, &request),
+    };
+    Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
+}
+
+fn limits(rules: Option<&Rules>, facts: &Facts<'_>) -> Explained {
+    rules.map_or_else(|| Explained { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
+}
+
+fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<Judged> {
+    let considered = gateway.table.consider(host, path, request.method(), request.headers());
+    let mut taken = false;
+    let mut judged: Vec<Judged> = Vec::with_capacity(gateway.routes.len());
+    for one in &considered {
+        let why = match one.fits {
+            Fits::Method => Why::Method,
+            Fits::Header => Why::Header,
+            Fits::Yes if std::mem::replace(&mut taken, true) => Why::LessSpecific,
+            Fits::Yes => Why::Applies,
+        };
+        judged.push(Judged { route: gateway.routes[one.index].route.clone(), why });
+    }
+    let others =
+        gateway.routes.iter().enumerate().filter(|(index, _)| considered.iter().all(|one| one.index != *index));
+    judged.extend(others.map(|(_, guarded)| Judged { route: guarded.route.clone(), why: elsewhere(guarded, host) }));
+    judged
+}
+
+fn elsewhere(guarded: &Guarded, host: &str) -> Why {
+    let matches: &Match = &guarded.route.matches;
+    if matches.takes_host(host) { Why::Path } else { Why::Host }
+}
+
+fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
+    let sent = match &guarded.route.action {
+        Action::Forward(forward) => Some(sent(guarded, forward, request)),
+        Action::Respond(_) | Action::Echo => None,
+    };
+    Routed { route: guarded.route.clone(), sent }
+}
+
+fn sent(guarded: &Guarded, forward: &Forward, request: &Request<Body>) -> Sent {
+    let mut uri = request.uri().clone();
+    let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
+    let host = match &forward.host {
+        HostPolicy::Preserve => request.headers().get(HOST).cloned(),
+        HostPolicy::Endpoint => None,
+        HostPolicy::Fixed(host) => Some(host.clone()),
+    };
+    let spec = guarded.upstream.as_ref().map(|upstream| upstream.spec());
+    let endpoints = spec.map(|spec| spec.endpoints.iter().map(ToString::to_string).collect()).unwrap_or_default();
+    Sent { upstream: forward.upstream.clone(), endpoints, target, host }
+}
+
+impl Gateway {
+    /// How many listeners there are.
+    pub fn listeners(&self) -> usize {
+        self.unrouted.rules.len()
+    }
+}
+
+impl Described {
+    /// As the headers tell it; a request that tells nothing has no body.
+    fn body_length(&self) -> Option<u64> {
+        let said = self.headers.get(CONTENT_LENGTH);
+        let chunked = self.headers.contains_key(TRANSFER_ENCODING);
+        said.map_or_else(|| (!chunked).then_some(0), |length| length.to_str().ok()?.parse().ok())
+    }
+
+    /// As HTTP/1.1 carries it: the path in the target, the host in its field.
+    fn request(&self) -> Request<Body> {
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = self.method.clone();
+        *request.headers_mut() = self.headers.clone();
+        let target = self.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
+        *request.uri_mut() = target;
+        let authority = self.uri.authority().map(|authority| authority.as_str());
+        let host = authority.map(|text| text.rsplit_once('@').map_or(text, |(_, host)| host));
+        if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok())
+            && !request.headers().contains_key(HOST)
+        {
+            request.headers_mut().insert(HOST, host);
+        }
+        request
+    }
+}

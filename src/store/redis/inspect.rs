@@ -1,0 +1,200 @@
+//! Looking at buckets in Redis, giving tokens back, and telling every node of it.
+//!
+//! Over a connection of its own: no request waits for an operator. Changes go through a stream that each node reads, a few
+//! times a second. A node that can reach Redis learns of a change within `HEAR_EVERY` and a call; one that cannot, when
+//! it can again, if that is within `KEPT`. Unlike a subscription, a stream survives a connection that breaks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::types::{FromValue, Key, Value};
+use fred::util::redis_keyslot;
+use futures_util::future::BoxFuture;
+
+use super::client::{ConnectError, Voice};
+use super::integer;
+use super::link::{Link, Trouble};
+use super::script::{self, Input, Script};
+use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+use crate::rate_limit::key::Key as BucketKey;
+use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
+use crate::store::{Ask, RedisSpec, StoreError};
+
+/// An operator has this much patience.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Pause between two looks at the stream.
+const HEAR_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a change can be read.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// Changes read at once; more are read at once after.
+const BATCH: usize = 500;
+
+/// `!` starts no limit's name, so no bucket has this key.
+const CHANGES_KEY: &str = "!changes";
+
+/// Clones use the same connection.
+#[derive(Clone)]
+pub struct RedisInspector {
+    link: Arc<Link>,
+    prefix: Arc<str>,
+}
+
+/// How far the stream was read. Starts as `default`, which hears all that is kept.
+#[derive(Debug, Default)]
+pub struct Heard(String);
+
+/// A bucket as Redis keeps it.
+struct Stored {
+    tat: u64,
+    frac: u64,
+    emission: u64,
+    ticks: u64,
+}
+
+impl RedisInspector {
+    /// Starts connecting, in the current runtime, and returns at once.
+    ///
+    /// # Errors
+    /// When the URL is not one, or TLS cannot be set up.
+    pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
+        let link = Arc::new(Link::start(spec, TIMEOUT, Voice::Quiet)?);
+        Ok(Self { link, prefix: spec.key_prefix.clone() })
+    }
+
+    /// Closes the connection, for all clones.
+    pub async fn close(&self) {
+        self.link.quit().await;
+    }
+
+    /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
+    pub async fn listen(&self, apply: impl AsyncFn(Notice)) {
+        let mut heard = Heard::default();
+        loop {
+            match self.hear(&mut heard).await {
+                Ok(notices) => {
+                    let more = notices.len() >= BATCH;
+                    for notice in notices {
+                        apply(notice).await;
+                    }
+                    if more {
+                        continue;
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "this node could not ask what operators changed"),
+            }
+            tokio::time::sleep(HEAR_EVERY).await;
+        }
+    }
+
+    /// The changes since the last time, oldest first.
+    ///
+    /// # Errors
+    /// When Redis could not be asked; the next time hears what this one missed.
+    pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<Notice>, StoreError> {
+        let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
+        let input = |_| (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
+        let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_HEAR, &self.changes(), input).await?;
+        let (place, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
+        let notices = changes.chunks(2).map(notice).collect::<Option<_>>().ok_or(StoreError::Protocol)?;
+        heard.0 = String::from_utf8(place.clone()).map_err(|_| StoreError::Protocol)?;
+        Ok(notices)
+    }
+
+    /// The bucket before and after; `None` when it is not there.
+    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<(u64, [Option<Stored>; 2]), StoreError> {
+        let key = self.key(ask.key.as_bytes());
+        let args = |deadline| vec![Value::Integer(deadline), Value::Integer(tokens), integer(ask.shape.burst())];
+        let input = |deadline| (vec![key.clone()], args(deadline));
+        let reply: Vec<i64> = self.run(&script::BUCKET_ADJUST, &key, input).await?;
+        let (head, rest) = reply.split_first_chunk::<2>().ok_or(StoreError::Protocol)?;
+        let now = u64::try_from(head[1]).map_err(|_| StoreError::Protocol)?;
+        let [before, after] = [0, 4].map(|at| rest.get(at..at + 4).and_then(Stored::read));
+        Ok((now, [before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?]))
+    }
+
+    /// The client's own time limit does not cover its waiting for a connection.
+    async fn run<R: FromValue>(
+        &self,
+        script: &Script,
+        key: &Key,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<R, StoreError> {
+        let answer = tokio::time::timeout(TIMEOUT, self.link.run(script, redis_keyslot(key.as_bytes()), input)).await;
+        answer.map_err(|_| StoreError::Timeout)?.map_err(Trouble::of_one_key)
+    }
+
+    fn key(&self, key: &[u8]) -> Key {
+        Key::from([self.prefix.as_bytes(), key].concat().as_slice())
+    }
+
+    fn changes(&self) -> Key {
+        self.key(CHANGES_KEY.as_bytes())
+    }
+}
+
+fn notice(pair: &[Vec<u8>]) -> Option<Notice> {
+    let [key, full_in] = pair else { return None };
+    let full_in_us = str::from_utf8(full_in).ok()?.parse().ok()?;
+    Some(Notice { key: BucketKey(key.as_slice().into()), full_in_us })
+}
+
+impl Inspect for RedisInspector {
+    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
+        Box::pin(async move {
+            let (now, [before, _]) = self.adjust(ask, 0).await?;
+            Ok(seen(before.as_ref(), ask.shape, now))
+        })
+    }
+
+    fn give<'a>(&'a self, ask: &'a Ask, gift: Gift) -> BoxFuture<'a, Result<Changed, StoreError>> {
+        let tokens = match gift {
+            Gift::All => -1,
+            // More than any bucket holds is all of it, and stays exact in Lua's doubles.
+            Gift::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
+        };
+        Box::pin(async move {
+            let (now, states) = self.adjust(ask, tokens).await?;
+            let [before, after] = states.map(|state| seen(state.as_ref(), ask.shape, now));
+            Ok(Changed { before, after })
+        })
+    }
+
+    fn tell<'a>(&'a self, notice: &'a Notice) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
+            let kept = Value::Integer(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
+            let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), kept.clone()]);
+            self.run::<Vec<i64>>(&script::CHANGES_TELL, &self.changes(), input).await.map(drop)
+        })
+    }
+}
+
+/// A bucket in ticks of `shape`, as `token_bucket.lua` counts them.
+fn seen(stored: Option<&Stored>, shape: Shape, now: u64) -> Seen {
+    let Some(&Stored { tat, frac, emission, ticks }) = stored else { return Seen::of(shape, 0) };
+    let until = i128::from(tat) - i128::from(now);
+    let left = (until * i128::from(ticks) + i128::from(frac)).max(0);
+    let left = u64::try_from(left).map_or(MAX_TICKS, |left| left.min(MAX_TICKS));
+    let same = emission == shape.emission() && ticks == shape.ticks_per_us();
+    let backlog = if same { left.min(shape.capacity()) } else { bucket::convert(left, emission, shape) };
+    Seen { shape, backlog, full_in_us: left.div_ceil(ticks.max(1)) }
+}
+
+impl Stored {
+    /// `Some(None)`: no bucket. `None`: not a bucket.
+    fn read(integers: &[i64]) -> Option<Option<Self>> {
+        let [tat, frac, emission, ticks] = integers else { return None };
+        let [tat, frac, emission, ticks] = [*tat, *frac, *emission, *ticks].map(|number| u64::try_from(number).ok());
+        let stored = Self { tat: tat?, frac: frac?, emission: emission?, ticks: ticks? };
+        Some((stored.emission > 0).then_some(stored))
+    }
+}
+
+impl std::fmt::Debug for RedisInspector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RedisInspector")
+    }
+}

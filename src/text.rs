@@ -1,0 +1,59 @@
+//! Addresses as text, without the machinery of `fmt`: they are written for every request, several times.
+//!
+//! Guarantees the same text as `Display`. Knows nothing of what it is for.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+
+use smallvec::{Array, SmallVec};
+
+/// Appends `address` to `text`.
+pub fn push_address<A: Array<Item = u8>>(text: &mut SmallVec<A>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => push_ipv4(text, v4),
+        // Writing to memory cannot fail.
+        IpAddr::V6(v6) => drop(write!(text, "{v6}")),
+    }
+}
+
+fn push_ipv4<A: Array<Item = u8>>(text: &mut SmallVec<A>, address: Ipv4Addr) {
+    let mut dotted = [0; 16];
+    let mut length = 0;
+    for octet in address.octets() {
+        let (hundreds, tens) = (octet / 100, octet / 10 % 10);
+        for (digit, is_written) in [(hundreds, octet >= 100), (tens, octet >= 10), (octet % 10, true)] {
+            dotted[length] = b'0' + digit;
+            length += usize::from(is_written);
+        }
+        dotted[length] = b'.';
+        length += 1;
+    }
+    text.extend_from_slice(&dotted[..length - 1]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(address: IpAddr) -> String {
+        let mut text: SmallVec<[u8; 64]> = SmallVec::new();
+        push_address(&mut text, address);
+        String::from_utf8(text.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn writes_every_octet_as_display_does() {
+        for octet in 0..=u8::MAX {
+            for address in [Ipv4Addr::new(octet, 255, 0, octet), Ipv4Addr::new(10, octet, octet, 99)] {
+                assert_eq!(written(address.into()), address.to_string());
+            }
+        }
+    }
+
+    #[test]
+    fn writes_ipv6_as_display_does() {
+        for address in ["::", "2001:db8::1", "::ffff:10.0.0.1", "fe80::1:0:0:2"] {
+            assert_eq!(written(address.parse().unwrap()), address);
+        }
+    }
+}
