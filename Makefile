@@ -25,8 +25,8 @@ run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:990
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
-test: ## every test; installs redis-server, faketime, curl and promtool where they are missing
-	scripts/require redis-server faketime curl promtool
+test: ## every test; installs redis-server, redis-cli, openssl, faketime, curl and promtool where they are missing
+	scripts/require redis-server redis-cli openssl faketime curl promtool
 	cargo test --locked
 
 lint: format-check clippy deny ## formatting, clippy, licences and duplicates of dependencies

@@ -168,6 +168,12 @@ impl Key {
     }
 }
 
+impl From<&[u8]> for Key {
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
 impl From<&str> for Key {
     fn from(text: &str) -> Self {
         Self(SmallVec::from_slice(text.as_bytes()))

@@ -2,6 +2,7 @@
 //!
 //! A store promises atomicity and a bound on its waiting; what taking from a bucket means is [`crate::rate_limit::bucket`]'s.
 
+mod address;
 pub mod inspect;
 pub mod memory;
 pub mod redis;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
+pub use self::address::{Address, Host, Login, Place};
+pub use self::redis::tls::{TlsError, TlsSpec};
 use crate::rate_limit::bucket::Shape;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
@@ -22,8 +25,10 @@ use crate::rate_limit::policy::OnOutage;
 /// How to reach the shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
-    /// `redis://` or `rediss://`, credentials included: print [`RedisSpec::redacted_url`] instead.
+    /// What [`Address::parse`] takes, credentials included: print [`RedisSpec::redacted_url`] instead.
     pub url: Arc<str>,
+    /// For those URLs that say TLS.
+    pub tls: TlsSpec,
     /// The longest a decision may wait for the store.
     pub timeout: Duration,
     /// Prefix of every key written.
@@ -47,6 +52,7 @@ impl fmt::Debug for RedisSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisSpec")
             .field("url", &self.redacted_url())
+            .field("tls", &self.tls)
             .field("timeout", &self.timeout)
             .field("key_prefix", &self.key_prefix)
             .field("expected_nodes", &self.expected_nodes)

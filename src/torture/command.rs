@@ -8,7 +8,7 @@ use super::report::{self, Outcome};
 use super::{Backing, Error, Limit, Plan, Progress, Scenario, Targets};
 use crate::cli::{Scenarios, Torture};
 use crate::clock::{self, Instant};
-use crate::store::RedisSpec;
+use crate::store::{RedisSpec, TlsSpec};
 
 /// Nodes that share a Redis, unless told otherwise.
 const NODES: u32 = 4;
@@ -111,6 +111,7 @@ fn redis(torture: &Torture, plan: &Plan, scenario: &str) -> Option<RedisSpec> {
     let url = torture.redis.as_deref()?;
     Some(RedisSpec {
         url: url.into(),
+        tls: TlsSpec::default(),
         timeout: torture.store_timeout,
         key_prefix: format!("torture-{:08x}:{scenario}:", fastrand::u32(..)).into(),
         expected_nodes: plan.nodes.get(),

@@ -271,6 +271,10 @@ fn takes_the_addresses_of_redis_that_its_client_understands() {
         "redis://127.0.0.1:6379/15",
         "redis://[::1]:6379",
         "rediss://default:p%40ss%2Fword@redis.example.com:6380",
+        "redis+unix:///run/redis.sock",
+        "redis+unix://default:word@/run/redis.sock?db=3",
+        "redis-sentinel://:word@a,b:26380/main/1?sentinel_password=other",
+        "rediss-cluster://a:7000,b",
     ] {
         assert!(with(url).is_ok(), "{url}");
     }
@@ -288,6 +292,9 @@ fn takes_the_addresses_of_redis_that_its_client_understands() {
         "redis://a b",
         "http://host",
         "redis-other://host",
+        "redis://hunter2@host",
+        "redis-sentinel://a,b",
+        "redis-cluster://:hunter2@a/1",
     ] {
         let told = with(url).unwrap_err().to_string();
         assert!(told.contains("store.redis: this is not the address of a Redis\n"), "{url}: {told}");

@@ -3,8 +3,10 @@
 use super::source::{Source, block};
 
 /// Crates that one place of `src/` names, so that they can be replaced there.
-const HOMES: [(&str, &str, &str); 3] = [
+const HOMES: [(&str, &str, &str); 5] = [
     ("fred", "src/store/redis/", "ask for a `Store`"),
+    ("rustls", "src/store/redis/", "describe it with a `TlsSpec`"),
+    ("rustls_native_certs", "src/store/redis/", "describe it with a `TlsSpec`"),
     ("saphyr", "src/config/", "take what `config` has built"),
     ("saphyr_parser", "src/config/", "take what `config` has built"),
 ];
@@ -64,12 +66,12 @@ const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
         "config gateway::route rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::plan rate_limit::key rate_limit::policy respond server::ListenerSpec \
-         store::RedisSpec upstream::Balance upstream::UpstreamSpec",
+         store::Address store::RedisSpec store::TlsError store::TlsSpec upstream::Balance upstream::UpstreamSpec",
     ),
     // The judge shares no arithmetic with what it judges.
     ("src/torture/judge.rs", "torture::plan"),
     ("src/torture/due.rs", "torture::plan"),
-    ("src/torture/command.rs", "cli clock store::RedisSpec torture"),
+    ("src/torture/command.rs", "cli clock store::RedisSpec store::TlsSpec torture"),
     ("src/torture/", "clock rate_limit store torture"),
     (
         "src/admin/",

@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate::clock;
-use tollgate::store::RedisSpec;
+use tollgate::store::{RedisSpec, TlsSpec};
 
 const SERVER: &str = "/usr/bin/redis-server";
 
@@ -16,6 +17,7 @@ pub struct RedisServer {
     child: Child,
     port: u16,
     dir: TempDir,
+    arguments: Vec<String>,
 }
 
 impl RedisServer {
@@ -30,11 +32,29 @@ impl RedisServer {
         Self::try_start_at(port).unwrap()
     }
 
+    /// One that is told more than the usual, which may name its directory.
+    pub fn start_with(more: &dyn Fn(u16, &Path) -> Vec<String>) -> Self {
+        let start = || {
+            let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
+            let more = more(port, dir.path());
+            Self::launch(port, usual(port, dir.path()).into_iter().chain(more).collect(), dir)
+        };
+        std::iter::repeat_with(start).take(5).flatten().next().unwrap()
+    }
+
     fn try_start_at(port: u16) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let child = spawn(port, &dir);
-        let mut server = Self { child, port, dir };
+        Self::launch(port, usual(port, dir.path()), dir)
+    }
+
+    /// One that is told all by the caller. `None`: it did not come up.
+    pub fn launch(port: u16, arguments: Vec<String>, dir: TempDir) -> Option<Self> {
+        let mut server = Self { child: spawn(&arguments), port, dir, arguments };
         server.comes_up().then_some(server)
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     pub fn port(&self) -> u16 {
@@ -54,7 +74,7 @@ impl RedisServer {
 
     /// Starts it again, empty, on the same port. It must have been killed.
     pub fn restart(&mut self) {
-        self.child = spawn(self.port, &self.dir);
+        self.child = spawn(&self.arguments);
         assert!(self.comes_up(), "{SERVER} does not start again: is its port {} taken?", self.port);
     }
 
@@ -136,17 +156,22 @@ pub fn free_port() -> u16 {
 pub fn spec_at(port: u16) -> RedisSpec {
     RedisSpec {
         url: format!("redis://127.0.0.1:{port}").into(),
+        tls: TlsSpec::default(),
         timeout: Duration::from_secs(1),
         key_prefix: "t:".into(),
         expected_nodes: 1,
     }
 }
 
-fn spawn(port: u16, dir: &TempDir) -> Child {
+fn usual(port: u16, dir: &Path) -> Vec<String> {
+    let port = port.to_string();
+    let words = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
+    words.into_iter().map(str::to_owned).chain([dir.display().to_string()]).collect()
+}
+
+fn spawn(arguments: &[String]) -> Child {
     Command::new(SERVER)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .arg("--dir")
-        .arg(dir.path())
+        .args(arguments)
         .stdout(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{SERVER} is needed ({error}): install the package redis-server"))
@@ -161,6 +186,8 @@ fn signal(name: &str, child: &Child) {
 const _: () = {
     let _ = RedisServer::start;
     let _ = RedisServer::start_at;
+    let _ = RedisServer::start_with;
+    let _ = (RedisServer::launch, RedisServer::dir);
     let _ = RedisServer::port;
     let _ = RedisServer::spec;
     let _ = RedisServer::kill9;

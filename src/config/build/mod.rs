@@ -11,6 +11,7 @@ mod on_limit;
 mod plans;
 mod rewrite;
 mod routes;
+mod store;
 mod ties;
 
 use std::num::NonZeroUsize;
@@ -21,7 +22,6 @@ use named::Named;
 use super::decode::{At, Slot};
 use super::mistake::Report;
 use super::{Config, raw};
-use crate::store::RedisSpec;
 use crate::upstream::UpstreamSpec;
 
 /// The whole configuration. `None`: said in the report.
@@ -42,7 +42,7 @@ pub(super) fn config(file: &raw::File, report: &mut Report) -> Option<Config> {
             Some(proxies.iter().map(|at| at.value.0).collect::<Vec<_>>())
         })?
         .unwrap_or_default(),
-        store: optional(&file.store, store)?,
+        store: optional(&file.store, |raw| store::build(raw, report))?,
         max_local_buckets: file.max_local_buckets.value()?.count(),
         access_log: file.access_log.value()?,
         drain_timeout: file.drain_timeout.value()?.0,
@@ -66,15 +66,6 @@ fn optional<T, U>(slot: &Slot<T>, build: impl FnOnce(&T) -> Option<U>) -> Option
 fn workers<const MIN: u64, const MAX: u64>(slot: &Slot<At<raw::Whole<MIN, MAX>>>) -> Option<NonZeroUsize> {
     let per_core = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     Some(optional(slot, |at| Some(at.value.count()))?.unwrap_or_else(per_core))
-}
-
-fn store(raw: &raw::Store) -> Option<RedisSpec> {
-    Some(RedisSpec {
-        url: raw.redis.value()?.0,
-        timeout: raw.timeout.value()?.0,
-        key_prefix: raw.key_prefix.value()?.0.into(),
-        expected_nodes: u32::try_from(raw.expected_nodes.value()?.0).ok()?,
-    })
 }
 
 fn upstream(name: &raw::Name, raw: &raw::Upstream) -> Option<UpstreamSpec> {

@@ -1,6 +1,7 @@
 //! Addresses: of sockets, networks, endpoints and the store.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -9,6 +10,7 @@ use serde_json::{Value as Json, json};
 use super::number::or_variable;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
+use crate::store::Address;
 
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]
@@ -21,6 +23,10 @@ pub(in crate::config) struct Authority(pub http::uri::Authority);
 /// The address of the store, credentials included. Not printable, and never quoted in a mistake.
 #[derive(Clone)]
 pub(in crate::config) struct RedisUrl(pub Arc<str>);
+
+/// A file to read.
+#[derive(Clone)]
+pub(in crate::config) struct FilePath(pub PathBuf);
 
 impl Scalar for SocketAddr {
     const WHAT: &'static str = "an address and port";
@@ -88,33 +94,32 @@ impl Scalar for RedisUrl {
     const WHAT: &'static str = "the address of a store";
 
     fn read(text: &str) -> Result<Self, Trouble> {
-        let fine = is_redis_url(text);
         let trouble = || {
             Trouble::new("this is not the address of a Redis").hint(
                 "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
-                 password percent-encoded",
+                 password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
             )
         };
-        fine.then(|| Self(text.into())).ok_or_else(trouble)
+        Address::parse(text).map(|_| Self(text.into())).ok_or_else(trouble)
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("rediss?://.+") })
+        let forms = r"(rediss?(-sentinel|-cluster)?|redis\+unix)://.+";
+        json!({ "type": "string", "pattern": or_variable(forms) })
     }
 }
 
-/// One server, with or without TLS.
-fn is_redis_url(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
-    if !matches!(scheme, "redis" | "rediss") || text.contains('#') {
-        return false;
+impl Scalar for FilePath {
+    const WHAT: &'static str = "the path of a file";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        let trouble = || Trouble::new("the path is empty").hint("write the path of a PEM file");
+        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(trouble)
     }
-    let (rest, _query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    (database.is_empty() || database.parse::<u8>().is_ok())
-        && authority(host).is_some()
-        && text.parse::<http::Uri>().is_ok()
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
 }
 
 /// `host` or `host:port`, with a port that is one.

@@ -12,7 +12,7 @@ mod path;
 mod route;
 mod word;
 
-pub(super) use address::{Authority, Cidr, RedisUrl};
+pub(super) use address::{Authority, Cidr, FilePath, RedisUrl};
 pub(super) use cost::Cost;
 pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, Plans};
 pub(super) use number::{Size, Span, Whole};
@@ -111,6 +111,20 @@ record! {
         default("tollgate:") key_prefix: At<KeyPrefix>,
         /// Nodes to assume until Redis has told how many there are.
         default(1) expected_nodes: At<Whole<1, 100_000>>,
+        /// Certificates, for an address that says TLS.
+        optional tls: Tls,
+    }
+}
+
+record! {
+    /// Certificates, as PEM files. They are read when the gateway starts.
+    Tls at place {
+        /// The certificate authorities that Redis's certificate may be of. Default: the system's.
+        optional ca: At<FilePath>,
+        /// The certificate that the gateway shows, with those between it and its authority.
+        optional cert: At<FilePath>,
+        /// The private key of cert.
+        optional key: At<FilePath>,
     }
 }
 

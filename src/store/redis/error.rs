@@ -38,7 +38,7 @@ fn said(details: &str) -> StoreError {
 }
 
 /// Redis 7 puts the code first; Redis 6.2 quotes what failed inside a script as `... -CODE text`.
-fn has_code(details: &str, code: &str) -> bool {
+pub(super) fn has_code(details: &str, code: &str) -> bool {
     let mut words = details.split_ascii_whitespace();
     words.next() == Some(code) || words.any(|word| word.strip_prefix('-') == Some(code))
 }

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::interfaces::ClientLike;
 use fred::types::{Key, Value};
+use fred::util::redis_keyslot;
 
-use super::client::{self, ConnectError};
-use super::{error, script};
+use super::client::{ConnectError, Voice};
+use super::link::{Link, Trouble};
+use super::script;
 use crate::clock::{self, Instant};
 use crate::rate_limit::share::{Share, ShareCell};
 use crate::store::{RedisSpec, StoreError};
@@ -31,7 +31,7 @@ const NODES_KEY: &str = "!nodes";
 
 /// This process's membership.
 pub struct Fleet {
-    client: Client,
+    link: Link,
     key: Key,
     id: String,
     share: Arc<ShareCell>,
@@ -47,7 +47,7 @@ impl Fleet {
     /// When the URL is not one, or TLS cannot be set up.
     pub fn join(spec: &RedisSpec, share: Arc<ShareCell>) -> Result<Self, ConnectError> {
         Ok(Self {
-            client: client::start(spec, TIMEOUT)?,
+            link: Link::start(spec, TIMEOUT, Voice::Aloud)?,
             key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
@@ -71,14 +71,15 @@ impl Fleet {
         if let Err(error) = self.beat(Duration::ZERO).await {
             tracing::debug!(%error, "this node could not take its leave");
         }
-        let _ = tokio::time::timeout(TIMEOUT, self.client.quit()).await;
+        self.link.quit().await;
     }
 
     async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let input = || (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
-        let reply = script::HEARTBEAT.run(&self.client, input).await;
-        match reply.map_err(|error| error::store_error(&error))?.as_slice() {
+        let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
+        let slot = redis_keyslot(self.key.as_bytes());
+        let reply: Result<Vec<i64>, _> = self.link.run(&script::HEARTBEAT, slot, input).await;
+        match reply.map_err(Trouble::of_one_key)?.as_slice() {
             [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
                 (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),
                 _ => Err(StoreError::Protocol),

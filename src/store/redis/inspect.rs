@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::interfaces::ClientLike;
-use fred::types::{Key, Value};
+use fred::types::{FromValue, Key, Value};
+use fred::util::redis_keyslot;
 use futures_util::future::BoxFuture;
 
-use super::client::{self, ConnectError};
-use super::{ServerTime, error, integer, script};
-use crate::clock;
+use super::client::{ConnectError, Voice};
+use super::integer;
+use super::link::{Link, Trouble};
+use super::script::{self, Input, Script};
 use crate::rate_limit::bucket::{self, Pace, Shape};
 use crate::rate_limit::carry::Backlog;
 use crate::rate_limit::key::Key as BucketKey;
@@ -39,9 +39,8 @@ const CHANGES_KEY: &str = "!changes";
 /// Clones use the same connection.
 #[derive(Clone)]
 pub struct RedisInspector {
-    client: Client,
+    link: Arc<Link>,
     prefix: Arc<str>,
-    time: Arc<ServerTime>,
 }
 
 /// How far the stream was read. Starts as `default`, which hears all that is kept.
@@ -54,12 +53,13 @@ impl RedisInspector {
     /// # Errors
     /// When the URL is not one, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        Ok(Self { client: client::start(spec, TIMEOUT)?, prefix: spec.key_prefix.clone(), time: Arc::default() })
+        let link = Arc::new(Link::start(spec, TIMEOUT, Voice::Quiet)?);
+        Ok(Self { link, prefix: spec.key_prefix.clone() })
     }
 
     /// Closes the connection, for all clones.
     pub async fn close(&self) {
-        let _ = tokio::time::timeout(TIMEOUT, self.client.quit()).await;
+        self.link.quit().await;
     }
 
     /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
@@ -88,8 +88,8 @@ impl RedisInspector {
     /// When Redis could not be asked; the next time hears what this one missed.
     pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<Notice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
-        let input = || (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
-        let reply: Vec<Vec<u8>> = bounded(script::CHANGES_HEAR.reply(&self.client, input)).await?;
+        let input = |_| (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
+        let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_HEAR, &self.changes(), input).await?;
         let (place, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
         let notices = changes.chunks(2).map(notice).collect::<Option<_>>().ok_or(StoreError::Protocol)?;
         heard.0 = String::from_utf8(place.clone()).map_err(|_| StoreError::Protocol)?;
@@ -98,21 +98,24 @@ impl RedisInspector {
 
     /// The bucket before and after.
     async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[Seen; 2], StoreError> {
-        // The first call of a connection learns Redis's time: see `RedisStore`.
-        for _ in 0..2 {
-            let sent_us = clock::monotonic_micros();
-            let deadline = self.time.after(sent_us, TIMEOUT);
-            let args = || vec![Value::Integer(deadline), Value::Integer(tokens), integer(ask.shape.burst())];
-            let input = || (vec![self.key(ask.key.as_bytes())], args());
-            let reply: Vec<i64> = bounded(script::BUCKET_ADJUST.reply(&self.client, input)).await?;
-            let (head, rest) = reply.split_first_chunk::<2>().ok_or(StoreError::Protocol)?;
-            self.time.learn(sent_us, head[1]);
-            if head[0] == 1 {
-                let [before, after] = [0, 3].map(|at| seen(rest.get(at..at + 3)?, ask.shape));
-                return Ok([before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?]);
-            }
-        }
-        Err(StoreError::Timeout)
+        let key = self.key(ask.key.as_bytes());
+        let args = |deadline| vec![Value::Integer(deadline), Value::Integer(tokens), integer(ask.shape.burst())];
+        let input = |deadline| (vec![key.clone()], args(deadline));
+        let reply: Vec<i64> = self.run(&script::BUCKET_ADJUST, &key, input).await?;
+        let states = reply.get(2..).ok_or(StoreError::Protocol)?;
+        let [before, after] = [0, 3].map(|at| seen(states.get(at..at + 3)?, ask.shape));
+        Ok([before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?])
+    }
+
+    /// The client's own time limit does not cover its waiting for a connection.
+    async fn run<R: FromValue>(
+        &self,
+        script: &Script,
+        key: &Key,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<R, StoreError> {
+        let answer = tokio::time::timeout(TIMEOUT, self.link.run(script, redis_keyslot(key.as_bytes()), input)).await;
+        answer.map_err(|_| StoreError::Timeout)?.map_err(Trouble::of_one_key)
     }
 
     fn key(&self, key: &[u8]) -> Key {
@@ -122,12 +125,6 @@ impl RedisInspector {
     fn changes(&self) -> Key {
         self.key(CHANGES_KEY.as_bytes())
     }
-}
-
-/// The client's own time limit does not cover its waiting for a connection.
-async fn bounded<T>(call: impl Future<Output = Result<T, fred::error::Error>>) -> Result<T, StoreError> {
-    let answer = tokio::time::timeout(TIMEOUT, call).await;
-    answer.map_err(|_| StoreError::Timeout)?.map_err(|error| error::store_error(&error))
 }
 
 fn notice(pair: &[Vec<u8>]) -> Option<Notice> {
@@ -160,8 +157,8 @@ impl Inspect for RedisInspector {
         Box::pin(async move {
             let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
             let kept = Value::Integer(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
-            let input = || (vec![self.changes()], vec![key(), integer(notice.full_in_us), kept.clone()]);
-            bounded(script::CHANGES_TELL.reply::<Vec<i64>>(&self.client, input)).await.map(drop)
+            let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), kept.clone()]);
+            self.run::<Vec<i64>>(&script::CHANGES_TELL, &self.changes(), input).await.map(drop)
         })
     }
 }

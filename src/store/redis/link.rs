@@ -1,0 +1,164 @@
+//! The servers of a store, and which of them to ask.
+//!
+//! Guarantees that a call carries a deadline in the time of the server that runs it, past which that server refuses. Refuses
+//! to know what the scripts do, but for the head that the replies of timed ones share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::ClientLike;
+use fred::types::{FromValue, Value};
+
+use super::client::{ConnectError, Dial, Voice};
+use super::cluster::Cluster;
+use super::error;
+use super::script::{Input, Script};
+use super::sentinel::{self, Watch};
+use super::time::ServerTime;
+use crate::clock;
+use crate::store::{Place, RedisSpec, StoreError};
+
+/// One server, whichever it is by now, or a cluster of them.
+pub(super) enum Link {
+    One(Arc<Peer>),
+    Watched(Arc<Peer>, Watch),
+    Cluster(Cluster),
+}
+
+/// A server, and what is known of its clock.
+pub(super) struct Peer {
+    pub client: Client,
+    time: ServerTime,
+    timeout: Duration,
+    moving: AtomicBool,
+}
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The keys share a slot, but just now not a server: one at a time they can be had.
+    Apart,
+    Store(StoreError),
+}
+
+impl Link {
+    pub fn start(spec: &RedisSpec, timeout: Duration, voice: Voice) -> Result<Self, ConnectError> {
+        let dial = Dial::new(spec, timeout, voice)?;
+        match dial.place {
+            Place::Cluster(_) => Cluster::start(dial).map(Self::Cluster),
+            Place::Server(_) | Place::Socket(_) => Ok(Self::One(dial_one(&dial)?)),
+            Place::Sentinel { ref sentinels, ref service, .. } => {
+                let peer = dial_one(&dial)?;
+                let watch = sentinel::watch(&dial, sentinels, service, peer.clone())?;
+                Ok(Self::Watched(peer, watch))
+            }
+        }
+    }
+
+    /// Every key has the same server.
+    pub fn is_one(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
+    /// Runs a script on the server that has `slot`, the one of all its keys. `input` makes KEYS and ARGV, given the
+    /// deadline.
+    pub async fn run<R: FromValue>(
+        &self,
+        script: &Script,
+        slot: u16,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<R, Trouble> {
+        let reply = match self {
+            Self::Cluster(cluster) => cluster.run(script, slot, input).await?,
+            Self::One(peer) | Self::Watched(peer, _) => peer.run(script, &input, false).await.map_err(|error| {
+                peer.leave_replica(&error);
+                Trouble::Store(error::store_error(&error))
+            })?,
+        };
+        reply.convert().map_err(|_| Trouble::Store(StoreError::Protocol))
+    }
+
+    /// Closes all connections.
+    pub async fn quit(&self) {
+        match self {
+            Self::Cluster(cluster) => cluster.quit().await,
+            Self::One(peer) => peer.quit().await,
+            Self::Watched(peer, watch) => drop(tokio::join!(watch.quit(), peer.quit())),
+        }
+    }
+}
+
+/// Of a timed script's reply.
+fn head(reply: &Value) -> Option<(i64, i64)> {
+    let Value::Array(parts) = reply else { return None };
+    let [done, now, ..] = parts.as_slice() else { return None };
+    Some((done.as_i64()?, now.as_i64()?))
+}
+
+fn dial_one(dial: &Dial) -> Result<Arc<Peer>, ConnectError> {
+    Ok(Arc::new(Peer::new(dial.start()?, dial.timeout)))
+}
+
+impl Trouble {
+    /// One key is not apart from itself, unless its server says so in error.
+    pub fn of_one_key(self) -> StoreError {
+        match self {
+            Self::Apart => StoreError::Moved,
+            Self::Store(error) => error,
+        }
+    }
+}
+
+impl Peer {
+    pub fn new(client: Client, timeout: Duration) -> Self {
+        Self { client, time: ServerTime::default(), timeout, moving: AtomicBool::new(false) }
+    }
+
+    /// A refusal for being late is right for calls that nobody waits for any more. For one that is still awaited it means
+    /// that this node does not know the server's time, or no longer: once it does, the call is repeated. It changed nothing.
+    pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+        for _ in 0..2 {
+            let sent_us = clock::monotonic_micros();
+            let deadline = self.time.after(sent_us, self.timeout);
+            let reply = script.run(&self.client, || input(deadline), asking).await?;
+            if !script.timed {
+                return Ok(reply);
+            }
+            let Some((done, now)) = head(&reply) else {
+                return Err(Error::new(ErrorKind::Protocol, "a reply without its head"));
+            };
+            self.time.learn(sent_us, now);
+            if done >= 0 {
+                return Ok(reply);
+            }
+        }
+        Err(Error::new(ErrorKind::Timeout, "late"))
+    }
+
+    pub async fn quit(&self) {
+        // A connection that cannot even be closed is gone already.
+        let _ = tokio::time::timeout(self.timeout, self.client.quit()).await;
+    }
+
+    /// A server that was demoted keeps its connections, for as long as they are used. Connecting anew finds the primary,
+    /// where a name or the sentinels tell it.
+    fn leave_replica(self: &Arc<Self>, error: &Error) {
+        if error::has_code(error.details(), "READONLY") {
+            self.connect_anew();
+        }
+    }
+
+    /// At once, unless it does so already.
+    pub fn connect_anew(self: &Arc<Self>) {
+        if !self.moving.swap(true, Ordering::AcqRel) {
+            let peer = self.clone();
+            tokio::spawn(async move {
+                let _ = peer.client.force_reconnection().await;
+                peer.moving.store(false, Ordering::Release);
+            });
+        }
+    }
+}
