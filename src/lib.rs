@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod gateway;
+mod gather;
 pub mod metrics;
 pub mod proxy;
 pub mod rate_limit;

@@ -18,7 +18,7 @@ use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Change, Grant, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -46,6 +46,11 @@ impl Admitted {
             }
         }
     }
+}
+
+/// A store that tells of a bucket only when it is full, and not what is left of it.
+fn full_in(reset_after_us: u64) -> Level {
+    Level { remaining: u64::MAX, retry_after_us: 0, reset_after_us }
 }
 
 #[test]
@@ -85,13 +90,13 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 
 #[test]
 fn full_buckets_are_swept_and_others_kept() {
-    let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 1));
+    let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
     for n in 0..5_000 {
-        memory.take_at(&[ask(&format!("k{n}"), limit, 1)], 1, n * 1_000, Share::WHOLE);
+        memory.note(&ask(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
     }
-    memory.sweep(3_500_000);
+    memory.sweep(2_500_000);
     assert_eq!(memory.len(), 2_499);
-    assert_eq!(memory.take_at(&[ask("k4000", limit, 1)], 1, 4_999_999, Share::WHOLE).units, 0);
+    assert_eq!(memory.take_at(&[ask("k4000", limit, 5)], 1, 3_999_999, Share::WHOLE).units, 0);
     memory.sweep(HOUR);
     assert!(memory.is_empty());
 }
@@ -128,13 +133,118 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
     assert!(sums.values().filter(|taken| **taken == 500).count() >= 3, "{sums:?}");
 }
 
+#[test]
+fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
+    let (memory, request) = (MemoryStore::new(100), [ask("k", shape(1_000, SECOND, 10), 1)]);
+    let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
+    assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
+    memory.note(&request[0], &full_in(0), 1_000);
+    memory.adjust_at(
+        &[Adjustment { key: request[0].key.clone(), shape: request[0].shape, change: Change::Owe(0) }],
+        1_000,
+    );
+    memory.sweep(0);
+    assert_eq!((take(1, 20_999), take(1, 21_000)), (0, 1));
+}
+
+/// Clocks are read before locks are had: whatever workers read, what counts is the order in which they have the lock.
+#[test]
+fn workers_that_come_late_by_random_times_stay_within_the_limits() {
+    let (memory, wide, narrow) = (MemoryStore::new(3), shape(1_000, SECOND, 30), shape(500, SECOND, 10));
+    let mut random = fastrand::Rng::with_seed(3);
+    let (mut now, mut passed) = (0, [Admitted::default(), Admitted::default()]);
+    for _ in 0..30_000 {
+        now += random.u64(0..300);
+        let read_us = now - random.u64(0..=now.min(20_000));
+        match random.u32(0..10) {
+            0 => memory.sweep(read_us),
+            1 => memory.note(&ask("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
+            // Pushes others out: the floor is a time, too.
+            2 => drop(memory.take_at(&[ask(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
+            3..6 => {
+                let grant = memory.take_at(&[ask("wide", wide, 1)], random.u32(1..9), read_us, Share::WHOLE);
+                assert!((read_us..=now).contains(&grant.at_us));
+                passed[0].add(grant.at_us, grant.units.into());
+            }
+            _ => {
+                let both = [ask("narrow", narrow, 1), ask("wide", wide, 1)];
+                let grant = memory.take_at(&both, random.u32(1..9), read_us, Share::WHOLE);
+                passed.iter_mut().for_each(|passed| passed.add(grant.at_us, grant.units.into()));
+            }
+        }
+    }
+    let [wide, narrow] = &passed;
+    wide.assert_within(1_000, SECOND, 30);
+    narrow.assert_within(500, SECOND, 10);
+    assert!(wide.total() > 1_000 && narrow.total() > 100, "{} and {}", wide.total(), narrow.total());
+}
+
+#[test]
+fn halving_a_burst_and_restoring_it_grants_nothing_twice() {
+    let (memory, whole, half) = (MemoryStore::new(100), shape(10, HOUR, 200), shape(10, HOUR, 100));
+    let take = |limit| memory.take_at(&[ask("k", limit, 1)], 1_000, 0, Share::WHOLE);
+    assert_eq!(take(whole).units, 200);
+    for _ in 0..3 {
+        assert_eq!((take(half).units, take(whole).units), (0, 0));
+        assert_eq!(take(half).levels[0].retry_after_us, 101 * HOUR / 10);
+    }
+}
+
+#[test]
+fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_largest_rate() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for _ in 0..300 {
+        let memory = MemoryStore::new(100);
+        let rates: Vec<(u64, u64)> = (0..3).map(|_| (random.u64(1..1_000), random.u64(1..200))).collect();
+        let versions: Vec<Shape> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
+        let (mut passed, mut now) = (Admitted::default(), 0);
+        let usual = random.u64(1..100_000);
+        let mut ask_by = |version: usize, units, now| {
+            let grant = memory.take_at(&[ask("k", versions[version], 1)], units, now, Share::WHOLE);
+            passed.add(now, grant.units.into());
+            grant
+        };
+        let mut last_granted = 0;
+        for _ in 0..200 {
+            now += if random.bool() { random.u64(0..usual) } else { 0 };
+            let version = random.usize(..3);
+            if ask_by(version, random.u32(1..300), now).units > 0 {
+                last_granted = version;
+            }
+        }
+        // From here on there is one version, and it waits as long as it is told to, which is not long.
+        let version = random.usize(..3);
+        let wait = ask_by(version, 1, now).levels[0].retry_after_us;
+        let (old_burst, rate) = (rates[last_granted].1, rates[version].0.max(rates[last_granted].0));
+        assert!(
+            wait <= (old_burst * SECOND).div_ceil(rate),
+            "{wait} us by {version} of {rates:?}, after {last_granted}"
+        );
+        if wait > 0 {
+            assert_eq!(ask_by(version, 1, now + wait - 1).units, 0);
+            assert_eq!(ask_by(version, 1, now + wait).units, 1);
+        }
+        let largest = |of: fn(&(u64, u64)) -> u64| rates.iter().map(of).max().unwrap();
+        passed.assert_within(largest(|(rate, _)| *rate), SECOND, largest(|(_, burst)| *burst));
+        assert!(passed.total() >= rates.iter().map(|(_, burst)| *burst).min().unwrap());
+    }
+}
+
+#[test]
+fn a_note_of_what_a_faster_limit_left_is_no_full_bucket_of_a_slower_one() {
+    let memory = MemoryStore::new(100);
+    let slow = ask("k", shape(10, HOUR, 10), 1);
+    memory.note(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
+    assert_eq!(memory.take_at(&[slow], 10, SECOND, Share::WHOLE).units, 1, "what would be back by then");
+}
+
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.
 fn outage(nodes: u32, limit: Shape, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
     let request = [ask("k", limit, cost)];
     let mut admitted = Admitted::default();
     let mut admitting = vec![false; nodes as usize];
     let memories: Vec<MemoryStore> = (0..nodes).map(|_| MemoryStore::new(100)).collect();
-    memories.iter().for_each(|memory| memory.note(&request[0], reset_us, 0));
+    memories.iter().for_each(|memory| memory.note(&request[0], &full_in(reset_us), 0));
     for now in (0..until_us).step_by(1_000) {
         for (rank, memory) in (0_u32..).zip(&memories) {
             let units = memory.take_at(&request, 3, now, Share::new(nodes, rank)).units;
@@ -173,19 +283,23 @@ fn a_limit_too_small_to_share_belongs_to_one_node() {
 fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
     let (memory, limit) = (MemoryStore::new(100), shape(10, SECOND, 40));
     let level = |limit, share| memory.take_at(&[ask("k", limit, 1)], 0, 0, share).levels[0];
-    memory.note(&ask("k", limit, 1), SECOND, 0);
+    memory.note(&ask("k", limit, 1), &full_in(SECOND), 0);
     assert_eq!(level(limit, Share::WHOLE), Level { remaining: 30, retry_after_us: 0, reset_after_us: SECOND });
     assert_eq!(level(limit, Share::new(2, 0)), Level { remaining: 15, retry_after_us: 0, reset_after_us: SECOND });
     let slower = shape(10, 60 * SECOND, 20);
     assert_eq!(level(slower, Share::new(2, 0)).remaining, 5);
-    assert_eq!(level(slower, Share::new(2, 0)).reset_after_us, 60 * SECOND);
+    assert_eq!(
+        level(slower, Share::new(2, 0)).reset_after_us,
+        SECOND,
+        "as long as nobody is granted by the slower one"
+    );
 }
 
 #[test]
 fn a_note_never_gives_tokens_back() {
     let (memory, request) = (MemoryStore::new(100), ask("k", shape(1, HOUR, 10), 1));
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
-    memory.note(&request, 0, 0);
+    memory.note(&request, &full_in(0), 0);
     assert_eq!(memory.take_at(&[request], 5, 0, Share::WHOLE).units, 1);
 }
 

@@ -52,9 +52,12 @@ fn assert_kept(outcome: &Outcome) {
 
 #[test]
 fn one_node_keeps_its_promise_from_its_own_memory() {
-    let outcome = run(&plan(1, 800), Scenario::Steady, &Backing::Memory);
-    assert_kept(&outcome);
-    assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+    let plan = Plan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
+    for scenario in [Scenario::Steady, Scenario::HotKey] {
+        let outcome = run(&plan, scenario, &Backing::Memory);
+        assert_kept(&outcome);
+        assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+    }
 }
 
 #[test]
@@ -73,6 +76,14 @@ fn nodes_that_share_redis_keep_the_promise_together() {
 fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
     let server = RedisServer::start();
     assert_kept(&run(&plan(2, 1_500), Scenario::Crash, &Backing::Redis(server.spec())));
+}
+
+#[test]
+fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
+    let server = RedisServer::start();
+    let outcome = run(&plan(2, 3_300), Scenario::Reload, &Backing::Redis(server.spec()));
+    assert_kept(&outcome);
+    assert_eq!(outcome.over, 0, "{outcome:#?}");
 }
 
 #[test]

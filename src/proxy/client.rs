@@ -24,6 +24,7 @@ use super::retry::{Failed, Permission};
 use crate::body::{Body, BoxError, Tail};
 use crate::clock;
 use crate::error::Failure;
+use crate::gather::Gather;
 use crate::upstream::endpoints::{ConnectError, InFlight};
 use crate::upstream::meters::OpenConnection;
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -135,7 +136,7 @@ impl Client {
         if endpoint.note_connected() {
             tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
         }
-        let shaken = self.http.handshake(TokioIo::new(stream)).await;
+        let shaken = self.http.handshake(TokioIo::new(Gather(stream))).await;
         let (sender, driver) = shaken.map_err(|error| ConnectError::Failed(std::io::Error::other(error)))?;
         let now = clock::now();
         let open = Arc::new(upstream.meters().connected());

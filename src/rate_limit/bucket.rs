@@ -43,6 +43,13 @@ pub struct Shape {
     reserve: u64,
 }
 
+/// What a tick of a backlog is worth, in time and in tokens: the rate of a shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    emission: u64,
+    ticks_per_us: u64,
+}
+
 /// Why a rate and burst cannot be a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
@@ -123,6 +130,11 @@ impl Shape {
         Self { emission: self.emission.saturating_mul(u64::from(nodes.max(1))), ..self }
     }
 
+    /// What its ticks are worth.
+    pub fn pace(self) -> Pace {
+        Pace { emission: self.emission, ticks_per_us: self.ticks_per_us }
+    }
+
     /// Ticks in a microsecond.
     pub fn ticks_per_us(self) -> u64 {
         self.ticks_per_us
@@ -165,7 +177,30 @@ impl Shape {
 
     /// Whole microseconds, rounded up.
     pub fn micros(self, ticks: u64) -> u64 {
+        self.pace().micros(ticks)
+    }
+}
+
+impl Pace {
+    /// As it was stored somewhere. `None`: these are not numbers of a pace.
+    pub fn new(emission: u64, ticks_per_us: u64) -> Option<Self> {
+        (emission > 0 && ticks_per_us > 0).then_some(Self { emission, ticks_per_us })
+    }
+
+    /// Whole microseconds, rounded up.
+    pub fn micros(self, ticks: u64) -> u64 {
         ticks.div_ceil(self.ticks_per_us)
+    }
+
+    /// Ticks that flow off in so many microseconds.
+    pub fn ticks(self, micros: u64) -> u64 {
+        micros.saturating_mul(self.ticks_per_us)
+    }
+
+    /// Whether tokens come back sooner than by the `other`.
+    pub fn is_faster_than(self, other: Self) -> bool {
+        u128::from(self.emission) * u128::from(other.ticks_per_us)
+            < u128::from(other.emission) * u128::from(self.ticks_per_us)
     }
 }
 
@@ -179,7 +214,7 @@ pub fn grants(shape: Shape, backlog: u64, cost: u64, units: u32) -> u32 {
 /// Charges `granted` of the `units` asked for. The caller made sure with [`grants`] that they fit.
 pub fn settle(shape: Shape, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
     let charge = shape.charge(cost);
-    let backlog = backlog.min(shape.capacity).saturating_add(charge.saturating_mul(u64::from(granted)));
+    let backlog = backlog.saturating_add(charge.saturating_mul(u64::from(granted)));
     let missing = backlog.saturating_add(charge).saturating_sub(shape.usable());
     Taken {
         granted,
@@ -195,9 +230,10 @@ pub fn take(shape: Shape, backlog: u64, cost: u64, units: u32) -> Taken {
     settle(shape, backlog, cost, grants(shape, backlog, cost, units), units)
 }
 
-/// Charges a debt: tokens that were admitted without asking. At most all of them, so nobody is locked out.
-pub fn owe(shape: Shape, backlog: u64, ticks: u64) -> u64 {
-    backlog.saturating_add(ticks).min(shape.capacity)
+/// Charges a debt: tokens that were admitted without asking. That makes a bucket owe at most its capacity or the debt, if
+/// that is more, so nobody is locked out; and never less than before.
+pub fn owe(backlog: u64, ticks: u64, capacity: u64) -> u64 {
+    backlog.saturating_add(ticks).min(capacity.max(ticks)).max(backlog).min(MAX_TICKS)
 }
 
 /// Gives back a charge of `ticks` for tokens that were not spent, `held_us` after it was made. What flowed in meanwhile is
@@ -206,11 +242,16 @@ pub fn give_back(shape: Shape, backlog: u64, ticks: u64, held_us: u64) -> u64 {
     backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(shape.ticks_per_us)))
 }
 
-/// Carries a backlog over to another shape: the same tokens stay consumed, rounded up, and at most all of them. No free
-/// refill, no lock-out. `old_emission` is the emission, in its own ticks, under which `backlog` was counted.
-pub fn convert(backlog: u64, old_emission: u64, new: Shape) -> u64 {
-    let scaled = (u128::from(backlog) * u128::from(new.emission)).div_ceil(u128::from(old_emission.max(1)));
-    u64::try_from(scaled).map_or(new.capacity, |ticks| ticks.min(new.capacity))
+/// Carries a backlog over to another pace: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
+pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
+    let scaled = (u128::from(backlog) * u128::from(new.emission)).div_ceil(u128::from(old.emission.max(1)));
+    u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
+}
+
+/// The same rounded down: what a backlog may still be.
+pub fn convert_room(room: u64, old: Pace, new: Pace) -> u64 {
+    let scaled = u128::from(room) * u128::from(new.emission) / u128::from(old.emission.max(1));
+    u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
 }
 
 fn gcd(a: u128, b: u128) -> u128 {
@@ -315,18 +356,19 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_over_the_capacity_counts_as_empty_not_as_locked() {
+    fn a_backlog_over_the_capacity_leaves_nothing_until_it_has_flowed_off() {
         let shape = shape(1, SECOND, 2);
-        assert_eq!(take(shape, shape.capacity * 100, 1, 1).retry_after_us, SECOND);
+        let denied = take(shape, shape.capacity * 100, 1, 1);
+        assert_eq!((denied.granted, denied.remaining, denied.retry_after_us), (0, 0, 199 * SECOND));
     }
 
     #[test]
     fn a_changed_limit_keeps_the_tokens_consumed() {
         let (per_second, per_hour) = (shape(10, SECOND, 20), shape(10, 3_600 * SECOND, 20));
         let used = take(per_second, 0, 1, 7).backlog;
-        assert_eq!(take(per_hour, convert(used, per_second.emission, per_hour), 1, 20).granted, 13);
-        let few = shape(10, SECOND, 5);
-        assert_eq!(convert(used, per_second.emission, few), few.capacity);
+        assert_eq!(take(per_hour, convert(used, per_second.pace(), per_hour.pace()), 1, 20).granted, 13);
+        let few = shape(20, SECOND, 5);
+        assert_eq!(convert(used, per_second.pace(), few.pace()), few.charge(7), "more than it can hold");
     }
 
     #[test]
@@ -359,7 +401,9 @@ mod tests {
         assert_eq!(give_back(shape, later, taken, 4_000), 0);
         let others = take(shape, 0, 1, 5).backlog;
         assert_eq!(give_back(shape, others, taken, 10_000), others, "the charge had flowed off by then");
-        assert_eq!(owe(shape, others, u64::MAX), shape.capacity);
+        assert_eq!(owe(others, shape.capacity, shape.capacity), shape.capacity);
+        assert_eq!(owe(2 * shape.capacity, 1, shape.capacity), 2 * shape.capacity, "of a larger limit, and still owed");
+        assert_eq!(owe(others, u64::MAX, shape.capacity), MAX_TICKS);
     }
 
     #[test]
@@ -419,15 +463,18 @@ mod tests {
         }
 
         #[test]
-        fn a_conversion_never_refills_and_never_exceeds_the_capacity(
+        fn a_conversion_keeps_every_token_however_often(
             (t1, p1, b1) in any_policy(), (t2, p2, b2) in any_policy(), used in 0_u32..600,
         ) {
             let (old, new) = (shape(t1, p1, b1), shape(t2, p2, b2));
             let before = take(old, 0, 1, used);
-            let after = convert(before.backlog, old.emission, new);
-            prop_assert!(after <= new.capacity);
-            let consumed = after / new.emission;
-            prop_assert_eq!(consumed, u64::from(before.granted).min(b2));
+            let after = convert(before.backlog, old.pace(), new.pace());
+            prop_assume!(after < MAX_TICKS);
+            prop_assert_eq!(after, new.charge(before.granted.into()));
+            let part = before.backlog / 3;
+            let back = convert(convert(part, old.pace(), new.pace()), new.pace(), old.pace());
+            prop_assert!(back >= part);
+            prop_assert!(convert_room(convert(part, old.pace(), new.pace()), new.pace(), old.pace()) >= part);
         }
     }
 }

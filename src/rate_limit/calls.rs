@@ -63,7 +63,7 @@ impl Caller {
         let now_us = clock::monotonic_micros();
         for (ask, level) in asks.iter().zip(&grant.levels) {
             if ask.on_outage == OnOutage::Local {
-                self.node.memory.note(ask, level.reset_after_us, now_us);
+                self.node.memory.note(ask, level, now_us);
             }
             if grant.units < units && level.retry_after_us > 0 {
                 self.node.denials.note(ask, store::cost_of(asks, ask), level, sent_us);

@@ -7,7 +7,7 @@
 //! own level plus all debts then is the mean of the local levels, and at least what it would be, had all been asked there.
 //! (The highest local level would be safe as well, and simpler: but one busy node would then empty the bucket for all.)
 //!
-//! Guarantees that a debt is at most a full bucket, and a bound on their number: beyond it, the smallest near it is waived
+//! Guarantees that a debt is at most a full bucket of the largest limit it was incurred under, and a bound on their number: beyond it, the smallest near it is waived
 //! and counted. What settling fails for is owed still: if it was charged after all, it is charged twice, never too little.
 //! Refuses to know how debts are settled.
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use metrics::{Counter, counter};
 use tokio::sync::Notify;
 
-use super::bucket::{self, Shape};
+use super::bucket::{self, MAX_TICKS, Shape};
 use super::key::Key;
 use super::table::Table;
 use crate::store::{Adjustment, Ask, Change};
@@ -64,7 +64,7 @@ impl Debts {
         let add = |debt: &mut Debt| {
             debt.flow(now_us);
             debt.adopt(shape);
-            debt.ticks = bucket::owe(shape, debt.ticks, ticks);
+            debt.owe(shape, ticks);
         };
         let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(now_us), add);
         if displaced.is_some_and(|debt| debt.due_us(now_us) > 0) {
@@ -140,11 +140,20 @@ impl Debt {
         }
     }
 
+    /// A faster limit, and of equally fast ones the larger, counts what is owed from now on: see `carry`.
     fn adopt(&mut self, shape: Shape) {
-        if self.shape != shape {
-            self.ticks = bucket::convert(self.ticks, self.shape.emission(), shape);
-            self.shape = shape;
+        let (old, new) = (self.shape.pace(), shape.pace());
+        let ticks = bucket::convert(self.ticks, old, new);
+        let larger = new == old && shape.capacity() > self.shape.capacity();
+        if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
+            (self.shape, self.ticks) = (shape, ticks);
         }
+    }
+
+    fn owe(&mut self, shape: Shape, ticks: u64) {
+        let own = |ticks| bucket::convert(ticks, shape.pace(), self.shape.pace());
+        let capacity = self.shape.capacity().max(own(shape.capacity()));
+        self.ticks = bucket::owe(self.ticks, own(ticks), capacity);
     }
 
     /// How much it is, in microseconds.
@@ -196,6 +205,14 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_shrinks_meanwhile_waives_nothing() {
+        let debts = Debts::new();
+        (0..80).for_each(|_| debts.incur(&ask("k", 100), 1, 0, 0));
+        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        assert_eq!(owed(&debts, 0), 85);
+    }
+
+    #[test]
     fn what_could_not_be_settled_is_owed_still() {
         let debts = Debts::new();
         (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
@@ -241,7 +258,7 @@ mod tests {
             truth.take_at(&ask, used, 0, Share::WHOLE);
             let level = store.take_at(&ask, used, 0, Share::WHOLE).levels[0];
             let locals: Vec<_> = (0..nodes).map(|_| (MemoryStore::new(10), Debts::new())).collect();
-            locals.iter().for_each(|(local, _)| local.note(&ask[0], level.reset_after_us, 0));
+            locals.iter().for_each(|(local, _)| local.note(&ask[0], &level, 0));
             let mut now = 0;
             for (node, wait) in requests {
                 now += wait;

@@ -4,7 +4,8 @@
 //! from before the call was sent; `Shape::leased` says why the promise then stands. What is left when most of that time
 //! has passed is for giving back; what is left at its end is lost, as it is when the node dies.
 //! A stock is sized by what the node lately needed in the lease's time, and by its fair share of what the bucket has.
-//! Nodes whose configurations differ, while a change reaches them, disagree on the reserve for that long.
+//! Nodes whose configurations differ, while a change reaches them, disagree on the reserve for that long, and on how much of
+//! what they give back has flowed in again.
 //! Refuses to know calls.
 
 use smallvec::SmallVec;

@@ -1,6 +1,7 @@
 pub mod breaker;
 pub mod bucket;
 mod calls;
+pub mod carry;
 pub mod catalog;
 mod coalesce;
 pub mod cost;

@@ -440,7 +440,11 @@ mod tests {
         assert_eq!(pass("none"), (1, "\"l\";q=10;w=3600 \"l\";r=9;t=360".into()));
         assert_eq!(pass("gold"), (1, "\"l\";q=100;w=3600 \"l\";r=98;t=72".into()));
         assert_eq!(pass("dear"), (10, "\"l\";q=10;w=3600 \"l\";r=8;t=432".into()));
-        assert_eq!(pass("none").1, "\"l\";q=10;w=3600 \"l\";r=0;t=360", "twelve are used");
+        assert_eq!(
+            pass("none").1,
+            "\"l\";q=10;w=3600 \"l\";r=0;t=108",
+            "twelve are used, and flow off as fast as the other plan's"
+        );
     }
 
     #[test]

@@ -6,7 +6,8 @@
 use futures_util::future::BoxFuture;
 
 use super::{Ask, StoreError};
-use crate::rate_limit::bucket::{self, Shape};
+use crate::rate_limit::bucket::Shape;
+use crate::rate_limit::carry::Carried;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
 
@@ -24,10 +25,9 @@ pub enum Gift {
 pub struct Seen {
     /// The limit's, or this node's share of it.
     pub shape: Shape,
-    /// Ticks of the shape until it is full, at most the capacity.
-    pub backlog: u64,
-    /// Microseconds until it is full by the rate that it was last charged at: that of a client's plan, which the shape
-    /// need not be.
+    /// What it lacks, as the limit sees it.
+    pub carried: Carried,
+    /// Microseconds until it is full by the rate that it is stored by: that of a client's plan, which the shape need not be.
     pub full_in_us: u64,
 }
 
@@ -77,27 +77,31 @@ pub trait Holder: Send + Sync + 'static {
 impl Seen {
     /// What a request of `cost` would meet. It takes nothing.
     pub fn level(&self, cost: u64) -> Level {
-        let seen = bucket::settle(self.shape, self.backlog, cost, 0, 1);
+        let seen = self.carried.settle(self.shape, cost, 0, 1);
         Level { remaining: seen.remaining, retry_after_us: seen.retry_after_us, reset_after_us: seen.reset_after_us }
     }
 
     /// What would become of it.
     pub fn given(self, gift: Gift) -> Self {
-        Self::of(self.shape, gift.applied(self.shape, self.backlog))
+        Self::of(self.shape, gift.applied(self.shape, self.carried))
     }
 
-    /// A bucket that is charged at the shape's own rate.
-    pub fn of(shape: Shape, backlog: u64) -> Self {
-        Self { shape, backlog, full_in_us: shape.micros(backlog) }
+    /// A bucket as `shape` has it, the limit or a share of it, when the limit sees it so.
+    pub fn of(shape: Shape, carried: Carried) -> Self {
+        Self { shape, carried, full_in_us: carried.kept.pace.micros(carried.kept.ticks) }
     }
 }
 
 impl Gift {
-    /// The backlog, in ticks of `shape`, that is left of `backlog`.
-    pub fn applied(self, shape: Shape, backlog: u64) -> u64 {
+    /// What is missing then of what `carried` is as `shape` has it, the limit or a share of it. What was consumed beyond its
+    /// burst is given besides, or what is given would not show.
+    pub fn applied(self, shape: Shape, carried: Carried) -> Carried {
         match self {
-            Self::All => 0,
-            Self::Tokens(tokens) => backlog.min(shape.capacity()).saturating_sub(shape.charge(tokens)),
+            Self::All => carried.lowered(0),
+            Self::Tokens(tokens) => {
+                let missing = carried.kept.ticks.min(carried.as_kept(shape.capacity()));
+                carried.lowered(missing.saturating_sub(carried.as_kept(shape.charge(tokens))))
+            }
         }
     }
 }
@@ -107,16 +111,21 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::rate_limit::carry::Backlog;
 
     fn shape() -> Shape {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
     }
 
+    fn lacking(ticks: u64) -> Carried {
+        Backlog { ticks, pace: shape().pace() }.carried(shape())
+    }
+
     #[test]
     fn a_level_tells_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
-        let level = |backlog, cost| Seen::of(shape(), backlog).level(cost);
+        let level = |ticks, cost| Seen::of(shape(), lacking(ticks)).level(cost);
         assert_eq!(level(0, 1), Level { remaining: 20, retry_after_us: 0, reset_after_us: 0 });
         assert_eq!(level(used, 5), Level { remaining: 5, retry_after_us: 0, reset_after_us: 1_500_000 });
         assert_eq!(level(used, 6).retry_after_us, 100_000);
@@ -124,10 +133,22 @@ mod tests {
 
     #[test]
     fn a_gift_never_makes_more_than_full() {
-        let used = shape().charge(15);
-        assert_eq!(Gift::Tokens(5).applied(shape(), used), shape().charge(10));
-        assert_eq!(Gift::Tokens(u64::MAX).applied(shape(), used), 0);
-        assert_eq!(Gift::All.applied(shape(), used), 0);
-        assert_eq!(Gift::Tokens(5).applied(shape(), u64::MAX), shape().charge(15));
+        let used = lacking(shape().charge(15));
+        let left = |gift: Gift, carried| gift.applied(shape(), carried).backlog;
+        assert_eq!(left(Gift::Tokens(5), used), shape().charge(10));
+        assert_eq!(left(Gift::Tokens(u64::MAX), used), 0);
+        assert_eq!(left(Gift::All, used), 0);
+        assert_eq!(left(Gift::Tokens(5), lacking(shape().charge(90))), shape().charge(15));
+    }
+
+    #[test]
+    fn a_gift_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        let plan = Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
+        let carried = Backlog { ticks: plan.charge(18), pace: plan.pace() }.carried(shape());
+        let seen = Seen::of(shape(), carried).given(Gift::Tokens(5));
+        assert_eq!((seen.level(1).remaining, seen.full_in_us), (7, 13_000));
+        let share = Seen::of(shape().shared_by(2), carried);
+        assert_eq!((share.level(1).remaining, share.given(Gift::Tokens(5)).level(1).remaining), (1, 6));
     }
 }

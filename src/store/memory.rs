@@ -1,8 +1,9 @@
 //! Buckets in this process, for all of its workers.
 //!
 //! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than the
-//! limit even when buckets must be forgotten (see `shard.rs`). Refuses to know why the decision is local: the caller
-//! says which share of the limits is this node's.
+//! limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock before they
+//! have the lock, and under the lock time never moves back. Refuses to know why the decision is local: the caller says
+//! which share of the limits is this node's.
 
 mod inspect;
 
@@ -16,7 +17,8 @@ use smallvec::SmallVec;
 use super::shard::{Found, Shard};
 use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Store, StoreError};
 use crate::clock;
-use crate::rate_limit::bucket::{self, Shape};
+use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+use crate::rate_limit::carry::Backlog;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::share::Share;
 
@@ -58,11 +60,13 @@ impl MemoryStore {
         Self { shards, hasher: RandomState::new() }
     }
 
-    /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit.
+    /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
+    /// comes later than somebody with a later time takes at that time.
     pub fn take_at(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = Charges::of(asks);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hasher.hash_one(charge.key)).collect();
         let mut held = self.lock(&hashes);
+        let now_us = held.advance(now_us);
         let places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
             .map(|(charge, hash)| Place::find(charge, *hash, held.shard(self.shard_of(*hash)), now_us, share))
             .collect();
@@ -79,34 +83,41 @@ impl MemoryStore {
             let (key, shape) = (key.as_bytes(), *shape);
             let hash = self.hasher.hash_one(key);
             let mut shard = self.shards[self.shard_of(hash)].lock();
+            let now_us = shard.advance(now_us);
             let found = shard.find(hash, key, shape, now_us);
-            let backlog = match *change {
-                Change::Owe(ticks) => bucket::owe(shape, found.backlog, ticks),
-                Change::GiveBack { .. } if found.converted || found.stale => found.backlog,
+            let (carried, kept) = (&found.carried, found.carried.kept);
+            let after = match *change {
+                Change::Owe(ticks) => carried.owe(shape, ticks),
                 Change::GiveBack { ticks, taken_at_us } => match now_us.checked_sub(taken_at_us) {
-                    Some(held_us) => bucket::give_back(shape, found.backlog, ticks, held_us),
-                    None => found.backlog,
+                    Some(held_us) if carried.is_own() => {
+                        Backlog { ticks: bucket::give_back(shape, kept.ticks, ticks, held_us), ..kept }
+                    }
+                    _ => kept,
                 },
             };
-            if backlog == 0 && found.backlog > 0 {
+            if after.ticks == 0 && kept.ticks > 0 {
                 shard.forget(&found);
-            } else if backlog != found.backlog {
-                shard.put(&found, hash, key, shape, backlog, now_us);
+            } else if after != kept {
+                shard.put(&found, hash, key, after, now_us);
             }
         }
     }
 
-    /// Notes that `ask`'s bucket is full again in `reset_after_us` at the earliest: what the shared store last said, so that
-    /// an outage starts from there. Time to full, unlike tokens, means the same under every share.
-    pub fn note(&self, ask: &Ask, reset_after_us: u64, now_us: u64) {
+    /// Notes what the shared store last said of `ask`'s bucket, so that an outage starts from there. Time to full, unlike
+    /// tokens, means the same under every share; but where the store keeps the bucket by a faster limit, that time is less
+    /// than by this one, and what remains tells more.
+    pub fn note(&self, ask: &Ask, level: &Level, now_us: u64) {
         let (key, shape) = (ask.key.as_bytes(), ask.shape);
         let hash = self.hasher.hash_one(key);
-        let said = reset_after_us.saturating_mul(shape.ticks_per_us()).min(shape.capacity());
+        let fitting = shape.charge(level.remaining.saturating_add(1));
+        let said = shape.pace().ticks(level.reset_after_us).max((shape.usable() + 1).saturating_sub(fitting));
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, shape, now_us);
-        if said > found.backlog || found.stale {
-            let backlog = said.max(found.backlog);
-            shard.put(&found, hash, key, shape, backlog, now_us);
+        if said > found.carried.backlog {
+            let said = Backlog { ticks: said.min(MAX_TICKS), pace: shape.pace() };
+            shard.put(&found, hash, key, said, now_us);
+        } else if found.carried.moved {
+            shard.put(&found, hash, key, found.carried.kept, now_us);
         }
     }
 
@@ -158,6 +169,15 @@ impl Store for MemoryStore {
 }
 
 impl Held<'_> {
+    /// One time for all of the shards, which none of them takes for the past.
+    fn advance(&mut self, now_us: u64) -> u64 {
+        let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));
+        for shard in &mut self.guards {
+            shard.advance(latest_us);
+        }
+        latest_us
+    }
+
     /// One of the shards that were locked.
     fn shard(&mut self, id: usize) -> &mut Shard {
         let place = self.ids.partition_point(|held| *held < id);
@@ -173,16 +193,17 @@ impl<'a> Place<'a> {
     }
 
     fn grants(&self, units: u32) -> u32 {
-        self.part.map_or(0, |part| bucket::grants(part, self.found.backlog, self.cost, units))
+        self.part.map_or(0, |part| bucket::grants(part, self.found.carried.backlog, self.cost, units))
     }
 
     /// Charges `granted` units. A bucket that another place has inserted or moved meanwhile is looked up again.
     fn settle(&self, shard: &mut Shard, granted: u32, units: u32, now_us: u64) -> Level {
         let Some(part) = self.part else { return self.elsewhere(granted < units) };
-        let taken = bucket::settle(part, self.found.backlog, self.cost, granted, units);
-        if granted > 0 || self.found.stale {
+        let carried = &self.found.carried;
+        let taken = carried.settle(part, self.cost, granted, units);
+        if granted > 0 || carried.moved {
             let found = shard.find(self.hash, self.key, self.shape, now_us);
-            shard.put(&found, self.hash, self.key, self.shape, taken.backlog, now_us);
+            shard.put(&found, self.hash, self.key, carried.after(&taken), now_us);
         }
         Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
     }

@@ -4,11 +4,12 @@
 //! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
 //! not know counts as full only from then on. That holds while the limit stands; a limit changed after its bucket was
 //! evicted starts from the floor in time, not in tokens.
-//! Refuses to know locks and shares.
+//! Time never moves back, whatever callers say it is. Refuses to know locks and shares.
 
 use hashbrown::HashTable;
 
-use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+use crate::rate_limit::bucket::{MAX_TICKS, Pace, Shape};
+use crate::rate_limit::carry::{Backlog, Carried};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
@@ -22,6 +23,8 @@ pub(super) struct Shard {
     cursor: usize,
     /// Microseconds: an unknown bucket may have been charged up to this time.
     floor_us: u64,
+    /// The latest time that anybody came with.
+    latest_us: u64,
 }
 
 struct Entry {
@@ -29,64 +32,79 @@ struct Entry {
     hash: u64,
     /// When the bucket is full again, in ticks since the clock's zero.
     full_at: u64,
-    /// Ticks of one token, and of one microsecond, in the shape that `full_at` counts in.
-    emission: u64,
-    ticks_per_us: u64,
+    /// What those ticks are worth.
+    pace: Pace,
 }
 
 /// A bucket as found.
 pub(super) struct Found {
     slot: Option<usize>,
-    /// Ticks until it is full, at most the capacity.
-    pub backlog: u64,
-    /// What is stored says something else, and would go on doing so.
-    pub stale: bool,
-    /// What is stored is of another limit.
-    pub converted: bool,
+    pub carried: Carried,
 }
 
 impl Shard {
     pub fn new(capacity: usize) -> Self {
-        Self { entries: Vec::new(), index: HashTable::new(), capacity: capacity.max(1), cursor: 0, floor_us: 0 }
+        Self {
+            entries: Vec::new(),
+            index: HashTable::new(),
+            capacity: capacity.max(1),
+            cursor: 0,
+            floor_us: 0,
+            latest_us: 0,
+        }
     }
 
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The bucket of `key` at `now_us`, in ticks of `shape`.
-    pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
-        let slot = self.slot(hash, key);
-        let (backlog, converted) = match slot.map(|slot| &self.entries[slot]) {
-            Some(entry) => entry.backlog(shape, now_us),
-            None => (self.floor_us.saturating_sub(now_us).saturating_mul(shape.ticks_per_us()), false),
-        };
-        let capped = backlog.min(shape.capacity());
-        Found { slot, backlog: capped, stale: backlog > 0 && (converted || backlog > shape.capacity()), converted }
+    /// The time by which all is done here for whoever read `now_us` and then waited for the lock: others may have come with a
+    /// later one. Stored as of an earlier time, what flowed in between would flow in twice.
+    pub fn time(&self, now_us: u64) -> u64 {
+        now_us.max(self.latest_us)
     }
 
-    /// Stores what [`Self::find`] found, changed to `backlog`. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], shape: Shape, backlog: u64, now_us: u64) {
-        let full_at = now_us.saturating_mul(shape.ticks_per_us()).saturating_add(backlog);
+    /// No bucket is looked at or stored as of an earlier time from now on.
+    pub fn advance(&mut self, now_us: u64) -> u64 {
+        self.latest_us = self.time(now_us);
+        self.latest_us
+    }
+
+    /// The bucket of `key` at `now_us`, as `shape` sees it. One that is not known lacks at most all of its tokens.
+    pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
+        let now_us = self.time(now_us);
+        let slot = self.slot(hash, key);
+        if let Some(entry) = slot.map(|slot| &self.entries[slot]) {
+            return Found { slot, carried: entry.backlog(now_us).carried(shape) };
+        }
+        let pace = shape.pace();
+        let until_floor = pace.ticks(self.floor_us.saturating_sub(now_us));
+        let mut carried = Backlog { ticks: until_floor.min(shape.capacity()), pace }.carried(shape);
+        // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
+        carried.moved = until_floor > shape.capacity();
+        Found { slot, carried }
+    }
+
+    /// Stores `backlog` for what [`Self::find`] found. Nothing else may have touched the shard in between.
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], backlog: Backlog, now_us: u64) {
+        let now_us = self.advance(now_us);
+        let Backlog { ticks, pace } = backlog;
+        let full_at = pace.ticks(now_us).saturating_add(ticks);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
-            entry.full_at = full_at;
-            entry.emission = shape.emission();
-            entry.ticks_per_us = shape.ticks_per_us();
+            (entry.full_at, entry.pace) = (full_at, pace);
             return;
         }
         if self.entries.len() >= self.capacity {
             self.make_room(now_us);
         }
-        let entry =
-            Entry { key: key.into(), hash, full_at, emission: shape.emission(), ticks_per_us: shape.ticks_per_us() };
-        self.insert(entry);
+        self.insert(Entry { key: key.into(), hash, full_at, pace });
     }
 
     /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate it is counted at. Says whether it is known.
     pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
+        let full_at_us = self.advance(now_us).saturating_add(full_in_us);
         let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
-        let full_at_us = now_us.saturating_add(full_in_us);
-        entry.full_at = entry.full_at.min(full_at_us.saturating_mul(entry.ticks_per_us));
+        entry.full_at = entry.full_at.min(entry.pace.ticks(full_at_us));
         true
     }
 
@@ -99,6 +117,7 @@ impl Shard {
 
     /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
     pub fn sweep(&mut self, now_us: u64) {
+        let now_us = self.advance(now_us);
         let mut slot = 0;
         while slot < self.entries.len() {
             if self.entries[slot].full_at_us() <= now_us { self.remove(slot) } else { slot += 1 }
@@ -159,15 +178,12 @@ impl Shard {
 }
 
 impl Entry {
-    /// Ticks of `shape` until full, and whether they had to be converted into it.
-    fn backlog(&self, shape: Shape, now_us: u64) -> (u64, bool) {
-        let now = now_us.saturating_mul(self.ticks_per_us);
-        let backlog = self.full_at.saturating_sub(now).min(MAX_TICKS);
-        let same = self.emission == shape.emission() && self.ticks_per_us == shape.ticks_per_us();
-        if same { (backlog, false) } else { (bucket::convert(backlog, self.emission, shape), true) }
+    fn backlog(&self, now_us: u64) -> Backlog {
+        let left = self.full_at.saturating_sub(self.pace.ticks(now_us));
+        Backlog { ticks: left.min(MAX_TICKS), pace: self.pace }
     }
 
     fn full_at_us(&self) -> u64 {
-        self.full_at.div_ceil(self.ticks_per_us)
+        self.pace.micros(self.full_at)
     }
 }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Mode, Screen};
 use crate::clock::{self, Instant};
+use crate::gather;
 
 /// A close with unread input resets the connection, and a reset can overtake our answer; so input is read on, but no more
 /// than this and no longer than [`LINGER`].
@@ -70,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, G: Unpin> AsyncWrite for Screen<S, G> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let written = Pin::new(&mut this.io).poll_write_vectored(cx, bufs);
+        let written = gather::poll_write(Pin::new(&mut this.io), cx, bufs);
         this.poll_written(cx, written)
     }
 

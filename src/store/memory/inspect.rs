@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 
 use super::MemoryStore;
 use crate::rate_limit::bucket::Shape;
+use crate::rate_limit::carry::Carried;
 use crate::rate_limit::key::Key;
 use crate::rate_limit::share::Share;
 use crate::store::Ask;
@@ -16,26 +17,26 @@ impl MemoryStore {
         let part = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost)?;
         let hash = self.hasher.hash_one(ask.key.as_bytes());
         let found = self.shards[self.shard_of(hash)].lock().find(hash, ask.key.as_bytes(), ask.shape, now_us);
-        Some(Seen::of(part, found.backlog))
+        Some(Seen::of(part, found.carried))
     }
 
     /// Gives back at `now_us`, where there is no shared store.
     pub fn give_at(&self, ask: &Ask, gift: Gift, now_us: u64) -> Changed {
-        let (before, after) = self.change(&ask.key, ask.shape, now_us, |backlog| gift.applied(ask.shape, backlog));
+        let (before, after) = self.change(&ask.key, ask.shape, now_us, |before| gift.applied(ask.shape, before));
         Changed { before: Seen::of(ask.shape, before), after: Seen::of(ask.shape, after) }
     }
 
-    /// Backlogs before and after. A bucket that falls is stored even when it is full now: one that the table does not know
-    /// may count as less.
-    fn change(&self, key: &Key, shape: Shape, now_us: u64, to: impl FnOnce(u64) -> u64) -> (u64, u64) {
+    /// Before and after. A bucket that falls is stored even when it is full now: one that the table does not know may count
+    /// as less.
+    fn change(&self, key: &Key, shape: Shape, now_us: u64, to: impl FnOnce(Carried) -> Carried) -> (Carried, Carried) {
         let hash = self.hasher.hash_one(key.as_bytes());
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key.as_bytes(), shape, now_us);
-        let after = to(found.backlog).min(found.backlog);
-        if after < found.backlog {
-            shard.put(&found, hash, key.as_bytes(), shape, after, now_us);
+        let after = to(found.carried);
+        if after.kept != found.carried.kept {
+            shard.put(&found, hash, key.as_bytes(), after.kept, now_us);
         }
-        (found.backlog, after)
+        (found.carried, after)
     }
 }
 
@@ -44,7 +45,7 @@ impl Holder for MemoryStore {
         let hash = self.hasher.hash_one(key.as_bytes());
         let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
         if !known {
-            self.change(key, shape, now_us, |_| full_in_us.saturating_mul(shape.ticks_per_us()));
+            self.change(key, shape, now_us, |before| before.lowered(before.kept.pace.ticks(full_in_us)));
         }
     }
 }

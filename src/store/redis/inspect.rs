@@ -15,7 +15,8 @@ use super::client::{ConnectError, Voice};
 use super::integer;
 use super::link::{Link, Trouble};
 use super::script::{self, Input, Script};
-use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
+use crate::rate_limit::bucket::{self, Pace, Shape};
+use crate::rate_limit::carry::Backlog;
 use crate::rate_limit::key::Key as BucketKey;
 use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
 use crate::store::{Ask, RedisSpec, StoreError};
@@ -45,14 +46,6 @@ pub struct RedisInspector {
 /// How far the stream was read. Starts as `default`, which hears all that is kept.
 #[derive(Debug, Default)]
 pub struct Heard(String);
-
-/// A bucket as Redis keeps it.
-struct Stored {
-    tat: u64,
-    frac: u64,
-    emission: u64,
-    ticks: u64,
-}
 
 impl RedisInspector {
     /// Starts connecting, in the current runtime, and returns at once.
@@ -103,16 +96,15 @@ impl RedisInspector {
         Ok(notices)
     }
 
-    /// The bucket before and after; `None` when it is not there.
-    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<(u64, [Option<Stored>; 2]), StoreError> {
+    /// The bucket before and after.
+    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[Seen; 2], StoreError> {
         let key = self.key(ask.key.as_bytes());
         let args = |deadline| vec![Value::Integer(deadline), Value::Integer(tokens), integer(ask.shape.burst())];
         let input = |deadline| (vec![key.clone()], args(deadline));
         let reply: Vec<i64> = self.run(&script::BUCKET_ADJUST, &key, input).await?;
-        let (head, rest) = reply.split_first_chunk::<2>().ok_or(StoreError::Protocol)?;
-        let now = u64::try_from(head[1]).map_err(|_| StoreError::Protocol)?;
-        let [before, after] = [0, 4].map(|at| rest.get(at..at + 4).and_then(Stored::read));
-        Ok((now, [before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?]))
+        let (_, rest) = reply.split_first_chunk::<2>().ok_or(StoreError::Protocol)?;
+        let [before, after] = [0, 3].map(|at| seen(rest.get(at..at + 3)?, ask.shape));
+        Ok([before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?])
     }
 
     /// The client's own time limit does not cover its waiting for a connection.
@@ -144,8 +136,8 @@ fn notice(pair: &[Vec<u8>]) -> Option<Notice> {
 impl Inspect for RedisInspector {
     fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
         Box::pin(async move {
-            let (now, [before, _]) = self.adjust(ask, 0).await?;
-            Ok(seen(before.as_ref(), ask.shape, now))
+            let [before, _] = self.adjust(ask, 0).await?;
+            Ok(before)
         })
     }
 
@@ -156,8 +148,7 @@ impl Inspect for RedisInspector {
             Gift::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
         };
         Box::pin(async move {
-            let (now, states) = self.adjust(ask, tokens).await?;
-            let [before, after] = states.map(|state| seen(state.as_ref(), ask.shape, now));
+            let [before, after] = self.adjust(ask, tokens).await?;
             Ok(Changed { before, after })
         })
     }
@@ -172,25 +163,13 @@ impl Inspect for RedisInspector {
     }
 }
 
-/// A bucket in ticks of `shape`, as `token_bucket.lua` counts them.
-fn seen(stored: Option<&Stored>, shape: Shape, now: u64) -> Seen {
-    let Some(&Stored { tat, frac, emission, ticks }) = stored else { return Seen::of(shape, 0) };
-    let until = i128::from(tat) - i128::from(now);
-    let left = (until * i128::from(ticks) + i128::from(frac)).max(0);
-    let left = u64::try_from(left).map_or(MAX_TICKS, |left| left.min(MAX_TICKS));
-    let same = emission == shape.emission() && ticks == shape.ticks_per_us();
-    let backlog = if same { left.min(shape.capacity()) } else { bucket::convert(left, emission, shape) };
-    Seen { shape, backlog, full_in_us: left.div_ceil(ticks.max(1)) }
-}
-
-impl Stored {
-    /// `Some(None)`: no bucket. `None`: not a bucket.
-    fn read(integers: &[i64]) -> Option<Option<Self>> {
-        let [tat, frac, emission, ticks] = integers else { return None };
-        let [tat, frac, emission, ticks] = [*tat, *frac, *emission, *ticks].map(|number| u64::try_from(number).ok());
-        let stored = Self { tat: tat?, frac: frac?, emission: emission?, ticks: ticks? };
-        Some((stored.emission > 0).then_some(stored))
-    }
+/// A bucket as `shape` sees it. `None`: not a bucket.
+fn seen(integers: &[i64], shape: Shape) -> Option<Seen> {
+    let [ticks, emission, ticks_per_us] = integers else { return None };
+    let [ticks, emission, ticks_per_us] = [*ticks, *emission, *ticks_per_us].map(|number| u64::try_from(number).ok());
+    // One that is not there has no pace.
+    let pace = if emission? == 0 { shape.pace() } else { Pace::new(emission?, ticks_per_us?)? };
+    Some(Seen::of(shape, Backlog { ticks: ticks?, pace }.carried(shape)))
 }
 
 impl std::fmt::Debug for RedisInspector {

@@ -11,17 +11,20 @@ use fred::interfaces::{ClientLike, LuaInterface};
 use fred::types::{ClusterHash, CustomCommand, Key, Value};
 use fred::util::sha1_hash;
 
-pub(super) static TOKEN_BUCKET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/token_bucket.lua"), true));
+pub(super) static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/token_bucket.lua")), true)
+});
 
-pub(super) static ADJUST: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/adjust.lua"), true));
+pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/adjust.lua")), true)
+});
 
 pub(super) static HEARTBEAT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua"), false));
 
-pub(super) static BUCKET_ADJUST: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/bucket_adjust.lua"), true));
+pub(super) static BUCKET_ADJUST: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/bucket_adjust.lua")), true)
+});
 
 pub(super) static CHANGES_TELL: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/changes_tell.lua"), false));

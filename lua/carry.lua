@@ -1,0 +1,85 @@
+-- What the scripts that touch token buckets have in common: it is put before each of them. A bucket is one string,
+-- "tat:frac:E:D:M": it is full again at tat microseconds plus frac ticks, of which D make a microsecond and E a token; when
+-- it was written, M ticks were missing. A bucket that is not there is full.
+--
+-- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by different
+-- versions of it. Admitted in any time t is at most the largest burst + the largest rate * t of these versions, because:
+-- - What counts is how many tokens are consumed. They flow off at the rate that the bucket is stored by, which is that of a
+--   version; nothing else lowers them. Conversion keeps them, rounded up, whatever burst it is that they are seen by.
+-- - A grant is given only where they and its cost fit its version's burst. So after a grant they are at most the largest
+--   burst, and what was granted since they were x is at most the largest burst - x + what flowed off.
+-- Nobody is locked out, because a bucket is stored by the version that granted last, or else by the fastest that asked
+-- since: a larger consumption flows off in the time that the old limit would have taken, or that the new rate takes for it,
+-- whichever is shorter.
+--
+-- M tells a clock that stepped back: no time passes there until it is where it was, or a bucket is written again.
+
+local MAX_TICKS = 4503599627370496
+local FOREIGN = "TOLLGATE a bucket holds a value that is not Tollgate's: is another program using its keys?"
+
+-- floor(a * b / c) for a < c <= 2^52, and whether something is left, without leaving 2^53: long multiplication.
+local function scale(a, b, c)
+  local quotient, rest, bit = 0, 0, 1
+  while bit * 2 <= b do bit = bit * 2 end
+  while bit >= 1 do
+    quotient, rest = quotient * 2, rest * 2
+    if rest >= c then quotient, rest = quotient + 1, rest - c end
+    if b >= bit then
+      b, rest = b - bit, rest + a
+      if rest >= c then quotient, rest = quotient + 1, rest - c end
+    end
+    bit = bit / 2
+  end
+  return quotient, rest > 0
+end
+
+-- The same tokens in ticks of another emission, rounded up or down; at most MAX_TICKS.
+local function convert(backlog, old_emission, emission, up)
+  local whole = math.floor(backlog / old_emission)
+  if whole * emission >= MAX_TICKS then return MAX_TICKS end
+  local part, more = scale(backlog - whole * old_emission, emission, old_emission)
+  if up and more then part = part + 1 end
+  return math.min(MAX_TICKS, whole * emission + part)
+end
+
+-- Whether tokens come back sooner by the first limit: E / D < e / d, without leaving 2^53.
+local function is_faster(emission, ticks, old_emission, old_ticks)
+  local whole, old_whole = math.floor(emission / ticks), math.floor(old_emission / old_ticks)
+  if whole ~= old_whole then return whole < old_whole end
+  return (emission - whole * ticks) * old_ticks < (old_emission - old_whole * old_ticks) * ticks
+end
+
+-- A bucket as it is kept: what is missing, the E and D that this is counted in, and whether the clock stepped back since. A
+-- full one has no E and D. Nothing, when the key holds something else.
+local function read(key, now)
+  local value = redis.call('GET', key)
+  if not value then return 0 end
+  local tat, frac, emission, ticks, most = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+  tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
+  if not tat or emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end
+  local left = math.max(0, (tat - now) * ticks + frac)
+  return math.min(left, most), emission, ticks, left > most
+end
+
+-- A bucket for whoever asks by the limit of E and D: what is missing in ticks of that limit, which may be more than its
+-- capacity; the same as it is to be kept if nothing is granted, with the E and D of that; and whether that is not what is
+-- stored. Nothing, when the key holds something else.
+local function look(key, now, emission, ticks)
+  local kept, old_emission, old_ticks, stepped = read(key, now)
+  if not kept then return nil end
+  if kept == 0 or (old_emission == emission and old_ticks == ticks) then return kept, kept, emission, ticks, stepped end
+  local own = convert(kept, old_emission, emission, true)
+  if own < MAX_TICKS and is_faster(emission, ticks, old_emission, old_ticks) then
+    return own, own, emission, ticks, true
+  end
+  return own, kept, old_emission, old_ticks, stepped
+end
+
+local function write(key, now, backlog, emission, ticks)
+  local whole = math.floor(backlog / ticks)
+  local frac = backlog - whole * ticks
+  local value = string.format('%.0f:%.0f:%.0f:%.0f:%.0f', now + whole, frac, emission, ticks, backlog)
+  -- One millisecond more than the time to full: Redis expires by a clock it read before this script read TIME.
+  redis.call('SET', key, value, 'PX', string.format('%.0f', math.ceil(backlog / (ticks * 1000)) + 1))
+end
+
