@@ -8,12 +8,15 @@ use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 
-use super::forwarded::{Origin, Scheme, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::forwarded::{Origin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::request_id::REQUEST_ID;
 use crate::text;
 
 /// Fields that a request gains at most, `Via` and those of an upgrade included.
 const ADDED: usize = 8;
+
+/// How clients reach this gateway: it takes no TLS.
+const SCHEME: &str = "http";
 
 /// A line of text that becomes a header value with one allocation.
 struct Line(SmallVec<[u8; 128]>);
@@ -60,7 +63,7 @@ pub fn add_origin(headers: &mut HeaderMap, origin: &Origin, host: Option<&Header
     extend_list(headers, X_FORWARDED_FOR, said, |line| line.push_address(origin.peer));
     extend_list(headers, FORWARDED, said, |line| line.push_forwarded(origin.peer, host));
     if !said || !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(Scheme::Http.as_str()));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(SCHEME));
     }
     if let Some(host) = host
         && (!said || !headers.contains_key(X_FORWARDED_HOST))
@@ -108,7 +111,7 @@ impl Line {
             self.push(b";host=\"").push_quoted(host.as_bytes());
             self.push(b"\"");
         }
-        self.push(b";proto=").push(Scheme::Http.as_str().as_bytes());
+        self.push(b";proto=").push(SCHEME.as_bytes());
     }
 
     /// The inside of a quoted string (RFC 9110 §5.6.4).
@@ -131,19 +134,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.append(HeaderName::from_static(name), value.parse().unwrap());
-        }
-        headers
-    }
-
-    fn origin(peer: &str, peer_trusted: bool) -> Origin {
-        let peer = peer.parse().unwrap();
-        Origin { client_ip: peer, peer, peer_trusted, scheme: Scheme::Http, host: None }
-    }
+    use crate::proxy::samples::{map, origin};
 
     #[test]
     fn a_trusted_peers_lists_are_extended_in_one_line() {

@@ -1,11 +1,11 @@
 //! Where a request comes from, and who is believed about it.
 //!
 //! Guarantees that a client cannot choose the address it is counted by: what it says is read only as far as trusted
-//! proxies vouch for it. Of all fields that make such claims only `X-Forwarded-For`, `-Proto` and `-Host` are read.
+//! proxies vouch for it. Of all fields that make such claims only `X-Forwarded-For` is read.
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net};
 
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -16,13 +16,6 @@ pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-ho
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies(Vec<IpNet>);
 
-/// How the client reached the first proxy that is believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    Http,
-    Https,
-}
-
 /// Where a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
@@ -31,9 +24,6 @@ pub struct Origin {
     /// The other end of the connection.
     pub peer: IpAddr,
     pub peer_trusted: bool,
-    pub scheme: Scheme,
-    /// The `Host` the client asked for, where a trusted peer told. Otherwise the request's own.
-    pub host: Option<HeaderValue>,
 }
 
 impl From<Vec<IpNet>> for TrustedProxies {
@@ -50,29 +40,14 @@ impl TrustedProxies {
     }
 }
 
-impl Scheme {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-}
-
 impl Origin {
     /// Reads no header unless the peer is trusted.
     pub fn resolve(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> Self {
         let peer = peer.to_canonical();
         if !trusted.contains(peer) {
-            return Self { client_ip: peer, peer, peer_trusted: false, scheme: Scheme::Http, host: None };
+            return Self { client_ip: peer, peer, peer_trusted: false };
         }
-        Self {
-            client_ip: client_behind(headers, peer, trusted),
-            peer,
-            peer_trusted: true,
-            scheme: scheme(headers),
-            host: headers.get(X_FORWARDED_HOST).cloned(),
-        }
+        Self { client_ip: client_behind(headers, peer, trusted), peer, peer_trusted: true }
     }
 }
 
@@ -100,13 +75,6 @@ fn parse_address(element: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::to_canonical(&address))
 }
 
-/// What the nearest proxy said, which stands last.
-fn scheme(headers: &HeaderMap) -> Scheme {
-    let said = headers.get_all(X_FORWARDED_PROTO).iter().next_back().map_or(&b""[..], HeaderValue::as_bytes);
-    let last = said.rsplit(|&byte| byte == b',').next().unwrap_or_default().trim_ascii();
-    if last.eq_ignore_ascii_case(b"https") { Scheme::Https } else { Scheme::Http }
-}
-
 fn canonical(net: IpNet) -> IpNet {
     let mapped = match net {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => v6.addr().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96)),
@@ -117,6 +85,8 @@ fn canonical(net: IpNet) -> IpNet {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn trusted() -> TrustedProxies {
@@ -178,16 +148,5 @@ mod tests {
         assert_eq!(client("::ffff:10.0.0.1", &["::ffff:203.0.113.9, ::ffff:10.0.0.2"]), "203.0.113.9");
         assert_eq!(client("::ffff:203.0.113.7", &["1.2.3.4"]), "203.0.113.7");
         assert_eq!(client("192.168.0.1", &["203.0.113.9"]), "203.0.113.9");
-    }
-
-    #[test]
-    fn scheme_and_host_are_believed_of_a_trusted_peer_only() {
-        let mut headers = HeaderMap::new();
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http, HTTPS"));
-        headers.insert(X_FORWARDED_HOST, HeaderValue::from_static("shop.example"));
-        let seen = Origin::resolve(&headers, "10.0.0.1".parse().unwrap(), &trusted());
-        assert_eq!((seen.scheme, seen.host), (Scheme::Https, Some(HeaderValue::from_static("shop.example"))));
-        let seen = Origin::resolve(&headers, "203.0.113.9".parse().unwrap(), &trusted());
-        assert_eq!((seen.scheme, seen.host), (Scheme::Http, None));
     }
 }

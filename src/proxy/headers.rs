@@ -105,25 +105,12 @@ pub fn expects_continue(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
     use crate::proxy::additions::add_origin;
-    use crate::proxy::forwarded::{Origin, Scheme};
-
-    fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.append(HeaderName::from_static(name), value.parse().unwrap());
-        }
-        headers
-    }
+    use crate::proxy::samples::{map, origin};
 
     fn names(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         names
-    }
-
-    fn origin(peer: &str, peer_trusted: bool) -> Origin {
-        let peer = peer.parse().unwrap();
-        Origin { client_ip: peer, peer, peer_trusted, scheme: Scheme::Http, host: None }
     }
 
     #[test]

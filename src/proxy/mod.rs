@@ -17,3 +17,24 @@ pub mod target;
 mod upgrade;
 
 pub use forward::Proxy;
+
+/// What the tests of header fields start from.
+#[cfg(test)]
+mod samples {
+    use http::{HeaderMap, HeaderName};
+
+    use super::forwarded::Origin;
+
+    pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        headers
+    }
+
+    pub fn origin(peer: &str, peer_trusted: bool) -> Origin {
+        let peer = peer.parse().unwrap();
+        Origin { client_ip: peer, peer, peer_trusted }
+    }
+}
