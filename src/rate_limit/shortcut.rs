@@ -26,6 +26,18 @@ pub(super) fn is_leased(ask: &Ask) -> bool {
     ask.shape.lease_us() > 0
 }
 
+/// Whether leased limits alone deny.
+pub(super) fn lacks_leased(asks: &[Ask], verdict: &Verdict) -> bool {
+    let mut denying = asks.iter().zip(&verdict.levels).filter(|(_, level)| level.retry_after_us > 0).peekable();
+    !verdict.granted && denying.peek().is_some() && denying.all(|(ask, _)| is_leased(ask))
+}
+
+/// The verdict on a request whose limits are all paid from stock.
+pub(super) fn paid(held: &Held) -> Verdict {
+    let levels = held.iter().flatten().map(|spent| spent.level).collect();
+    Verdict { decided_by: DecidedBy::Lease, granted: true, levels }
+}
+
 impl Caller {
     /// The verdict, when no call is needed for it.
     pub fn known(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
@@ -44,10 +56,7 @@ impl Caller {
             return None;
         }
         match self.hold(asks) {
-            Some(held) => {
-                let levels = held.iter().flatten().map(|spent| spent.level).collect();
-                Some(Verdict { decided_by: DecidedBy::Lease, granted: true, levels })
-            }
+            Some(held) => Some(paid(&held)),
             None => denied_before(asks, &self.node, is_leased),
         }
     }
@@ -119,6 +128,8 @@ impl Caller {
             return;
         }
         let change = Change::GiveBack { ticks, taken_at_us: source.taken_at_us };
+        // Who was denied for want of these tokens may pass now, and whoever asks from here on does so after them.
+        self.node.denials.forget(&ask.key);
         self.adjust(&[Adjustment { key: ask.key.clone(), shape: ask.shape, change }]).await;
     }
 }
