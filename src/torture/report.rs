@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::judge::{self, Concession, Judgement, Window};
-use super::plan::Limit;
+use super::plan::{Limit, Scenario};
 use super::tally::{Answer, Tally};
 
 /// Admitted of what was due, at least.
@@ -162,6 +162,9 @@ fn details(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}", outcome.scenario, answers.collect::<Vec<_>>().join(", "));
     if let Some(failed) = outcome.store_calls_failed.filter(|failed| *failed > 0) {
         let _ = write!(text, "; {failed} store calls failed");
+        if outcome.scenario != Scenario::Flap.name() {
+            text.push_str(", which was not intended: an outage has terms of its own, so try a longer --store-timeout");
+        }
     }
     if outcome.over > outcome.over_terms {
         let _ = write!(text, "; {} over the terms of this scenario", outcome.over_terms);
@@ -231,6 +234,15 @@ mod tests {
         let conceded = [Concession { from_us: 0, to_us: 1_000_000, tokens: 100 }];
         let excused = Outcome::of("flap", &slower, &tally(100, 50), &conceded, false);
         assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
+    }
+
+    #[test]
+    fn an_outage_that_nobody_intended_is_said_to_be_one() {
+        let said = |scenario: &str, failed| {
+            let outcome = Outcome::of(scenario, &Limit::per_second(1_001, 2), &tally(5, 5), &[], true);
+            details(&outcome.with_calls((5, failed))).contains("--store-timeout")
+        };
+        assert!(said("steady", 1) && !said("steady", 0) && !said("flap", 1));
     }
 
     #[test]
