@@ -13,7 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
 use crate::config::units;
-use crate::rate_limit::policy::{Consistency, Rate};
+use crate::rate_limit::algorithm::Rate;
+use crate::rate_limit::policy::Consistency;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use crate::rate_limit::algorithm::Rate;
 use crate::rate_limit::bucket::{Shape, ShapeError};
-use crate::rate_limit::policy::{Consistency, Rate};
+use crate::rate_limit::policy::Consistency;
 
 /// The longest that a token taken ahead may live, and the part of the burst that leases may cost at most: as documented, and
 /// not as the limiter computes it.
