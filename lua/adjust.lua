@@ -1,10 +1,11 @@
--- Corrects token buckets for what happened outside of them: charges what was admitted while Redis was away, gives back what
--- was taken ahead and not spent.
+-- Corrects token buckets for what happened outside of them: charges what was admitted while Redis was away and what a request
+-- cost beyond its reservation, gives back what was taken ahead or reserved and not spent.
 --
 -- KEYS   the buckets.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more.
 --        then six per key: emission E, capacity C, ticks per microsecond D, as for token_bucket.lua, ticks owed, ticks given
---        back, and the Redis time in microseconds at which the latter had been taken.
+--        back, and the Redis time in microseconds at which the latter had been taken. C only bounds what is owed: 2^52
+--        where all of it counts.
 -- Reply  integers: 1 (-1: past the deadline), Redis time in microseconds.
 --
 -- See carry.lua, which is put before this, for what a bucket is and for limits that change. A debt counts in tokens like

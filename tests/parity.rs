@@ -98,11 +98,12 @@ impl Scripted {
         self.redis.now_us.set(now_us);
         let mut args = vec![deadline.to_string()];
         for Adjustment { shape, change, .. } in adjustments {
-            let [owed, back, taken_at] = match *change {
-                Change::Owe(ticks) => [ticks, 0, 0],
-                Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
+            let [capacity, owed, back, taken_at] = match *change {
+                Change::Owe(ticks) => [shape.capacity(), ticks, 0, 0],
+                Change::Charge(ticks) => [MAX_TICKS, ticks, 0, 0],
+                Change::GiveBack { ticks, taken_at_us } => [shape.capacity(), 0, ticks, taken_at_us],
             };
-            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at];
+            let numbers = [shape.emission(), capacity, shape.ticks_per_us(), owed, back, taken_at];
             args.extend(numbers.map(|number| number.to_string()));
         }
         let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());

@@ -110,6 +110,16 @@ impl Debts {
         }
     }
 
+    /// Owes `ticks` of `shape` less for `key`: what was reserved and not spent.
+    pub fn lessen(&self, key: &Key, shape: Shape, ticks: u64, now_us: u64) {
+        self.table.with(key, |debt| {
+            if let Some(debt) = debt {
+                debt.flow(now_us);
+                debt.ticks = debt.ticks.saturating_sub(bucket::convert_room(ticks, shape.pace(), debt.shape.pace()));
+            }
+        });
+    }
+
     /// Drops what is owed for `key`.
     pub fn forget(&self, key: &Key) {
         self.table.remove(key);
@@ -178,13 +188,13 @@ mod tests {
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
-        Ask { key: Key::from(key), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask { key: Key::from(key), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local, settled_later: false }
     }
 
     fn owed(debts: &Debts, now_us: u64) -> u64 {
         let tokens = |part: &Adjustment| match part.change {
             Change::Owe(ticks) => ticks / part.shape.emission(),
-            Change::GiveBack { .. } => 0,
+            Change::Charge(_) | Change::GiveBack { .. } => 0,
         };
         debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
     }
@@ -231,6 +241,16 @@ mod tests {
         (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, 0));
         debts.lower(&Key::from("k"), 0, 0);
         assert_eq!(owed(&debts, 0), 0);
+    }
+
+    #[test]
+    fn what_was_reserved_and_not_spent_is_not_owed() {
+        let debts = Debts::new();
+        debts.incur(&Ask { cost: 8, ..ask("k", 20) }, 1, 0, 0);
+        let shape = ask("k", 20).shape;
+        debts.lessen(&Key::from("k"), shape, shape.charge(5), 0);
+        debts.lessen(&Key::from("other"), shape, shape.charge(5), 0);
+        assert_eq!(owed(&debts, 0), 3);
     }
 
     #[test]

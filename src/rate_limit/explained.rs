@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::bucket::Shape;
+use super::cost::ByResponse;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use super::policy::{Limit, Rate};
 use super::rule::{Price, Terms};
@@ -36,6 +37,8 @@ pub struct Applied {
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
     largest_cost: u64,
+    /// What is settled after the response; then the cost is what is reserved.
+    pub later: Option<Arc<ByResponse>>,
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
     pub bucket: Bucket,
@@ -58,7 +61,7 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, shape, cost, usual_cost, largest_cost } = terms.price(facts);
+        let Price { plan, shape, cost, usual_cost, largest_cost, later } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
@@ -67,6 +70,7 @@ impl Applied {
             cost,
             usual_cost,
             largest_cost,
+            later: later.cloned(),
             lacking: lacking(&limit.key, facts),
             bucket: Bucket::of(&limit, facts),
             limit,
@@ -82,7 +86,8 @@ impl Applied {
     /// The same of the bucket with this key.
     pub(super) fn ask_of(&self, key: Key) -> Ask {
         let Self { shape, largest_cost, .. } = *self;
-        Ask { key, shape, cost: self.cost.get(), largest_cost, on_outage: self.limit.on_outage }
+        let (on_outage, settled_later) = (self.limit.on_outage, self.later.is_some());
+        Ask { key, shape, cost: self.cost.get(), largest_cost, on_outage, settled_later }
     }
 
     pub(super) fn acts(&self) -> bool {

@@ -21,11 +21,13 @@ use tower_service::Service;
 use super::bucket::ShapeError;
 use super::decision::Verdict;
 use super::headers::Fields;
+use super::held::Holding;
 use super::host;
 use super::key::Facts;
 use super::limiter::Limiter;
 use super::policy::{Degrade, Limit, LimitUse};
 use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
+use super::watched::Watched;
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
 use crate::respond::Respond;
@@ -74,9 +76,9 @@ impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     ReqBody: http_body::Body,
-    ResBody: From<Bytes>,
+    ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Response = S::Response;
+    type Response = Response<Watched<ResBody>>;
     type Error = S::Error;
     type Future = Limited<S, ReqBody>;
 
@@ -94,7 +96,7 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, layer: self.layer.clone(), request_id, fields: None }
+        Limited { step, layer: self.layer.clone(), request_id, fields: None, holding: Holding::default() }
     }
 }
 
@@ -143,6 +145,7 @@ pin_project! {
         layer: RateLimitLayer,
         request_id: HeaderValue,
         fields: Option<Fields>,
+        holding: Holding,
     }
 }
 
@@ -159,9 +162,9 @@ pin_project! {
 impl<S, B, ResBody> Future for Limited<S, B>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
-    ResBody: From<Bytes>,
+    ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Output = Result<Response<ResBody>, S::Error>;
+    type Output = Result<Response<Watched<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -174,10 +177,15 @@ where
                 StepProj::Degraded { answer: fixed } => {
                     let mut response = fixed.response();
                     response.headers_mut().insert(REQUEST_ID, this.request_id.clone());
+                    this.holding.answered(response.headers());
+                    this.holding.ended(true);
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Passing { inner } => {
                     let response = ready!(inner.poll(cx))?;
+                    let mut holding = std::mem::take(this.holding);
+                    holding.answered(response.headers());
+                    let response = response.map(|body| Watched::new(body, holding));
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Deciding { decision, held } => {
@@ -186,12 +194,15 @@ where
                         *decision = this.layer.decide(asking);
                         continue;
                     }
-                    let Judged { fields, denied, degraded, shadows } = this.layer.rules.judge(asking, &verdict);
-                    shadows.watch(&this.layer.limiter);
+                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(asking, &verdict);
+                    *this.holding = reserved.hold(&this.layer.limiter);
                     *this.fields = Some(fields);
                     match (denied, degraded, held.take()) {
                         (None, Some(Degrade::Respond(answer)), _) => Step::Degraded { answer },
-                        (None, _, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
+                        (None, _, Some((mut service, mut request))) => {
+                            this.holding.prepare(request.headers_mut());
+                            Step::Passing { inner: service.call(request) }
+                        }
                         (denied, ..) => Step::Refused { failure: denied },
                     }
                 }
@@ -251,7 +262,7 @@ mod tests {
         RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
     }
 
-    async fn ask(layer: &RateLimitLayer) -> Response<Body> {
+    async fn ask(layer: &RateLimitLayer) -> Response<Watched<Body>> {
         let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
         layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
     }

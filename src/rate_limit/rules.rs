@@ -12,10 +12,13 @@ use super::bucket::ShapeError;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
+use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
+use super::limiter::Limiter;
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
 use super::rule::{Rule, Term, seconds_up, standing};
+use super::settle::Reservation;
 use super::shadow::Shadows;
 use super::tally::Counted;
 use crate::error::Failure;
@@ -47,11 +50,12 @@ pub struct Asking {
 }
 
 /// Whose ask it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Owner {
     rule: usize,
     usual_cost: NonZeroU64,
     planned: bool,
+    later: Option<Later>,
 }
 
 /// What a verdict leads to.
@@ -83,8 +87,16 @@ pub struct Judged {
     pub denied: Option<Failure>,
     /// What it gets instead of what it asked for.
     pub degraded: Option<Degrade>,
-    /// To be watched, whatever the answer.
-    pub shadows: Shadows,
+    /// What it took more or less of than it may need: to be held, with what watches.
+    pub reserved: Reserved,
+}
+
+/// What a request's limits reserved for it, and those that watch it.
+#[derive(Debug, Default)]
+#[must_use = "what is not held is not settled, and what does not watch is not counted"]
+pub struct Reserved {
+    list: Vec<(Later, Reservation)>,
+    shadows: Shadows,
 }
 
 impl Rules {
@@ -180,15 +192,16 @@ impl Rules {
     /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
     /// that is left of it, since no other was asked.
     pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
-        asking.owners = asking.owners.get(at).copied().into_iter().collect();
+        asking.owners = asking.owners.get(at).cloned().into_iter().collect();
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        Verdict { decided_by: DecidedBy::Local, granted: false, levels: asking.asks.iter().map(|_| level).collect() }
+        let levels = asking.asks.iter().map(|_| level).collect();
+        Verdict { decided_by: DecidedBy::Local, granted: false, taken_at_us: 0, levels }
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, mut asking: Asking, verdict: &Verdict) -> Judged {
+    pub fn judge(&self, asking: Asking, verdict: &Verdict) -> Judged {
         self.count(&asking, verdict);
         let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
@@ -197,8 +210,9 @@ impl Rules {
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
-        let shadows = if verdict.granted { std::mem::take(&mut asking.shadows) } else { Shadows::default() };
-        Judged { fields, denied, degraded: degraded.map(|(_, degrade)| degrade.clone()), shadows }
+        let degraded = degraded.map(|(_, degrade)| degrade.clone());
+        let reserved = if verdict.granted { Reserved::of(asking, verdict) } else { Reserved::default() };
+        Judged { fields, denied, degraded, reserved }
     }
 
     fn levels<'a>(
@@ -256,14 +270,34 @@ impl Rules {
     }
 }
 
+impl Reserved {
+    fn of(asking: Asking, verdict: &Verdict) -> Self {
+        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, verdict)));
+        let list = asking.owners.into_iter().zip(asking.asks).filter_map(reserved).collect();
+        Self { list, shadows: asking.shadows }
+    }
+
+    /// Holds what is reserved until the response is told, and lets those watch that only watch.
+    pub fn hold(self, limiter: &Limiter) -> Holding {
+        let mut holding = Holding::default();
+        for (later, reservation) in self.list {
+            holding.reserve(later, reservation, limiter);
+        }
+        self.shadows.watch(limiter, &mut holding);
+        holding
+    }
+}
+
 impl Asking {
     fn add(&mut self, index: usize, rule: &Rule, term: Term) {
-        let Term { ask, usual_cost, planned } = term;
+        let Term { ask, usual_cost, planned, later } = term;
+        let settlements = rule.settlements.clone();
+        let later = later.zip(settlements).map(|(by, settlements)| Later { by, settlements });
         if rule.limit().enforced.takes(ask.key.as_bytes()) {
             self.asks.push(ask);
-            self.owners.push(Owner { rule: index, usual_cost, planned });
+            self.owners.push(Owner { rule: index, usual_cost, planned, later });
         } else {
-            self.shadows.add(ask, rule.tally.clone());
+            self.shadows.add(ask, rule.tally.clone(), later);
         }
     }
 }
@@ -278,7 +312,6 @@ mod tests {
     use super::super::cost::Cost;
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::limiter::Limiter;
     use super::super::plan::{Plan, PlanSource, Plans};
     use super::super::policy::{Limit, Rate};
     use super::*;
@@ -410,7 +443,7 @@ mod tests {
             let (judged, _) = guard.pass();
             assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
             assert!(judged.denied.is_none());
-            judged.shadows.watch(&guard.limiter);
+            assert!(judged.reserved.hold(&guard.limiter).is_empty());
         }
         let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
         assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");

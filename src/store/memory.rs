@@ -87,7 +87,8 @@ impl MemoryStore {
             let found = shard.find(hash, key, shape, now_us);
             let (carried, kept) = (&found.carried, found.carried.kept);
             let after = match *change {
-                Change::Owe(ticks) => carried.owe(shape, ticks),
+                Change::Owe(ticks) => carried.owe(ticks, shape.capacity()),
+                Change::Charge(ticks) => carried.owe(ticks, MAX_TICKS),
                 Change::GiveBack { ticks, taken_at_us } => match now_us.checked_sub(taken_at_us) {
                     Some(held_us) if carried.is_own() => {
                         Backlog { ticks: bucket::give_back(shape, kept.ticks, ticks, held_us), ..kept }

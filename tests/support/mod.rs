@@ -24,7 +24,7 @@ pub fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
 }
 
 pub fn ask(key: &str, shape: Shape, cost: u64) -> Ask {
-    Ask { key: Key::from(key), shape, cost, largest_cost: cost, on_outage: OnOutage::Local }
+    Ask { key: Key::from(key), shape, cost, largest_cost: cost, on_outage: OnOutage::Local, settled_later: false }
 }
 
 /// Asks again and again until the condition holds. Fails when it does not within `limit`.

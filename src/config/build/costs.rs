@@ -1,13 +1,14 @@
 //! What a request costs, held against what a bucket holds.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw;
 use crate::rate_limit::bucket::MAX_BURST;
-use crate::rate_limit::cost::Cost;
+use crate::rate_limit::cost::{ByResponse, Cost};
 
 /// A cost out of a bucket of `burst` tokens, which is `whose`. `None`: said in the report.
 pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
@@ -28,6 +29,20 @@ pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mu
                 return None;
             }
             Some(Cost::Header { name: name.value.clone(), default, max: most })
+        }
+        raw::Cost::Response { field, reserve, max } => {
+            let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
+            let max = match max {
+                Slot::Absent => burst,
+                Slot::Bad => return None,
+                Slot::Good(at) => NonZeroU64::new(at.value.0)?,
+            };
+            if reserve > max {
+                let trouble = Trouble::new(format!("the reserve of {reserve} is over the max, {max}"));
+                report.mistake(field.place(), trouble.hint("raise \"max\" or lower \"reserve\""));
+                return None;
+            }
+            Some(Cost::Response(Arc::new(ByResponse { field: field.field(), reserve, max })))
         }
         raw::Cost::Body { unit, max } => {
             let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
@@ -50,7 +65,7 @@ pub(super) fn check_fixed(
             report.mistake(place, trouble.hint("lower the cost or raise the burst"));
             None
         }
-        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } => Some(()),
+        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => Some(()),
     }
 }
 

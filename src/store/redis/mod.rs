@@ -32,6 +32,7 @@ use self::link::{Link, Trouble};
 use self::parts::Part;
 use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, RedisSpec, Store, StoreError};
 use crate::clock;
+use crate::rate_limit::bucket::MAX_TICKS;
 use crate::rate_limit::decision::Level;
 
 /// A worker's way to Redis. Clones use the same connections.
@@ -133,11 +134,13 @@ fn adjust_args(adjustments: &[&Adjustment], deadline: i64) -> Vec<Value> {
     let mut args = Vec::with_capacity(1 + 6 * adjustments.len());
     args.push(Value::Integer(deadline));
     for Adjustment { shape, change, .. } in adjustments {
-        let [owed, back, taken_at] = match *change {
-            Change::Owe(ticks) => [ticks, 0, 0],
-            Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
+        let [capacity, owed, back, taken_at] = match *change {
+            Change::Owe(ticks) => [shape.capacity(), ticks, 0, 0],
+            // Nothing of it is waived because the bucket holds less.
+            Change::Charge(ticks) => [MAX_TICKS, ticks.min(MAX_TICKS), 0, 0],
+            Change::GiveBack { ticks, taken_at_us } => [shape.capacity(), 0, ticks, taken_at_us],
         };
-        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at].map(integer));
+        args.extend([shape.emission(), capacity, shape.ticks_per_us(), owed, back, taken_at].map(integer));
     }
     args
 }
