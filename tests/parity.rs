@@ -11,7 +11,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
-use tollgate::rate_limit::bucket::Shape;
+use tollgate::rate_limit::bucket::{MAX_TICKS, Shape};
 use tollgate::rate_limit::decision::Level;
 use tollgate::rate_limit::key::Key;
 use tollgate::rate_limit::share::Share;
@@ -198,7 +198,8 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
             ticks: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
-        for change in [Change::Owe(capped(step.owed))].into_iter().chain(back) {
+        let late = Change::Charge(shape.charge(step.owed / 2).min(MAX_TICKS));
+        for change in [Change::Owe(capped(step.owed)), late].into_iter().chain(back) {
             let adjustment = Adjustment { key: key.clone(), shape, change };
             prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
             memory.adjust_at(&[adjustment], now_us);

@@ -138,7 +138,11 @@ mod tests {
         assert_eq!(consumed(900, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(900, fast));
         assert_eq!(consumed(5, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(8, fast));
         assert_eq!(consumed(5, slow).carried(fast).owe(fast.charge(3), fast.capacity()), consumed(8, fast));
-        assert_eq!(consumed(5, slow).carried(slow).owe(slow.charge(30), slow.capacity()), consumed(30, slow), "a larger limit's");
+        assert_eq!(
+            consumed(5, slow).carried(slow).owe(slow.charge(30), slow.capacity()),
+            consumed(30, slow),
+            "a larger limit's"
+        );
     }
 
     #[test]

@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn events_end_at_empty_lines_whatever_ends_a_line() {
         for end in ["\n", "\r\n", "\r"] {
-            let stream = "data: {\"a\":1}|event: x|data:{|data: \"b\": 2}|id: 7||: a comment|data|datum: no|data:  two||";
+            let stream =
+                "data: {\"a\":1}|event: x|data:{|data: \"b\": 2}|id: 7||: a comment|data|datum: no|data:  two||";
             let events = events(&stream.replace('|', end));
             assert_eq!(events, ["{\"a\":1}\n{\n\"b\": 2}\n", " two\n"], "{end:?}");
         }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::cost::ByResponse;
 use super::limiter::Limiter;
 use super::settle::{Reservation, Settled, Settler};
-use super::tally::{Settlements, SettlementOutcome as Outcome};
+use super::tally::{SettlementOutcome as Outcome, Settlements};
 use super::told::{Reading, Told};
 use crate::error::Failure;
 

@@ -79,10 +79,18 @@ enum State {
     Colon,
     CommaOrEnd,
     /// Within a string: a name, or a value.
-    Text { name: bool },
-    Escape { name: bool },
+    Text {
+        name: bool,
+    },
+    Escape {
+        name: bool,
+    },
     /// Within `\uXXXX`: digits read, and their value.
-    Unicode { name: bool, digits: u8, code: u16 },
+    Unicode {
+        name: bool,
+        digits: u8,
+        code: u16,
+    },
     Number,
     /// Within `true`, `false` or `null`: what is still to come.
     Word(&'static [u8]),

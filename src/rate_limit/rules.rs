@@ -309,7 +309,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
-    use super::super::cost::Cost;
+    use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
     use super::super::plan::{Plan, PlanSource, Plans};
@@ -343,7 +343,7 @@ mod tests {
             let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
             let uses: Vec<_> = uses.collect();
             let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
-            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) }
+            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
         }
 
         fn ask(&self) -> Asking {
@@ -478,6 +478,65 @@ mod tests {
             "\"l\";q=10;w=3600 \"l\";r=0;t=108",
             "twelve are used, and flow off as fast as the other plan's"
         );
+    }
+
+    /// Tokens left, by limit.
+    fn left(guard: &Guard) -> Vec<u64> {
+        let asking = guard.ask();
+        let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
+        asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
+    }
+
+    fn settled(name: &str, reserve: u64) -> Limit {
+        let field = Field::Header(HeaderName::from_static("x-used"));
+        let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
+        Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
+    }
+
+    #[test]
+    fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
+        let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
+        let told = |said: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-used", HeaderValue::from_static(said));
+            headers
+        };
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
+        holding.answered(&told("20"));
+        assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
+        guard.pass().0.reserved.hold(&guard.limiter).failed(&Failure::ConnectFailed);
+        assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
+        let (denied, _) = guard.pass();
+        assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
+        assert_eq!(left(&guard), [80, 0, 80]);
+    }
+
+    #[test]
+    fn what_becomes_of_a_reservation_without_a_response() {
+        let guard = Guard::new([settled("a", 10)]);
+        let hold = || guard.pass().0.reserved.hold(&guard.limiter);
+        for (failure, remaining) in [
+            (Failure::NoEndpoint, 100),
+            (Failure::ConnectTimeout, 100),
+            (Failure::UpstreamClosed, 90),
+            (Failure::ResponseTimeout, 80),
+            (Failure::BodyTooLarge, 70),
+        ] {
+            hold().failed(&failure);
+            assert_eq!(left(&guard), [remaining], "{failure:?}");
+        }
+        drop(hold());
+        assert_eq!(left(&guard), [60], "whoever leaves leaves what was reserved");
+    }
+
+    #[test]
+    fn a_shadow_settles_as_if_it_were_enforced() {
+        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+        let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
+        assert_eq!(left(&enforced), [75]);
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl Settler {
     fn send(self: &Arc<Self>, caller: &Arc<Caller>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
-        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !caller.node.breaker.is_open()) else {
+        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !caller.node.breaker.is_open())
+        else {
             drop(queue);
             self.without_store(caller, settlement);
             return;

@@ -114,8 +114,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 60, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
-            prop::collection::btree_map(name, inner, 0..6)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
+            prop::collection::btree_map(name, inner, 0..6).prop_map(|map| Value::Object(map.into_iter().collect())),
         ]
     })
 }

@@ -286,10 +286,16 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
     (0..MOST_WAITING + 5).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), Settled::More));
     assert_eq!(bench.owed(), 5);
     bench.settler.idle().await;
-    let charged: u64 = bench.store.changes.lock().iter().map(|change| match change {
-        Change::Charge(ticks) => ticks / shape(1, 100).emission(),
-        other => panic!("{other:?}"),
-    }).sum();
+    let charged: u64 = bench
+        .store
+        .changes
+        .lock()
+        .iter()
+        .map(|change| match change {
+            Change::Charge(ticks) => ticks / shape(1, 100).emission(),
+            other => panic!("{other:?}"),
+        })
+        .sum();
     assert_eq!(charged, MOST_WAITING as u64);
 }
 
