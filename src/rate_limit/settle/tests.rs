@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::breaker::Breaker;
 use super::super::key::Key;
+use super::super::limiter::Limiter;
 use super::super::node::Node;
 use super::super::share::{Share, ShareCell};
 use super::*;
@@ -205,6 +206,7 @@ impl Store for Switched {
             return Box::pin(ready(Err(StoreError::Io)));
         }
         self.changes.lock().extend(adjustments.iter().map(|one| one.change));
+        self.memory.adjust_at(adjustments, clock::monotonic_micros());
         Box::pin(ready(Ok(())))
     }
 
@@ -297,6 +299,41 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
         })
         .sum();
     assert_eq!(charged, MOST_WAITING as u64);
+}
+
+/// The whole way, by what the store says.
+#[tokio::test(start_paused = true)]
+async fn who_gives_back_forgets_that_the_bucket_was_empty() {
+    let bench = Bench::new();
+    let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
+    let asks = [ask(shape(1, 100), 60)];
+    let verdict = limiter.decide(&asks).await;
+    assert_eq!((verdict.granted, verdict.decided_by), (true, DecidedBy::Redis));
+    let reservation = Reservation::of(asks[0].clone(), &verdict);
+    assert!(!limiter.decide(&asks).await.granted);
+    assert_eq!(limiter.decide_now(&asks).map(|verdict| verdict.decided_by), Some(DecidedBy::DenialCache));
+    assert_eq!(limiter.settler().settle(reservation, 10), Settled::Less);
+    limiter.settled().await;
+    let verdict = limiter.decide(&asks).await;
+    assert_eq!((verdict.granted, verdict.levels[0].remaining), (true, 30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
+    let bench = Bench::new();
+    let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
+    let asks = [ask(shape(100, 10_000).leased(10), 10)];
+    let mut verdict = limiter.decide(&asks).await;
+    for _ in 0..50 {
+        verdict = limiter.decide(&asks).await;
+    }
+    assert_eq!(verdict.decided_by, DecidedBy::Lease);
+    let before = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
+    limiter.settler().settle(Reservation::of(asks[0].clone(), &verdict), 1);
+    limiter.settler().settle(Reservation::of(asks[0].clone(), &verdict), 30);
+    limiter.settled().await;
+    let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
+    assert_eq!(before + 9 - 20, after);
 }
 
 #[test]
