@@ -67,7 +67,7 @@ impl Shadows {
 
 impl Shadow {
     /// What it reserved, if it was granted.
-    fn reserved(self: Box<Self>, verdict: &Verdict) -> Option<(Later, Reservation)> {
+    fn reserved(self, verdict: &Verdict) -> Option<(Later, Reservation)> {
         let later = self.later.filter(|_| verdict.granted)?;
         Some((later, Reservation::of(self.ask, verdict)))
     }

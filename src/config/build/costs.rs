@@ -7,11 +7,13 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::rate_limit::bucket::MAX_BURST;
+use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
 use crate::rate_limit::cost::{ByResponse, Cost};
+use crate::rate_limit::policy::Rate;
 
-/// A cost out of a bucket of `burst` tokens, which is `whose`. `None`: said in the report.
-pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
+/// A cost out of a bucket of `burst` tokens, which is `whose`, and of which as many as `rate` says come back. `None`: said in
+/// the report.
+pub(super) fn build(raw: &raw::Cost, rate: Rate, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
     match raw {
         raw::Cost::Fixed(at) => {
             let cost = tokens(at, burst, whose, report)?;
@@ -35,7 +37,7 @@ pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mu
             let max = match max {
                 Slot::Absent => burst,
                 Slot::Bad => return None,
-                Slot::Good(at) => NonZeroU64::new(at.value.0)?,
+                Slot::Good(at) => flowing_off(at, rate, report)?,
             };
             if reserve > max {
                 let trouble = Trouble::new(format!("the reserve of {reserve} is over the max, {max}"));
@@ -49,6 +51,17 @@ pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mu
             Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
         }
     }
+}
+
+/// What a request may turn out to cost is waited for by all that come after it, and no wait is longer than a bucket's.
+fn flowing_off(max: &At<raw::Whole<1, MAX_BURST>>, rate: Rate, report: &mut Report) -> Option<NonZeroU64> {
+    let tokens = NonZeroU64::new(max.value.0)?;
+    if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
+        let trouble = Trouble::new(format!("{tokens} tokens would take over 366 days to come back"));
+        report.mistake(&max.place, trouble.hint("lower \"max\" or raise the rate"));
+        return None;
+    }
+    Some(tokens)
 }
 
 /// A fixed cost above `burst` could never be paid. One that varies is bounded by the bucket.

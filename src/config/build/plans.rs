@@ -63,7 +63,8 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
 
 fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
     let burst = burst(&raw.rate, &raw.burst, report)?;
-    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, "the burst", report))?;
+    let rate = raw.rate.value()?;
+    let cost = optional(&raw.cost, |cost| costs::build(cost, rate, burst, "the burst", report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
         && *inherited > burst
     {
@@ -73,5 +74,5 @@ fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Opt
         report.mistake(place, trouble.hint("raise the burst, or give the plan a cost of its own"));
         return None;
     }
-    Plan::new(raw.rate.value()?, burst, cost).ok()
+    Plan::new(rate, burst, cost).ok()
 }
