@@ -325,6 +325,7 @@ async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
     let asks = [ask(shape(100, 10_000).leased(10), 10)];
     let mut verdict = limiter.decide(&asks).await;
     for _ in 0..50 {
+        tokio::time::advance(Duration::from_millis(1)).await;
         verdict = limiter.decide(&asks).await;
     }
     assert_eq!(verdict.decided_by, DecidedBy::Lease);
@@ -333,7 +334,8 @@ async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
     limiter.settler().settle(Reservation::of(asks[0].clone(), &verdict), 30);
     limiter.settled().await;
     let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
-    assert_eq!(before + 9 - 20, after);
+    // What flowed in since the tokens were taken ahead, in a lease's time at most, may be missing.
+    assert!((before + 9 - 20 - 5..=before + 9 - 20).contains(&after), "{after} of {before}");
 }
 
 #[test]
