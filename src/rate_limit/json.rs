@@ -9,35 +9,17 @@
 //! the path counts, over several texts one after the other too (newline-delimited JSON); `null` counts as nothing. What is
 //! not JSON is left from there on. Refuses to judge whether what it skips is well formed.
 
-use std::fmt;
-use std::sync::Arc;
+mod path;
 
 use memchr::memchr2;
+
+pub use path::{Path, PathError};
 
 /// Levels of nesting that are followed, which is also where most parsers stop.
 const MAX_DEPTH: u32 = 128;
 
 /// A number of more characters counts as none: no count of anything is that long.
 const MAX_NUMBER: usize = 40;
-
-/// Names of a path at most.
-pub const MAX_NAMES: usize = 16;
-
-/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one and `\\`
-/// for a backslash.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Path(Arc<[Box<[u8]>]>);
-
-/// Why a text is no path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PathError {
-    #[error("a name is empty")]
-    EmptyName,
-    #[error("there are more than 16 names")]
-    TooDeep,
-    #[error("a backslash stands before neither a dot nor a backslash")]
-    Escape,
-}
 
 /// What a text said of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -106,43 +88,6 @@ struct Name {
     at: usize,
     /// The first half of a character of two.
     high: Option<u16>,
-}
-
-impl Path {
-    /// As it is written.
-    ///
-    /// # Errors
-    /// When a name is empty, there are too many, or a backslash escapes nothing.
-    pub fn parse(text: &str) -> Result<Self, PathError> {
-        let (mut names, mut name) = (Vec::new(), String::new());
-        let mut letters = text.chars();
-        while let Some(letter) = letters.next() {
-            match letter {
-                '.' => names.push(std::mem::take(&mut name)),
-                '\\' => match letters.next() {
-                    Some(escaped @ ('.' | '\\')) => name.push(escaped),
-                    _ => return Err(PathError::Escape),
-                },
-                _ => name.push(letter),
-            }
-        }
-        names.push(name);
-        match () {
-            () if names.iter().any(String::is_empty) => Err(PathError::EmptyName),
-            () if names.len() > MAX_NAMES => Err(PathError::TooDeep),
-            () => Ok(Self(names.into_iter().map(|name| name.into_bytes().into()).collect())),
-        }
-    }
-}
-
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.0.iter().enumerate() {
-            let name = String::from_utf8_lossy(name).replace('\\', "\\\\").replace('.', "\\.");
-            write!(f, "{}{name}", if index > 0 { "." } else { "" })?;
-        }
-        Ok(())
-    }
 }
 
 impl Scanner {
@@ -229,7 +174,7 @@ impl Scanner {
 
     fn value(&mut self, byte: u8) {
         let named = std::mem::take(&mut self.wanted);
-        let is_field = named && self.depth as usize == self.path.0.len();
+        let is_field = named && self.depth as usize == self.path.names().len();
         if is_field && !matches!(byte, b'0'..=b'9' | b'-' | b'n') {
             self.said = Said::Nonsense;
         }
@@ -372,7 +317,7 @@ impl Scanner {
     /// The name that is looked for at this depth.
     fn sought(&self) -> &[u8] {
         let at = (self.depth as usize).saturating_sub(1);
-        self.path.0.get(at).map_or(&[], |name| name)
+        self.path.names().get(at).map_or(&[], |name| name)
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::path::MAX_NAMES;
 use super::*;
 
 fn scan(path: &str, pieces: &[&[u8]]) -> Said {
