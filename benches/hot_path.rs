@@ -30,7 +30,7 @@ fn shape(per_second: u64) -> Shape {
 fn ask(key: &str, per_second: u64) -> Ask {
     Ask {
         key: Key::from(key),
-        shape: shape(per_second),
+        quota: shape(per_second).into(),
         cost: 1,
         largest_cost: 1,
         on_outage: OnOutage::Local,

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
 use crate::config::units;
-use crate::rate_limit::policy::Rate;
+use crate::rate_limit::algorithm::Rate;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
 

@@ -19,19 +19,23 @@ use super::problem::{Json, Problem};
 use crate::config::nearest;
 use crate::config::units::show_rate;
 use crate::gateway::Gateway;
+use crate::rate_limit::algorithm::{Algorithm, Per};
 use crate::rate_limit::catalog::Listed;
 use crate::rate_limit::cost::{ByResponse, Field};
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::explained::{Applied, part_name};
 use crate::rate_limit::key::{Key, OnMissing};
-use crate::rate_limit::policy::{Consistency, Limit, OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, Limit, OnOutage};
 use crate::store::inspect::Gift;
 
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
+    /// `token_bucket`, `fixed_window` or `sliding_window`.
+    pub algorithm: String,
+    /// As in the file; of a fixed window with its time zone.
     pub rate: String,
-    /// Tokens in a full bucket.
+    /// Tokens in a full bucket, or of a window.
     pub burst: u64,
     /// Tokens that a request takes; where the response settles it, those that are reserved.
     pub cost: u64,
@@ -250,21 +254,29 @@ impl Asker {
 
 impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, rate, shape, cost, later, .. } = applied;
-        let leased_us = Some(shape.lease_us()).filter(|lease_us| *lease_us > 0);
+        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
+        let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
         let settled = later.as_deref().map(SettledView::of);
-        Self { leased_us, plan: plan.clone(), settled, ..Self::with(limit, *rate, shape.burst(), cost.get()) }
+        Self { leased_us, plan: plan.clone(), settled, ..Self::with(limit, algorithm, cost.get()) }
     }
 
-    fn with(limit: &Limit, rate: Rate, burst: u64, cost: u64) -> Self {
+    fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
         let on_outage = match limit.on_outage {
             OnOutage::Local => "local",
             OnOutage::Allow => "allow",
             OnOutage::Deny => "deny",
         };
-        let rate = show_rate(rate.tokens, rate.period_us);
         let settled = limit.cost.later().map(|later| SettledView::of(later));
-        Self { rate, burst, cost, settled, on_outage: on_outage.to_owned(), leased_us: None, plan: None }
+        Self {
+            algorithm: algorithm_name(algorithm).to_owned(),
+            rate: show_algorithm(algorithm),
+            burst: algorithm.burst().get(),
+            cost,
+            settled,
+            on_outage: on_outage.to_owned(),
+            leased_us: None,
+            plan: None,
+        }
     }
 }
 
@@ -275,6 +287,29 @@ impl SettledView {
             Field::Json(path) => format!("response_json {path}"),
         };
         Self { by, max: later.max.get() }
+    }
+}
+
+fn algorithm_name(algorithm: &Algorithm) -> &'static str {
+    match algorithm {
+        Algorithm::TokenBucket { .. } => "token_bucket",
+        Algorithm::FixedWindow { .. } => "fixed_window",
+        Algorithm::SlidingWindow { .. } => "sliding_window",
+    }
+}
+
+fn show_algorithm(algorithm: &Algorithm) -> String {
+    match algorithm {
+        Algorithm::TokenBucket { rate, .. } | Algorithm::SlidingWindow { rate } => {
+            show_rate(rate.tokens, rate.period_us)
+        }
+        Algorithm::FixedWindow { rate, zone } => {
+            let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
+            match rate.per {
+                Per::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
+                Per::Month => format!("{}/month{place}", rate.tokens),
+            }
+        }
     }
 }
 
@@ -317,7 +352,7 @@ impl LimitView {
         };
         Self {
             limit: limit.name.to_string(),
-            policy: PolicyView::with(limit, limit.rate, limit.burst.get(), limit.cost.usual(limit.burst).get()),
+            policy: PolicyView::with(limit, &limit.algorithm, limit.cost.usual(limit.algorithm.burst()).get()),
             key: limit.key.parts.iter().map(part_name).collect(),
             on_missing,
             plans_by: listed.plans_by(),

@@ -8,7 +8,7 @@ use http::Method;
 
 use super::ask::{Admin, Answer, Asker, target};
 use super::span;
-use crate::admin::buckets::{BucketView, ChangeView, LevelView, SettledView};
+use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView, SettledView};
 use crate::admin::desk::Source;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
@@ -174,17 +174,15 @@ fn show_bucket(bucket: &BucketView) -> String {
     let BucketView { policy, level, .. } = bucket;
     let notes = bucket.store.iter().chain(&bucket.note);
     let notes: String = notes.map(|note| format!("  note     {note}\n")).collect();
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
     let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
     let settled = policy.settled.as_ref().map_or_else(String::new, settled);
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}{plan}, burst {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         tokens(level, policy.burst),
         next(level, policy.cost),
         if level.full { "now".to_owned() } else { format!("in {}", span(level.reset_after)) },
-        policy.rate,
-        policy.burst,
+        terms(policy),
         policy.cost,
         policy.on_outage,
         source(bucket.source),
@@ -194,6 +192,15 @@ fn show_bucket(bucket: &BucketView) -> String {
 /// `response_header x-used, 8000 at most`.
 pub(super) fn show_settled(SettledView { by, max }: &SettledView) -> String {
     format!("{by}, {max} at most")
+}
+
+/// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
+pub(super) fn terms(policy: &PolicyView) -> String {
+    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
+    match policy.algorithm.as_str() {
+        "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
+        other => format!("{}{plan}, {other}", policy.rate),
+    }
 }
 
 /// `7 of 20 tokens`.

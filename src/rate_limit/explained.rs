@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::bucket::Shape;
+use super::algorithm::Algorithm;
 use super::cost::ByResponse;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
-use super::policy::{Limit, Rate};
+use super::policy::Limit;
+use super::quota::Quota;
 use super::rule::{Price, Terms};
 use crate::store::Ask;
 
@@ -31,8 +32,8 @@ pub struct Applied {
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
     /// The plan's, or the limit's own.
-    pub rate: Rate,
-    pub shape: Shape,
+    pub algorithm: Algorithm,
+    pub quota: Quota,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
@@ -61,12 +62,12 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, shape, cost, usual_cost, largest_cost, later } = terms.price(facts);
+        let Price { plan, quota, cost, usual_cost, largest_cost, later } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
-            rate: plan.map_or(limit.rate, |plan| plan.rate()),
-            shape,
+            algorithm: plan.map_or(&limit.algorithm, |plan| plan.algorithm()).clone(),
+            quota,
             cost,
             usual_cost,
             largest_cost,
@@ -85,9 +86,9 @@ impl Applied {
 
     /// The same of the bucket with this key.
     pub(super) fn ask_of(&self, key: Key) -> Ask {
-        let Self { shape, largest_cost, .. } = *self;
+        let Self { quota, largest_cost, .. } = *self;
         let (on_outage, settled_later) = (self.limit.on_outage, self.later.is_some());
-        Ask { key, shape, cost: self.cost.get(), largest_cost, on_outage, settled_later }
+        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage, settled_later }
     }
 
     pub(super) fn acts(&self) -> bool {

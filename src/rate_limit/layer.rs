@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::bucket::ShapeError;
+use super::algorithm::QuotaError;
 use super::decision::Verdict;
 use super::headers::Fields;
 use super::held::Holding;
@@ -57,7 +57,7 @@ impl RateLimitLayer {
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
+    pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, QuotaError> {
         let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
         Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, false)?) })
@@ -244,12 +244,13 @@ mod tests {
     use http::{HeaderName, StatusCode};
     use tower::{ServiceExt, service_fn};
 
+    use super::super::algorithm::{Algorithm, Rate};
     use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::headers::{DEGRADED, RATELIMIT};
     use super::super::json::Path;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::policy::{OnLimit, Queueing, Rate};
+    use super::super::policy::{OnLimit, Queueing};
     use super::*;
     use crate::store::memory::MemoryStore;
 
@@ -296,8 +297,8 @@ mod tests {
     fn settling(field: Field) -> RateLimitLayer {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         layer(|limit| {
-            limit.rate.tokens = nonzero(1_000);
-            limit.burst = nonzero(1_000);
+            let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
+            limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
             limit.cost = Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(100), max: nonzero(700) }));
         })
     }

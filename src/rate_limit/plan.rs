@@ -4,12 +4,11 @@
 //! plan, and whether the client may say so itself.
 
 use std::collections::HashMap;
-use std::num::NonZeroU64;
 
-use super::bucket::{Shape, ShapeError};
+use super::algorithm::{Algorithm, QuotaError};
 use super::cost::Cost;
 use super::key::{Facts, KeyPart};
-use super::policy::Rate;
+use super::quota::Quota;
 
 /// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +27,8 @@ pub enum PlanSource {
 /// A rate, and all that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    rate: Rate,
-    shape: Shape,
+    algorithm: Algorithm,
+    quota: Quota,
     cost: Option<Cost>,
 }
 
@@ -50,20 +49,20 @@ impl Plans {
 }
 
 impl Plan {
-    /// `burst` tokens in a full bucket; each request takes `cost`, or as many as the limit says.
+    /// Counts by `algorithm`; each request takes `cost`, or as many tokens as the limit says.
     ///
     /// # Errors
-    /// When the rate or the burst is out of bounds.
-    pub fn new(rate: Rate, burst: NonZeroU64, cost: Option<Cost>) -> Result<Self, ShapeError> {
-        Ok(Self { rate, shape: Shape::new(rate.tokens, rate.period_us, burst)?, cost })
+    /// When the algorithm's numbers cannot be counted by.
+    pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
+        Ok(Self { quota: algorithm.quota()?, algorithm, cost })
     }
 
-    pub fn rate(&self) -> Rate {
-        self.rate
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
     }
 
-    pub fn shape(&self) -> Shape {
-        self.shape
+    pub fn quota(&self) -> Quota {
+        self.quota
     }
 
     /// `None`: the limit's.

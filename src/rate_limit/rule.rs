@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::bucket::{Shape, ShapeError};
+use super::algorithm::QuotaError;
 use super::cost::{ByResponse, Cost};
 use super::decision::Level;
 use super::enforced::Enforced;
@@ -12,6 +12,7 @@ use super::headers::{PolicyItem, Standing};
 use super::key::{Extracted, Facts, Key};
 use super::plan::{Plan, Plans};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
+use super::quota::Quota;
 use super::tally::{Counted, Settlements, Tally};
 use crate::store::Ask;
 
@@ -28,7 +29,7 @@ pub(super) struct Rule {
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub limit: Arc<Limit>,
-    shape: Shape,
+    quota: Quota,
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
@@ -38,7 +39,7 @@ pub(super) struct Terms {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Price<'t> {
     pub plan: Option<&'t Plan>,
-    pub shape: Shape,
+    pub quota: Quota,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
@@ -110,7 +111,7 @@ impl LargestCost {
 }
 
 impl Rule {
-    pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
@@ -134,14 +135,14 @@ impl Rule {
 
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let Terms { limit, shape, own_cost, .. } = &self.terms;
+        let Terms { limit, quota, own_cost, .. } = &self.terms;
         let cost = own_cost.as_ref().unwrap_or(&limit.cost);
-        self.policy_of(*shape, cost.usual(burst(*shape)))
+        self.policy_of(*quota, cost.usual(burst(*quota)))
     }
 
-    pub fn policy_of(&self, shape: Shape, usual_cost: NonZeroU64) -> PolicyItem<'_> {
-        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
-        PolicyItem { name: self.name(), quota: shape.burst() / usual_cost, window_secs }
+    pub fn policy_of(&self, quota: Quota, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+        let window_secs = seconds_up(quota.fill_us()).max(1);
+        PolicyItem { name: self.name(), quota: quota.burst() / usual_cost, window_secs }
     }
 
     /// Whether the limit acts on any request.
@@ -163,54 +164,52 @@ impl Rule {
 }
 
 impl Terms {
-    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, ShapeError> {
-        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
-        Ok(Self { limit: limit.clone(), shape, own_cost, largest })
+    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, QuotaError> {
+        Ok(Self { limit: limit.clone(), quota: limit.algorithm.quota()?, own_cost, largest })
     }
 
     /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
-    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, ShapeError> {
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, QuotaError> {
         Self::of(limit, None, costs.of_limit(&limit.name))
     }
 
     /// What a request is held to: by its plan, if it has one.
     pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
         let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
-        let shape = plan.map_or(self.shape, Plan::shape);
-        let burst = burst(shape);
+        let quota = plan.map_or(self.quota, Plan::quota);
+        let burst = burst(quota);
         let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let largest_cost = self.largest.of(unsaid, burst);
-        let shape = match self.limit.consistency {
-            Consistency::Exact => shape,
-            Consistency::Leased => shape.leased(largest_cost),
+        let quota = match self.limit.consistency {
+            Consistency::Exact => quota,
+            Consistency::Leased => quota.leased(largest_cost),
         };
         let (later, usual_cost) = (cost.later(), cost.usual(burst));
-        Price { plan, shape, cost: cost.of(facts, burst), usual_cost, largest_cost, later }
+        Price { plan, quota, cost: cost.of(facts, burst), usual_cost, largest_cost, later }
     }
 
     /// What the limit asks for a request with this key.
     pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        let Price { plan, shape, cost, usual_cost, largest_cost, later } = self.price(facts);
+        let Price { plan, quota, cost, usual_cost, largest_cost, later } = self.price(facts);
         let (on_outage, settled_later) = (self.limit.on_outage, later.is_some());
-        let ask = Ask { key, shape, cost: cost.get(), largest_cost, on_outage, settled_later };
+        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
         Term { ask, usual_cost, planned: plan.is_some(), later: later.cloned() }
     }
 }
 
 /// Where a client stands, in requests of the usual cost.
-pub(super) fn standing(shape: Shape, usual_cost: NonZeroU64, level: &Level) -> Standing {
+pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> Standing {
     let remaining = level.remaining / usual_cost;
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, and nothing left: the next request passes once its cost is back.
-            let spare = shape.usable().saturating_sub(shape.charge(usual_cost.get()));
-            level.reset_after_us.saturating_sub(shape.micros(spare))
+            level.reset_after_us.saturating_sub(quota.spare_us(usual_cost.get()))
         }
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    Standing { quota: shape.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
+    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
 }
 
 /// Whether a limit can ever count such a decision.
@@ -233,8 +232,8 @@ fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
 }
 
 /// Tokens in a full bucket.
-fn burst(shape: Shape) -> NonZeroU64 {
-    NonZeroU64::new(shape.burst()).unwrap_or(NonZeroU64::MIN)
+fn burst(quota: Quota) -> NonZeroU64 {
+    NonZeroU64::new(quota.burst()).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Whole seconds, rounded up.

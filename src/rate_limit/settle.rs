@@ -3,7 +3,7 @@
 //! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to this
 //! node's bucket and as a debt (at most a full bucket of it, see [`super::debt`]). What it costs less comes back as far as it
 //! can without admitting too much, which [`bucket::covered_us`] argues. So what was admitted in any time t is at most burst +
-//! rate · t, in tokens as settled, and beside it what requests in flight at its end have not been charged yet: at most their
+//! rate · t (of a window: its quota), in tokens as settled, and beside it what requests in flight at its end have not been charged yet: at most their
 //! `max` less their reservation. A node that dies settles nothing more: the reservations stand.
 //! Nobody waits for it. Bounded: what comes when too much waits is settled as while the store is away. Refuses to know where
 //! costs are read.
@@ -16,10 +16,11 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::bucket::{self, MAX_TICKS, Shape};
+use super::bucket::{self, MAX_TICKS};
 use super::calls::Caller;
 use super::decision::{DecidedBy, Verdict};
 use super::policy::OnOutage;
+use super::quota::Quota;
 use crate::clock;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, Ask, Change};
@@ -91,7 +92,7 @@ impl Settler {
     pub(super) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> Settled {
         let held_us = clock::monotonic_micros().saturating_sub(reservation.since_us);
         let reserved = reservation.ask.cost;
-        let change = change(reservation.ask.shape, reserved, actual, reservation.taken_at_us, held_us);
+        let change = change(reservation.ask.quota, reserved, actual, reservation.taken_at_us, held_us);
         let settled = match change {
             None if actual == reserved => return Settled::Even,
             None => return Settled::Late,
@@ -100,7 +101,7 @@ impl Settler {
         };
         let Some((caller, change)) = self.shared.as_ref().zip(change) else {
             let Reservation { ask, .. } = reservation;
-            let adjustments = change.map(|change| Adjustment { key: ask.key, shape: ask.shape, change });
+            let adjustments = change.map(|change| Adjustment { key: ask.key, quota: ask.quota, change });
             self.memory.adjust_at(adjustments.as_slice(), clock::monotonic_micros());
             return settled;
         };
@@ -150,7 +151,7 @@ impl Settler {
         while batch.len() < AT_ONCE
             && let Some(next) = queue.waiting.pop_front()
         {
-            let same = |known: &&mut Settlement| known.ask.key == next.ask.key && known.ask.shape == next.ask.shape;
+            let same = |known: &&mut Settlement| known.ask.key == next.ask.key && known.ask.quota == next.ask.quota;
             match (batch.iter_mut().find(same).map(|known| &mut known.change), next.change) {
                 (Some(Change::Charge(sum)), Change::Charge(ticks)) => {
                     *sum = sum.saturating_add(ticks).min(MAX_TICKS);
@@ -183,24 +184,23 @@ impl Settler {
     /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would admit
     /// too much.
     fn without_store(&self, caller: &Caller, Settlement { ask, change }: Settlement) {
-        let Change::Charge(ticks) = change else {
+        let Change::Charge(charge) = change else {
             self.lost.increment(1);
             return;
         };
         let (node, now_us) = (&caller.node, clock::monotonic_micros());
         let share = node.share.get();
         // Another node's alone, while this lasts: it has heard of it as little as any.
-        let part = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost);
-        let part = part.unwrap_or_else(|| ask.shape.shared_by(share.nodes()));
-        let parts = u32::try_from(part.emission() / ask.shape.emission()).unwrap_or(u32::MAX);
+        let part = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost);
+        let parts = part.unwrap_or_else(|| ask.quota.shared_by(share.nodes())).parts_of(ask.quota);
         let look = self.memory.take_at(std::slice::from_ref(&ask), 0, now_us, share);
         let known_us = look.levels.first().map_or(0, |level| level.reset_after_us);
         if ask.on_outage == OnOutage::Local {
-            let change = Change::Charge(ticks.saturating_mul(parts.into()).min(MAX_TICKS));
-            self.memory.adjust_at(&[Adjustment { key: ask.key.clone(), shape: ask.shape, change }], now_us);
+            let change = Change::Charge(charge.saturating_mul(parts.into()).min(MAX_TICKS));
+            self.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
         }
-        let cost = ticks / ask.shape.emission();
-        node.debts.incur(&Ask { cost, ..ask }, parts, known_us, now_us);
+        let cost = charge / ask.quota.charge(1).max(1);
+        node.debts.incur(&Ask { cost, ..ask }, parts, known_us, self.memory.moment(ask.quota, now_us));
     }
 }
 
@@ -237,7 +237,7 @@ impl Drop for Running {
 
 impl Settlement {
     fn adjustment(&self) -> Adjustment {
-        Adjustment { key: self.ask.key.clone(), shape: self.ask.shape, change: self.change }
+        Adjustment { key: self.ask.key.clone(), quota: self.ask.quota, change: self.change }
     }
 }
 
@@ -245,27 +245,38 @@ impl Settlement {
 fn give_back_here(caller: &Caller, reservation: &Reservation, actual: u64, held_us: u64) {
     let Reservation { ask, taken_at_us, .. } = reservation;
     let (node, now_us) = (&caller.node, clock::monotonic_micros());
-    let Some(part) = node.share.get().of(ask.key.as_bytes(), ask.shape, ask.largest_cost) else { return };
+    let Some(part) = node.share.get().of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { return };
     if let Some(change) = change(part, ask.cost, actual, *taken_at_us, held_us) {
-        node.memory.adjust_at(&[Adjustment { key: ask.key.clone(), shape: ask.shape, change }], now_us);
+        node.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
     }
-    let spent_us = bucket::covered_us(ask.shape, ask.shape.charge(actual), held_us);
-    let flowed = (held_us - spent_us).saturating_mul(ask.shape.ticks_per_us());
-    let back = ask.shape.charge(ask.cost.saturating_sub(actual)).saturating_sub(flowed);
-    node.debts.lessen(&ask.key, ask.shape, back, now_us);
+    let (back, _) = unspent(ask.quota, ask.cost, actual, held_us);
+    let from_us = node.memory.moment(ask.quota, *taken_at_us).horizon_us;
+    node.debts.lessen(&ask.key, ask.quota, back, from_us, now_us);
 }
 
 /// What settling corrects, if anything is left to correct.
-fn change(shape: Shape, reserved: u64, actual: u64, taken_at_us: u64, held_us: u64) -> Option<Change> {
+fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u64) -> Option<Change> {
     if actual >= reserved {
-        let more = shape.charge(actual - reserved).min(MAX_TICKS);
+        let more = quota.charge(actual - reserved).min(MAX_TICKS);
         return (more > 0).then_some(Change::Charge(more));
     }
-    let ticks = shape.charge(reserved - actual);
-    let covered_us = bucket::covered_us(shape, shape.charge(actual), held_us);
-    let flowed = (held_us - covered_us).saturating_mul(shape.ticks_per_us());
-    let taken_at_us = taken_at_us.saturating_add(covered_us);
-    (ticks > flowed).then_some(Change::GiveBack { ticks, taken_at_us })
+    let (left, covered_us) = unspent(quota, reserved, actual, held_us);
+    let (charge, taken_at_us) = (quota.charge(reserved - actual), taken_at_us.saturating_add(covered_us));
+    (left > 0).then_some(Change::GiveBack { charge, taken_at_us })
+}
+
+/// What is left of a reservation that was held so long, and for how many microseconds nothing was lost of it. A window has
+/// tokens until they come back together, and those that were not spent are as good as never taken.
+fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64) {
+    let charge = quota.charge(reserved.saturating_sub(actual));
+    match quota {
+        Quota::Bucket(shape) => {
+            let covered_us = bucket::covered_us(shape, shape.charge(actual), held_us);
+            let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
+            (charge.saturating_sub(flowed), covered_us)
+        }
+        Quota::Window(_) => (charge, 0),
+    }
 }
 
 #[cfg(test)]

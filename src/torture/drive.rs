@@ -140,7 +140,7 @@ pub async fn client(limiter: Limiter, demand: Arc<Demand>, orders: Arc<Orders>, 
         let cost = demand.cost;
         let ask = Ask {
             key: demand.key(key),
-            shape,
+            quota: shape.into(),
             cost,
             largest_cost: cost,
             on_outage: OnOutage::Local,

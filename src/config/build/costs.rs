@@ -7,13 +7,13 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw;
+use crate::rate_limit::algorithm::Algorithm;
 use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
 use crate::rate_limit::cost::{ByResponse, Cost};
-use crate::rate_limit::policy::Rate;
 
-/// A cost out of a bucket of `burst` tokens, which is `whose`, and of which as many as `rate` says come back. `None`: said in
-/// the report.
-pub(super) fn build(raw: &raw::Cost, rate: Rate, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
+/// A cost out of what `algorithm` holds, which is `whose`. `None`: said in the report.
+pub(super) fn build(raw: &raw::Cost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {
+    let burst = algorithm.burst();
     match raw {
         raw::Cost::Fixed(at) => {
             let cost = tokens(at, burst, whose, report)?;
@@ -37,7 +37,7 @@ pub(super) fn build(raw: &raw::Cost, rate: Rate, burst: NonZeroU64, whose: &str,
             let max = match max {
                 Slot::Absent => burst,
                 Slot::Bad => return None,
-                Slot::Good(at) => flowing_off(at, rate, report)?,
+                Slot::Good(at) => flowing_off(at, algorithm, report)?,
             };
             if reserve > max {
                 let trouble = Trouble::new(format!("the reserve of {reserve} is over the max, {max}"));
@@ -54,8 +54,10 @@ pub(super) fn build(raw: &raw::Cost, rate: Rate, burst: NonZeroU64, whose: &str,
 }
 
 /// What a request may turn out to cost is waited for by all that come after it, and no wait is longer than a bucket's.
-fn flowing_off(max: &At<raw::Whole<1, MAX_BURST>>, rate: Rate, report: &mut Report) -> Option<NonZeroU64> {
+fn flowing_off(max: &At<raw::Whole<1, MAX_BURST>>, algorithm: &Algorithm, report: &mut Report) -> Option<NonZeroU64> {
     let tokens = NonZeroU64::new(max.value.0)?;
+    // A window forgets at its end.
+    let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
     if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
         let trouble = Trouble::new(format!("{tokens} tokens would take over 366 days to come back"));
         report.mistake(&max.place, trouble.hint("lower \"max\" or raise the rate"));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::limits::burst;
+use super::algorithm::Counting;
 use super::{costs, optional};
 use crate::config::decode::{Row, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
@@ -18,6 +18,7 @@ use crate::rate_limit::plan::{Plan, PlanSource, Plans};
 pub(super) fn build(
     raw: &raw::Plans,
     parts: Option<&[KeyPart]>,
+    counting: &Counting<'_>,
     cost: Option<&Cost>,
     report: &mut Report,
 ) -> Option<Plans> {
@@ -27,7 +28,7 @@ pub(super) fn build(
     let mut sound = true;
     for row in &raw.table.good()?.0 {
         let value = by.as_ref().and_then(|by| value(by, row, report));
-        let plan = row.value.as_ref().and_then(|raw| plan(raw, cost, report));
+        let plan = row.value.as_ref().and_then(|raw| plan(raw, counting, cost, report));
         sound &= value.is_some() && plan.is_some();
         let (Some(value), Some(plan)) = (value, plan) else { continue };
         if let Some(line) = lines.insert(value.clone(), row.place.line) {
@@ -61,10 +62,10 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
     Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
 }
 
-fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
-    let burst = burst(&raw.rate, &raw.burst, report)?;
-    let rate = raw.rate.value()?;
-    let cost = optional(&raw.cost, |cost| costs::build(cost, rate, burst, "the burst", report))?;
+fn plan(raw: &raw::Plan, counting: &Counting<'_>, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
+    let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
+    let burst = algorithm.burst();
+    let cost = optional(&raw.cost, |cost| costs::build(cost, &algorithm, counting.most(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
         && *inherited > burst
     {
@@ -74,5 +75,5 @@ fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Opt
         report.mistake(place, trouble.hint("raise the burst, or give the plan a cost of its own"));
         return None;
     }
-    Plan::new(rate, burst, cost).ok()
+    Plan::new(algorithm, cost).ok()
 }

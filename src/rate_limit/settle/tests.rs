@@ -6,10 +6,12 @@ use futures_util::future::{BoxFuture, ready};
 use proptest::prelude::*;
 
 use super::super::breaker::Breaker;
+use super::super::bucket::Shape;
 use super::super::key::Key;
 use super::super::limiter::Limiter;
 use super::super::node::Node;
 use super::super::share::{Share, ShareCell};
+use super::super::window::Window;
 use super::*;
 use crate::store::{Grant, Store, StoreError};
 
@@ -22,7 +24,7 @@ fn shape(rate: u64, burst: u64) -> Shape {
 
 fn ask(shape: Shape, cost: u64) -> Ask {
     let on_outage = OnOutage::Local;
-    Ask { key: Key::from("k"), shape, cost, largest_cost: cost, on_outage, settled_later: true }
+    Ask { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost, on_outage, settled_later: true }
 }
 
 /// One bucket, and those who reserved tokens of it.
@@ -57,8 +59,8 @@ impl Model {
     fn settle(&mut self, index: usize, actual: u64, heard_us: u64) {
         let request = self.requests[index];
         let held_us = (self.now - request.at).saturating_sub(heard_us);
-        if let Some(change) = change(self.ask.shape, self.ask.cost, actual, request.taken_at, held_us) {
-            let adjustment = Adjustment { key: self.ask.key.clone(), shape: self.ask.shape, change };
+        if let Some(change) = change(self.ask.quota, self.ask.cost, actual, request.taken_at, held_us) {
+            let adjustment = Adjustment { key: self.ask.key.clone(), quota: self.ask.quota, change };
             self.memory.adjust_at(&[adjustment], self.now);
         }
         self.requests[index].settled = Some((self.now, actual));
@@ -142,12 +144,12 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 #[test]
 fn what_is_over_comes_back_less_what_flowed_in_beyond_what_was_spent() {
     let shape = shape(10, 100);
-    let back = |actual, held_us| match change(shape, 50, actual, 7, held_us) {
-        Some(Change::GiveBack { ticks, taken_at_us }) => {
+    let back = |actual, held_us| match change(shape.into(), 50, actual, 7, held_us) {
+        Some(Change::GiveBack { charge, taken_at_us }) => {
             let memory = MemoryStore::new(10);
             memory.take_at(&[ask(shape, 100)], 1, 7, Share::WHOLE);
-            let change = Change::GiveBack { ticks, taken_at_us };
-            memory.adjust_at(&[Adjustment { key: Key::from("k"), shape, change }], 7 + held_us);
+            let change = Change::GiveBack { charge, taken_at_us };
+            memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: shape.into(), change }], 7 + held_us);
             let left = memory.take_at(&[ask(shape, 1)], 0, 7 + held_us, Share::WHOLE).levels[0].remaining;
             Some(left - held_us * 10 / SECOND)
         }
@@ -159,8 +161,8 @@ fn what_is_over_comes_back_less_what_flowed_in_beyond_what_was_spent() {
     assert_eq!(back(20, 3 * SECOND), Some(20));
     assert_eq!(back(20, 5 * SECOND), None);
     assert_eq!(back(0, SECOND), Some(40));
-    assert_eq!(change(shape, 50, 50, 7, SECOND), None);
-    assert_eq!(change(shape, 50, 51, 7, SECOND), Some(Change::Charge(shape.emission())));
+    assert_eq!(change(shape.into(), 50, 50, 7, SECOND), None);
+    assert_eq!(change(shape.into(), 50, 51, 7, SECOND), Some(Change::Charge(shape.emission())));
 }
 
 /// Without the loss, the second hundred would be followed by a third at once.
@@ -174,6 +176,24 @@ fn a_bucket_that_was_full_meanwhile_gets_nothing_back() {
     assert!(!model.request());
     model.now = 20 * SECOND - 1;
     assert!(!model.request());
+}
+
+/// Nothing flows in, so nothing of what is not spent is lost; and what is short counts until the window ends.
+#[test]
+fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
+    let (memory, window) = (MemoryStore::new(10), Window::sliding(100, 60 * SECOND).unwrap());
+    let asks = [Ask { quota: window.into(), ..ask(shape(1, 1), 60) }];
+    let left = |now_us| memory.take_at(&asks, 0, now_us, Share::WHOLE).levels[0].remaining;
+    let settle = |taken_at_us, actual, now_us| {
+        let change = change(window.into(), 60, actual, taken_at_us, now_us - taken_at_us).unwrap();
+        memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: window.into(), change }], now_us);
+    };
+    let taken = memory.take_at(&asks, 1, SECOND, Share::WHOLE);
+    settle(taken.at_us, 10, 50 * SECOND);
+    assert_eq!(left(50 * SECOND), 90);
+    let taken = memory.take_at(&asks, 1, 50 * SECOND, Share::WHOLE);
+    settle(taken.at_us, 500, 55 * SECOND);
+    assert_eq!((left(55 * SECOND), left(114 * SECOND), left(116 * SECOND)), (0, 0, 100));
 }
 
 #[test]
@@ -276,7 +296,7 @@ async fn what_a_node_decided_alone_is_settled_there_and_with_what_it_owes() {
     let bench = Bench::new();
     let ask = ask(shape(1, 100), 10);
     bench.node.memory.take_at(std::slice::from_ref(&ask), 1, clock::monotonic_micros(), Share::WHOLE);
-    bench.node.debts.incur(&ask, 1, 0, clock::monotonic_micros());
+    bench.node.debts.incur(&ask, 1, 0, bench.node.memory.moment(ask.quota, clock::monotonic_micros()));
     assert_eq!(bench.settle(DecidedBy::Local, 4), Settled::Less);
     bench.settler.idle().await;
     assert_eq!((bench.left_here(), bench.owed(), bench.store.calls.load(Ordering::Relaxed)), (96, 4, 0));
