@@ -104,7 +104,7 @@ struct Told {
 }
 
 impl Told {
-    fn of(response: &Response<Body>) -> Self {
+    fn of(response: &Response<()>) -> Self {
         let text = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let number =
             |item: &str, name: &str| item.split(name).nth(1).unwrap().split(';').next().unwrap().parse().unwrap();
@@ -124,13 +124,13 @@ impl Told {
     }
 }
 
-trait Limited: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone {}
+trait Limited: Service<Request<Body>, Response = Response<()>, Error = Infallible> + Clone {}
 
-impl<S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone> Limited for S {}
+impl<S: Service<Request<Body>, Response = Response<()>, Error = Infallible> + Clone> Limited for S {}
 
 fn limited(limiter: Limiter, uses: &[LimitUse]) -> impl Limited + use<> {
     let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-    RateLimitLayer::new(limiter, uses).unwrap().layer(inner)
+    RateLimitLayer::new(limiter, uses).unwrap().layer(inner).map_response(|response| response.map(drop))
 }
 
 /// From any of the workers.

@@ -16,6 +16,7 @@ use super::key::Key;
 use super::lease::Spent;
 use super::node::Node;
 use super::policy::OnOutage;
+use super::settle::Settler;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
 use crate::clock;
@@ -30,12 +31,14 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 pub struct Limiter {
     memory: Arc<MemoryStore>,
     shared: Option<Arc<Coalescer>>,
+    settler: Arc<Settler>,
 }
 
 impl Limiter {
     /// Limits of this node only.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None }
+        let settler = Arc::new(Settler::new(memory.clone(), None));
+        Self { memory, shared: None, settler }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -51,7 +54,10 @@ impl Limiter {
 
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
+        let memory = node.memory.clone();
+        let caller = Arc::new(Caller::new(node, store));
+        let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
+        Self { memory, shared: Some(Arc::new(Coalescer::new(caller))), settler }
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
@@ -83,6 +89,16 @@ impl Limiter {
         verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
 
+    /// Who settles what requests turned out to cost.
+    pub(super) fn settler(&self) -> &Arc<Settler> {
+        &self.settler
+    }
+
+    /// Waits until what was told of costs up to now is settled, or is owed.
+    pub async fn settled(&self) {
+        self.settler.idle().await;
+    }
+
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
         if let Some(shared) = &self.shared {
@@ -92,7 +108,12 @@ impl Limiter {
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
+        Verdict {
+            decided_by: DecidedBy::Local,
+            granted: grant.units > 0,
+            taken_at_us: grant.at_us,
+            levels: grant.levels,
+        }
     }
 
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
@@ -112,6 +133,7 @@ impl Limiter {
         if grant.units > 0 {
             incur(&local, &grant.levels, share, node);
         }
+        let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
         let levels: Levels = asks
             .iter()
@@ -121,7 +143,7 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, levels }
+        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, taken_at_us, levels }
     }
 }
 
@@ -146,10 +168,12 @@ async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Ve
     let mut levels = asked.levels.iter().copied();
     let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
     let levels = stock.held.iter().map(level).collect();
+    let sources = stock.held.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
     if asked.granted {
         stock.spend();
     }
-    Some(Verdict { levels, ..asked })
+    Some(Verdict { levels, taken_at_us, ..asked })
 }
 
 /// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless

@@ -34,8 +34,10 @@ pub(super) fn lacks_leased(asks: &[Ask], verdict: &Verdict) -> bool {
 
 /// The verdict on a request whose limits are all paid from stock.
 pub(super) fn paid(held: &Held) -> Verdict {
-    let levels = held.iter().flatten().map(|spent| spent.level).collect();
-    Verdict { decided_by: DecidedBy::Lease, granted: true, levels }
+    let spent = || held.iter().flatten();
+    let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
+    let levels = spent().map(|spent| spent.level).collect();
+    Verdict { decided_by: DecidedBy::Lease, granted: true, taken_at_us, levels }
 }
 
 impl Caller {
@@ -144,5 +146,5 @@ fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Op
         found.unwrap_or_default()
     };
     let levels: Levels = asks.iter().map(level).collect();
-    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, levels })
+    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, taken_at_us: now_us, levels })
 }
