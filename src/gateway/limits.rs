@@ -6,19 +6,28 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+
 use super::queue::{Queues, Ticket, TooLong};
 use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
 
-/// Holds a request to its limits.
-pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Asking) -> Judged {
+/// The last word on a request, when nothing has to be waited for. `None`: [`hold`] it.
+pub fn decide_now(limiter: &Limiter, rules: &Rules, asking: &Asking) -> Option<Verdict> {
+    if rules.is_lenient() { None } else { limiter.decide_now(&asking.asks) }
+}
+
+/// Holds a request to its limits. Boxed: a request that waits for nothing does not carry the room that waiting takes,
+/// which would be moved with it.
+pub fn hold<'a>(queues: &'a Queues, limiter: &'a Limiter, rules: &'a Rules, asking: Asking) -> BoxFuture<'a, Judged> {
     if rules.is_lenient() {
-        // Few routes have such limits: the others do not carry the room that waiting takes.
-        return Box::pin(insist(queues, limiter, rules, asking)).await;
+        return Box::pin(insist(queues, limiter, rules, asking));
     }
-    let verdict = decide(limiter, &asking).await;
-    rules.judge(asking, &verdict)
+    Box::pin(async move {
+        let verdict = limiter.decide(&asking.asks).await;
+        rules.judge(asking, &verdict)
+    })
 }
 
 async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {

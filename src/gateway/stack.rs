@@ -121,7 +121,10 @@ async fn pass(
             Err(failure) => return failure.into(),
         };
         // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
-        let judged = limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await;
+        let judged = match limits::decide_now(&entrance.limiter, rules, &asking) {
+            Some(verdict) => rules.judge(asking, &verdict),
+            None => limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await,
+        };
         if let Some(denied) = judged.denied {
             return Passed { result: Err(denied), fields: Some(judged.fields), holding };
         }
@@ -169,23 +172,7 @@ async fn act(
     // The bound on the body stands inside the limits: an oversized request is a request, and counts.
     body_bound::bound(request, guarded.route.max_body)?;
 
-    // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
-    let answering = answer(gateway, entrance, exchange, guarded, degraded, request);
-    match guarded.route.timeout {
-        Some(timeout) => tokio::time::timeout(timeout, answering).await.unwrap_or(Err(Failure::ResponseTimeout)),
-        None => answering.await,
-    }
-}
-
-/// Does what the route does, or what it does for less.
-async fn answer(
-    gateway: &Gateway,
-    entrance: &Entrance,
-    exchange: &Exchange,
-    guarded: &Guarded,
-    degraded: Option<&Degrade>,
-    request: &mut Request<Body>,
-) -> Result<Response<Body>, Failure> {
+    // Does what the route does, or what it does for less. An answer of our own takes no time.
     let Exchange { origin, request_id, .. } = exchange;
     let (rule, upstream) = match (degraded, &guarded.route.action) {
         (Some(Degrade::Respond(respond)), _) => return Ok(exchange.named(respond.response())),
@@ -198,12 +185,17 @@ async fn answer(
             (actions::forward_elsewhere(action, name), gateway.upstreams.get(name))
         }
     };
-    match upstream {
-        Some(upstream) => {
-            let request = std::mem::replace(request, Request::new(Body::empty()));
-            entrance.proxy.forward(request, &rule, upstream, origin, request_id).await
+    let Some(upstream) = upstream else { return Err(Failure::NoEndpoint) };
+
+    // The timeout is innermost, around what can really take long, and ends at the answer's head: bodies may stream.
+    let request = std::mem::replace(request, Request::new(Body::empty()));
+    let forwarding = entrance.proxy.forward(request, &rule, upstream, origin, request_id);
+    match guarded.route.timeout {
+        // Boxed: few routes have one, and the others would carry the room for both ways of waiting.
+        Some(timeout) => {
+            Box::pin(tokio::time::timeout(timeout, forwarding)).await.unwrap_or(Err(Failure::ResponseTimeout))
         }
-        None => Err(Failure::NoEndpoint),
+        None => forwarding.await,
     }
 }
 
@@ -216,7 +208,7 @@ impl From<Failure> for Passed {
 impl Exchange {
     fn open(gateway: &Gateway, peer: IpAddr, request: &Request<Body>) -> Self {
         let origin = Origin::resolve(request.headers(), peer, &gateway.trusted_proxies);
-        let sent = request.headers().get(REQUEST_ID).filter(|_| origin.peer_trusted);
+        let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),

@@ -4,8 +4,8 @@
 //! each connection for all its life; a request spawns nothing. Knows nothing of what is in a message.
 
 use std::error::Error;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
+use pin_project_lite::pin_project;
 use tokio::time::{Instant, timeout};
 
 use super::alarm::Alarm;
@@ -64,6 +65,15 @@ struct Exchange {
     last: bool,
     /// The alarm is set for the response body's next frame.
     waiting: bool,
+}
+
+pin_project! {
+    /// A request on its way. Not an async block, which would hold what it is given twice, and that is a whole request.
+    struct Sending<'a, F> {
+        #[pin]
+        answer: F,
+        connection: &'a mut Connection,
+    }
 }
 
 /// The upstream stopped in the middle of its response.
@@ -194,20 +204,7 @@ impl Connection {
             None => self.spec.response_timeout,
         };
         self.alarm.set(self.leased_at + first_look);
-        let answer = self.sender.try_send_request(request);
-        async move {
-            let (alarm, upload, spec) = (&mut self.alarm, self.exchange.upload.as_deref(), &*self.spec);
-            let mut answer = pin!(answer);
-            let answered = poll_fn(|cx| match answer.as_mut().poll(cx) {
-                Poll::Ready(answered) => Poll::Ready(Some(answered)),
-                Poll::Pending => poll_overdue(alarm, upload, spec, cx).map(|()| None),
-            });
-            match answered.await {
-                Some(Ok(response)) => Ok(response),
-                Some(Err(error)) => Err(self.explain(error)),
-                None => Err(Failed { failure: Failure::ResponseTimeout, permission: Permission::Never }),
-            }
-        }
+        Sending { answer: self.sender.try_send_request(request), connection: self }
     }
 
     fn explain(&mut self, mut error: TrySendError<Request<Upload>>) -> Failed {
@@ -228,6 +225,27 @@ impl Connection {
             Body::from(incoming)
         } else {
             Body::tailed(incoming, self)
+        }
+    }
+}
+
+impl<F> Future for Sending<'_, F>
+where
+    F: Future<Output = Result<Response<Incoming>, TrySendError<Request<Upload>>>>,
+{
+    type Output = Result<Response<Incoming>, Failed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let answered = this.answer.poll(cx);
+        let connection = &mut **this.connection;
+        match answered {
+            Poll::Ready(answered) => Poll::Ready(answered.map_err(|error| connection.explain(error))),
+            Poll::Pending => {
+                let (alarm, upload) = (&mut connection.alarm, connection.exchange.upload.as_deref());
+                ready!(poll_overdue(alarm, upload, &connection.spec, cx));
+                Poll::Ready(Err(Failed { failure: Failure::ResponseTimeout, permission: Permission::Never }))
+            }
         }
     }
 }
