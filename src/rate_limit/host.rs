@@ -16,11 +16,22 @@ pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
 
 /// An authority in that form: in lower case, without user, port and the root's dot.
 pub fn normal(host: &str) -> Cow<'_, str> {
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
-    let host = port.map_or(host, |at| &host[..at]);
+    let host = without_port(host);
     let host = host.strip_suffix('.').unwrap_or(host);
     if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
+}
+
+/// Without user and port.
+fn without_port(host: &str) -> &str {
+    // A name, or a name and a port: one look at each byte is enough. Every request comes by here.
+    let end = host.bytes().position(|byte| matches!(byte, b':' | b'@' | b'[')).unwrap_or(host.len());
+    let (name, rest) = host.split_at(end);
+    if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {
+        return name;
+    }
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
+    port.map_or(host, |at| &host[..at])
 }
 
 #[cfg(test)]
@@ -37,6 +48,10 @@ mod tests {
             ("/", "[::1]", "[::1]"),
             ("/", "example.", "example"),
             ("http://B.example:1/", "a.example", "b.example"),
+            ("http://u:p@B.example:1/", "a.example", "b.example"),
+            ("/", "u@a.example", "a.example"),
+            ("/", "a:b:1", "a:b"),
+            ("/", "a.:80", "a"),
             ("/", "", ""),
         ] {
             let request = Request::builder().uri(uri).header(HOST, host).body(()).unwrap();

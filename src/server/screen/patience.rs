@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep_until};
@@ -38,6 +38,8 @@ pub struct Patience {
     since: Instant,
     stalled: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whom the timer wakes, unless it was set anew since.
+    waiting: Option<Waker>,
 }
 
 impl Patience {
@@ -50,6 +52,7 @@ impl Patience {
             since: clock::now(),
             stalled: None,
             timer: None,
+            waiting: None,
         }
     }
 
@@ -118,12 +121,18 @@ impl Patience {
         }
     }
 
-    /// Ready at `due` or before.
+    /// Ready at `due` or before. A timer that will wake this task already is left alone, which is nearly always.
     fn poll_timer(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.is_elapsed() || timer.deadline() > due {
             timer.as_mut().reset(due);
+            self.waiting = None;
         }
-        timer.as_mut().poll(cx)
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(cx.waker())) {
+            return Poll::Pending;
+        }
+        ready!(timer.as_mut().poll(cx));
+        self.waiting = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
