@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::shard::{Found, Shard};
 use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Store, StoreError};
@@ -95,6 +95,26 @@ impl MemoryStore {
     /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
     /// comes later than somebody with a later time takes at that time.
     pub fn take_at(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
+        match asks {
+            [ask] => self.take_one(ask, units, now_us, share),
+            _ => self.take_all(asks, units, now_us, share),
+        }
+    }
+
+    /// Most requests have one limit, and need no lists.
+    fn take_one(&self, ask: &Ask, units: u32, now_us: u64, share: Share) -> Grant {
+        let charge = Charge::of(ask);
+        let hash = self.hasher.hash_one(charge.key);
+        let mut shard = self.shards[self.shard_of(hash)].lock();
+        let now_us = shard.advance(now_us);
+        let mut place = Place::find(&charge, hash, &shard, [now_us, self.epoch_us()], share);
+        let granted = place.grants(units);
+        let level = place.charge(granted, units);
+        place.keep(&mut shard, now_us);
+        Grant { units: granted, levels: smallvec![level], at_us: now_us }
+    }
+
+    fn take_all(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = Charges::of(asks);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hasher.hash_one(charge.key)).collect();
         let mut held = self.lock(&hashes);
@@ -106,7 +126,11 @@ impl MemoryStore {
             .collect();
         let granted = places.iter().map(|place| place.grants(units)).min().unwrap_or(units);
         let levels: SmallVec<[Level; 4]> = (places.iter_mut())
-            .map(|place| place.settle(held.shard(self.shard_of(place.hash)), granted, units, [now_us, self.epoch_us()]))
+            .map(|place| {
+                let level = place.charge(granted, units);
+                place.keep_anew(held.shard(self.shard_of(place.hash)), [now_us, self.epoch_us()]);
+                level
+            })
             .collect();
         Grant { units: granted, levels: charges.spread(&levels), at_us: now_us }
     }
@@ -219,15 +243,32 @@ impl<'a> Place<'a> {
         self.part.map_or(0, |part| self.found.state.grants(part, self.cost, units))
     }
 
-    /// Charges `granted` units. A key that another place has inserted or moved meanwhile is looked up again.
-    fn settle(&mut self, shard: &mut Shard, granted: u32, units: u32, [now_us, epoch_us]: [u64; 2]) -> Level {
-        let Some(part) = self.part else { return self.elsewhere(granted < units) };
-        let level = self.found.state.charge(part, self.cost, granted, units);
-        if self.found.state.is_changed() {
+    /// Charges `granted` units.
+    fn charge(&mut self, granted: u32, units: u32) -> Level {
+        match self.part {
+            Some(part) => self.found.state.charge(part, self.cost, granted, units),
+            None => self.elsewhere(granted < units),
+        }
+    }
+
+    /// Keeps what was charged. Nothing else may have touched the shard in between.
+    fn keep(&self, shard: &mut Shard, now_us: u64) {
+        if self.is_to_keep() {
+            shard.put(&self.found, self.hash, self.key, self.found.state.kept(), now_us);
+        }
+    }
+
+    /// The same after other places were kept, which may have moved this one: it is looked up again.
+    fn keep_anew(&self, shard: &mut Shard, [now_us, epoch_us]: [u64; 2]) {
+        if self.is_to_keep() {
             let found = shard.find(self.hash, self.key, self.quota, now_us, epoch_us);
             shard.put(&found, self.hash, self.key, self.found.state.kept(), now_us);
         }
-        level
+    }
+
+    /// What is another node's alone is not kept here.
+    fn is_to_keep(&self) -> bool {
+        self.part.is_some() && self.found.state.is_changed()
     }
 
     /// The limit is another node's as long as the store is away: nothing is left here, and a guess at when to come back is

@@ -216,6 +216,13 @@ pub(crate) struct Charge<'a> {
     pub largest_cost: u64,
 }
 
+impl<'a> Charge<'a> {
+    /// Of an ask that stands alone.
+    pub fn of(ask: &'a Ask) -> Self {
+        Self { key: ask.key.as_bytes(), quota: ask.quota, cost: ask.cost, largest_cost: ask.largest_cost }
+    }
+}
+
 impl<'a> Charges<'a> {
     pub fn of(asks: &'a [Ask]) -> Self {
         let mut charges = Self { list: SmallVec::new(), places: SmallVec::new() };
@@ -233,7 +240,7 @@ impl<'a> Charges<'a> {
             charge.cost = charge.cost.saturating_add(ask.cost);
             return place;
         }
-        self.list.push(Charge { key, quota: ask.quota, cost: ask.cost, largest_cost: ask.largest_cost });
+        self.list.push(Charge::of(ask));
         self.list.len() - 1
     }
 
