@@ -126,10 +126,8 @@ impl RouteTable {
     }
 
     fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Node> {
-        let suffixes = host
-            .match_indices('.')
-            .filter(|_| !self.suffixes.is_empty())
-            .filter_map(|(at, _)| self.suffixes.get(&host[at..]));
+        let dotted = if self.suffixes.is_empty() { "" } else { host };
+        let suffixes = dotted.match_indices('.').filter_map(|(at, _)| self.suffixes.get(&dotted[at..]));
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
         exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
     }

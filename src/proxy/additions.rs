@@ -2,8 +2,6 @@
 //!
 //! Guarantees lists in one line and one allocation per field that must be written. To be called after the sweep in `headers`.
 
-use std::net::IpAddr;
-
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
@@ -20,6 +18,9 @@ const SCHEME: &str = "http";
 
 /// A line of text that becomes a header value with one allocation.
 struct Line(SmallVec<[u8; 128]>);
+
+/// An address as text.
+type Address = SmallVec<[u8; 48]>;
 
 /// HTTP/2 splits cookies into lines for compression; HTTP/1.1 has one (RFC 9113 §8.2.3).
 pub fn join_cookies(headers: &mut HeaderMap) {
@@ -60,8 +61,10 @@ pub fn add_origin(headers: &mut HeaderMap, origin: &Origin, host: Option<&Header
     // Grown once, rather than with the field that does not fit.
     headers.reserve(ADDED);
     let said = origin.peer_trusted;
-    extend_list(headers, X_FORWARDED_FOR, said, |line| line.push_address(origin.peer));
-    extend_list(headers, FORWARDED, said, |line| line.push_forwarded(origin.peer, host));
+    let mut peer = Address::new();
+    text::push_address(&mut peer, origin.peer);
+    extend_list(headers, X_FORWARDED_FOR, said, |line| _ = line.push(&peer));
+    extend_list(headers, FORWARDED, said, |line| line.push_forwarded(&peer, origin.peer.is_ipv6(), host));
     if !said || !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(SCHEME));
     }
@@ -98,15 +101,10 @@ impl Line {
         self
     }
 
-    fn push_address(&mut self, address: IpAddr) {
-        text::push_address(&mut self.0, address);
-    }
-
     /// One element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host quoted for its port.
-    fn push_forwarded(&mut self, peer: IpAddr, host: Option<&HeaderValue>) {
-        let (before, after): (&[u8], &[u8]) = if peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
-        self.push(before).push_address(peer);
-        self.push(after);
+    fn push_forwarded(&mut self, peer: &[u8], is_ipv6: bool, host: Option<&HeaderValue>) {
+        let (before, after): (&[u8], &[u8]) = if is_ipv6 { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
+        self.push(before).push(peer).push(after);
         if let Some(host) = host {
             self.push(b";host=\"").push_quoted(host.as_bytes());
             self.push(b"\"");

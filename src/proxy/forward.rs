@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use super::body::Upload;
 use super::client::{Client, Connection};
 use super::forwarded::Origin;
+use super::headers::Found;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use super::upgrade::Wish;
 use super::{additions, headers, target};
@@ -184,12 +185,14 @@ impl Outbound {
         }
         let received = request.version();
         let (asked, in_field) = host_asked_for(&request)?;
-        let found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
-        let wish = Wish::of(&mut request, found.upgrade.filter(|_| received == Version::HTTP_11));
+        let mut found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
+        let wish = Wish::of(&mut request, found.upgrade.take().filter(|_| received == Version::HTTP_11));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
-        additions::join_cookies(fields);
+        if found.cookie {
+            additions::join_cookies(fields);
+        }
         additions::add_origin(fields, origin, asked.as_ref(), request_id);
         additions::append_via(fields, received);
         match &wish {
@@ -198,7 +201,7 @@ impl Outbound {
             None => {}
         }
         let host_of_endpoint = set_host(fields, &rule.host, asked, in_field);
-        let request = with_upload(request, received, upstream);
+        let request = with_upload(request, received, &found, upstream);
         Ok(Self { request, wish, host_of_endpoint })
     }
 }
@@ -231,12 +234,14 @@ fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<HeaderVal
 }
 
 /// Gives the body its framing, and holds it back where the client waits to be asked for it.
-fn with_upload(request: Request<Body>, received: Version, upstream: &Upstream) -> Request<Upload> {
+fn with_upload(request: Request<Body>, received: Version, found: &Found, upstream: &Upstream) -> Request<Upload> {
     let (mut parts, body) = request.into_parts();
     parts.extensions.clear();
     parts.version = Version::HTTP_11;
-    frame(&mut parts.headers, &body);
-    let expects = headers::expects_continue(&parts.headers);
+    if found.content_length || !body.is_end_stream() {
+        frame(&mut parts.headers, &body);
+    }
+    let expects = found.expect && headers::expects_continue(&parts.headers);
     let held = expects && received != Version::HTTP_10 && !body.is_end_stream();
     if expects && !held {
         parts.headers.remove(EXPECT);

@@ -4,7 +4,7 @@
 //! and that a body's framing cannot be named away. What is added comes after, so that no peer can have it removed.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,6 +21,10 @@ pub struct Found {
     pub te_trailers: bool,
     /// The message had a transfer coding: a length beside it means nothing (RFC 9112 §6.3).
     pub transfer_encoding: bool,
+    /// Fields that something is to be done about, if the message has them: most have none, and need not be asked again.
+    pub content_length: bool,
+    pub cookie: bool,
+    pub expect: bool,
 }
 
 /// A set of names to remove; rarely more than a few.
@@ -56,11 +60,14 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> Found {
             CONNECTION => connection = true,
             TE => found.te_trailers = takes_trailers(headers),
             TRANSFER_ENCODING => found.transfer_encoding = true,
-            UPGRADE | PROXY_AUTHENTICATE => {}
-            _ if matches!(name.as_str(), "keep-alive" | "proxy-connection") || also(name) => {}
-            _ => continue,
+            CONTENT_LENGTH => found.content_length = true,
+            COOKIE => found.cookie = true,
+            EXPECT => found.expect = true,
+            _ => {}
         }
-        doomed.push(name.clone());
+        if is_hop_by_hop(name) || also(name) {
+            doomed.push(name.clone());
+        }
     }
     if connection {
         read_connection(headers, &mut found, &mut doomed);
@@ -72,6 +79,11 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> Found {
         headers.remove(CONTENT_LENGTH);
     }
     found
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE | PROXY_AUTHENTICATE)
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
 /// Every option of every line. `Host` and `Content-Length` are no one's to remove: the one says where a message goes,

@@ -71,7 +71,7 @@ pub struct Retry {
     spent: bool,
 }
 
-/// A copy of a request without a body. Its fields are one allocation, names and values each behind their length: nearly
+/// A copy of a request without a body. Its fields are one allocation, names and values behind both lengths: nearly
 /// no copy is ever needed, and a clone of the map costs several times as much.
 struct Packed {
     method: Method,
@@ -119,10 +119,11 @@ impl Packed {
     fn new(request: &Request<Upload>) -> Self {
         let mut fields = Vec::with_capacity(TYPICAL_FIELDS);
         for (name, value) in request.headers() {
-            for part in [name.as_str().as_bytes(), value.as_bytes()] {
-                fields.extend_from_slice(&part.len().to_ne_bytes());
-                fields.extend_from_slice(part);
-            }
+            let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
+            let lengths = [name.len().to_ne_bytes(), value.len().to_ne_bytes()];
+            fields.extend_from_slice(lengths.as_flattened());
+            fields.extend_from_slice(name);
+            fields.extend_from_slice(value);
         }
         Self { method: request.method().clone(), uri: request.uri().clone(), version: request.version(), fields }
     }
@@ -131,8 +132,10 @@ impl Packed {
         let mut request = Request::new(Upload::empty());
         let mut rest = &*self.fields;
         while !rest.is_empty() {
-            let (name, behind) = split_part(rest)?;
-            let (value, behind) = split_part(behind)?;
+            let (name_length, behind) = split_length(rest)?;
+            let (value_length, behind) = split_length(behind)?;
+            let (name, behind) = behind.split_at_checked(name_length)?;
+            let (value, behind) = behind.split_at_checked(value_length)?;
             request.headers_mut().append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
             rest = behind;
         }
@@ -143,10 +146,9 @@ impl Packed {
     }
 }
 
-/// The bytes that a length stands before, and what is behind them.
-fn split_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(usize::from_ne_bytes(*length))
+    Some((usize::from_ne_bytes(*length), rest))
 }
 
 #[cfg(test)]

@@ -53,11 +53,11 @@ fn prepare(connection: &Arc<Connection>, mut request: Request<Incoming>) -> Requ
     if let Some(host) = request.uri().authority().and_then(host_of) {
         request.headers_mut().insert(HOST, host);
     }
+    if request.body().is_end_stream() {
+        return request.map(Body::from);
+    }
     let awaits_continue = request.headers().contains_key(EXPECT);
     request.map(|incoming| {
-        if incoming.is_end_stream() {
-            return Body::from(incoming);
-        }
         Body::boxed(RequestBody { incoming: Some(incoming), connection: Arc::clone(connection), awaits_continue })
     })
 }
