@@ -13,12 +13,13 @@ use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::{DecidedBy, Level, Verdict};
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -321,6 +322,10 @@ impl Store for Told {
 
     fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(ready(Ok(())))
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        panic!("{claims:?}")
     }
 
     fn timeout(&self) -> Duration {

@@ -153,7 +153,7 @@ impl Debt {
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
-            Quota::Window(_) => Self::Window { quota, ledger: Ledger::default() },
+            Quota::Window(_) | Quota::InFlight(_) => Self::Window { quota, ledger: Ledger::default() },
         }
     }
 
@@ -174,6 +174,8 @@ impl Debt {
                 *self =
                     Self::Window { quota, ledger: Ledger::of(flowing.shape.pace().tokens(flowing.ticks), until_us) };
             }
+            // Requests in flight are owed to nobody.
+            (_, Quota::InFlight(_)) => {}
             (Self::Window { ledger, .. }, Quota::Bucket(shape)) => {
                 let (ticks, at_us) = (shape.charge(ledger.used()).min(MAX_TICKS), ledger.last_us());
                 *self = Self::Bucket(Flowing { shape, ticks, at_us, parts: u32::MAX });

@@ -2,6 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::slots::Slot;
+
 /// Who made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
@@ -36,19 +38,33 @@ pub struct Level {
 }
 
 /// The outcome of all limits on one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Verdict {
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
     /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
     pub levels: SmallVec<[Level; 4]>,
+    /// Slots that the request is in, of those limits that count requests in flight, until this is dropped.
+    pub slots: Vec<Slot>,
+    /// Only what denies is known: the others were not asked.
+    pub(super) denials_only: bool,
 }
 
 impl Verdict {
-    /// Whether `level`, one of its own, is a fact. The denial cache knows only of the limits that deny: the others were not
-    /// asked, and nothing may be told of them.
+    /// A verdict without slots.
+    pub fn new(decided_by: DecidedBy, granted: bool, levels: SmallVec<[Level; 4]>) -> Self {
+        Self { decided_by, granted, levels, slots: Vec::new(), denials_only: false }
+    }
+
+    /// The same, of which only the levels are known that deny.
+    #[must_use]
+    pub fn of_denials_only(self) -> Self {
+        Self { denials_only: true, ..self }
+    }
+
+    /// Whether `level`, one of its own, is a fact, and may be told.
     pub fn knows(&self, level: &Level) -> bool {
-        self.decided_by != DecidedBy::DenialCache || level.retry_after_us > 0
+        !self.denials_only || level.retry_after_us > 0
     }
 }

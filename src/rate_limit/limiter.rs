@@ -18,6 +18,8 @@ use super::node::Node;
 use super::policy::OnOutage;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
+use super::slots::Slots;
+use super::slotted;
 use crate::clock;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Ask, Levels, Store};
@@ -29,13 +31,14 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 #[derive(Clone)]
 pub struct Limiter {
     memory: Arc<MemoryStore>,
-    shared: Option<Arc<Coalescer>>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) shared: Option<Arc<Coalescer>>,
 }
 
 impl Limiter {
-    /// Limits of this node only.
+    /// Limits of this process only: clones, and no other limiter, count requests in flight together.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None }
+        Self { memory, slots: Arc::default(), shared: None }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -51,11 +54,27 @@ impl Limiter {
 
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
+        let (memory, slots) = (node.memory.clone(), node.slots.clone());
+        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
+    }
+
+    /// What this process counts of requests in flight.
+    pub fn slots(&self) -> &Arc<Slots> {
+        &self.slots
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
     pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
+        if slotted::needs_slots(asks) { self.slotted_now(asks) } else { self.tokens_now(asks) }
+    }
+
+    /// The verdict, from the store if it decides in time.
+    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
+        if slotted::needs_slots(asks) { self.slotted(asks).await } else { self.tokens(asks).await }
+    }
+
+    /// The same where no limit counts requests in flight.
+    pub(super) fn tokens_now(&self, asks: &[Ask]) -> Option<Verdict> {
         match &self.shared {
             None => Some(self.by_share(asks, Share::WHOLE)),
             Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
@@ -64,9 +83,9 @@ impl Limiter {
         }
     }
 
-    /// The verdict, from the store if it decides in time.
-    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
-        if let Some(verdict) = self.decide_now(asks) {
+    /// The same where no limit counts requests in flight.
+    pub(super) async fn tokens(&self, asks: &[Ask]) -> Verdict {
+        if let Some(verdict) = self.tokens_now(asks) {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
@@ -87,7 +106,7 @@ impl Limiter {
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
+        Verdict::new(DecidedBy::Local, grant.units > 0, grant.levels)
     }
 
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
@@ -116,7 +135,7 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, levels }
+        Verdict::new(DecidedBy::Local, !denied && grant.units > 0, levels)
     }
 }
 

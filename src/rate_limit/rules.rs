@@ -184,7 +184,7 @@ impl Rules {
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        Verdict { decided_by: DecidedBy::Local, granted: false, levels: asking.asks.iter().map(|_| level).collect() }
+        Verdict::new(DecidedBy::Local, false, asking.asks.iter().map(|_| level).collect())
     }
 
     /// What the last verdict on `asking` means for the answer.

@@ -46,10 +46,15 @@ impl Caller {
         match self.hold(asks) {
             Some(held) => {
                 let levels = held.iter().flatten().map(|spent| spent.level).collect();
-                Some(Verdict { decided_by: DecidedBy::Lease, granted: true, levels })
+                Some(Verdict::new(DecidedBy::Lease, true, levels))
             }
             None => denied_before(asks, &self.node, is_leased),
         }
+    }
+
+    /// Denied, when the store is known to deny one of `asks` still, tokens taken ahead left aside.
+    pub fn denied(&self, asks: &[Ask]) -> Option<Verdict> {
+        denied_before(asks, &self.node, |ask| !is_leased(ask))
     }
 
     /// Spends from stock for every leased one of `asks`, or for none of them. When others have to be asked for, what is
@@ -133,5 +138,5 @@ fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Op
         found.unwrap_or_default()
     };
     let levels: Levels = asks.iter().map(level).collect();
-    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, levels })
+    denied.then(|| Verdict::new(DecidedBy::DenialCache, false, levels).of_denials_only())
 }
