@@ -356,7 +356,7 @@ fn with(on_outage: OnOutage, key: &str, burst: u64) -> Ask {
 async fn a_store_that_decides_is_believed() {
     let node = node(false, 1);
     let asks = [ask("k", shape(10, HOUR, 10), 1)];
-    assert_eq!(node.limiter.decide_now(&asks), None);
+    assert!(node.limiter.decide_now(&asks).is_none());
     let verdict = node.limiter.decide(&asks).await;
     assert_eq!((verdict.decided_by, verdict.granted, verdict.levels[0].remaining), (DecidedBy::Redis, true, 7));
 }

@@ -21,8 +21,10 @@ use crate::config::units::show_rate;
 use crate::gateway::Gateway;
 use crate::rate_limit::algorithm::{Algorithm, Per};
 use crate::rate_limit::catalog::Listed;
+use crate::rate_limit::cost::{ByResponse, Field};
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::explained::{Applied, part_name};
+use crate::rate_limit::in_flight::Scope;
 use crate::rate_limit::key::{Key, OnMissing};
 use crate::rate_limit::policy::{Consistency, Limit, OnOutage};
 use crate::store::inspect::Gift;
@@ -30,14 +32,17 @@ use crate::store::inspect::Gift;
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
-    /// `token_bucket`, `fixed_window` or `sliding_window`.
+    /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
     pub algorithm: String,
     /// As in the file; of a fixed window with its time zone.
     pub rate: String,
     /// Tokens in a full bucket, or of a window.
     pub burst: u64,
-    /// Tokens that a request takes.
+    /// Tokens that a request takes; where the response settles it, those that are reserved.
     pub cost: u64,
+    /// How it is settled after the response; none: it is known before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledView>,
     pub on_outage: String,
     /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,15 @@ pub struct PolicyView {
     /// The client's plan, which these numbers are of; none: they are the limit's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+}
+
+/// Where a response says what its request cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledView {
+    /// As in the file: `response_header x-tokens-used`.
+    pub by: String,
+    /// Tokens at most.
+    pub max: u64,
 }
 
 /// How full a bucket is.
@@ -187,6 +201,10 @@ async fn change(
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
     let (ask, _) = query.meet(&listed)?;
+    if ask.quota.in_flight().is_some() {
+        return Err(Problem::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
+            .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
+    }
     let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &given);
@@ -241,9 +259,10 @@ impl Asker {
 
 impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, algorithm, quota, cost, .. } = applied;
+        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
         let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
-        Self { leased_us, plan: plan.clone(), ..Self::with(limit, algorithm, cost.get()) }
+        let settled = later.as_deref().map(SettledView::of);
+        Self { leased_us, plan: plan.clone(), settled, ..Self::with(limit, algorithm, cost.get()) }
     }
 
     fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
@@ -252,15 +271,27 @@ impl PolicyView {
             OnOutage::Allow => "allow",
             OnOutage::Deny => "deny",
         };
+        let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
             algorithm: algorithm_name(algorithm).to_owned(),
             rate: show_algorithm(algorithm),
             burst: algorithm.burst().get(),
             cost,
+            settled,
             on_outage: on_outage.to_owned(),
             leased_us: None,
             plan: None,
         }
+    }
+}
+
+impl SettledView {
+    fn of(later: &ByResponse) -> Self {
+        let by = match &later.field {
+            Field::Header(name) => format!("response_header {name}"),
+            Field::Json(path) => format!("response_json {path}"),
+        };
+        Self { by, max: later.max.get() }
     }
 }
 
@@ -269,6 +300,7 @@ fn algorithm_name(algorithm: &Algorithm) -> &'static str {
         Algorithm::TokenBucket { .. } => "token_bucket",
         Algorithm::FixedWindow { .. } => "fixed_window",
         Algorithm::SlidingWindow { .. } => "sliding_window",
+        Algorithm::Concurrency { .. } => "concurrency",
     }
 }
 
@@ -284,6 +316,8 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
                 Per::Month => format!("{}/month{place}", rate.tokens),
             }
         }
+        Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
+        Algorithm::Concurrency { most, scope: Scope::Node } => format!("{most} in flight on each node"),
     }
 }
 

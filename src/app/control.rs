@@ -172,7 +172,7 @@ fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
         breaker: state.node.breaker.clone(),
         share: state.node.share.clone(),
     });
-    Desk::new(common.memory.clone(), fleet, holders)
+    Desk::new(common.memory.clone(), common.slots.clone(), fleet, holders)
 }
 
 /// Takes over what operators changed, on whatever node.

@@ -18,7 +18,7 @@ pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Ask
         return Box::pin(insist(queues, limiter, rules, asking)).await;
     }
     let verdict = decide(limiter, &asking).await;
-    rules.judge(asking, &verdict)
+    rules.judge(asking, verdict)
 }
 
 async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
@@ -32,7 +32,7 @@ async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
 async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
     let mut ticket = match behind_others(queues, rules, &mut asking) {
         Ok(ticket) => ticket,
-        Err(verdict) => return rules.judge(asking, &verdict),
+        Err(verdict) => return rules.judge(asking, *verdict),
     };
     let mut said = None;
     let verdict = loop {
@@ -54,17 +54,17 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
             },
         };
     };
-    rules.judge(asking, &verdict)
+    rules.judge(asking, verdict)
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.
-fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Verdict> {
+fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Box<Verdict>> {
     for at in 0..asking.asks.len() {
         let Some(line) = rules.line(asking, at) else { continue };
         let Some(queue) = queues.get(line.limit).filter(|queue| queue.has_line(line.key)) else { continue };
         return match queue.join(&line, Duration::ZERO) {
             Ok(ticket) => Ok(Some(ticket)),
-            Err(TooLong(wait)) => Err(rules.turn_away(asking, at, micros(wait))),
+            Err(TooLong(wait)) => Err(Box::new(rules.turn_away(asking, at, micros(wait)))),
         };
     }
     Ok(None)

@@ -42,7 +42,7 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
     pub upstreams: Upstreams,
-    /// For operators: requests have theirs in [`Guarded::rules`].
+    /// For operators: requests have theirs in [`Guard::rules`].
     pub limits: Catalog,
     /// Requests that wait for a limit. A reload keeps them.
     pub queues: Queues,

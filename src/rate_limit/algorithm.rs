@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::bucket::{Shape, ShapeError};
 use super::calendar::{Period, Unit};
+use super::in_flight::{InFlight, Scope};
 use super::quota::Quota;
 use super::window::{Window, WindowError};
 
@@ -42,6 +43,8 @@ pub enum Algorithm {
     FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
     /// So many tokens in any stretch of time of this length.
     SlidingWindow { rate: Rate },
+    /// So many requests in flight, each until its response's body has ended.
+    Concurrency { most: NonZeroU64, scope: Scope },
 }
 
 /// Why an algorithm's numbers cannot be counted by.
@@ -88,6 +91,7 @@ impl Algorithm {
                 Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
             }
             Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
+            Self::Concurrency { most, scope } => InFlight::new(most.get(), *scope).into(),
         })
     }
 
@@ -97,6 +101,7 @@ impl Algorithm {
             Self::TokenBucket { burst, .. } => *burst,
             Self::FixedWindow { rate, .. } => rate.tokens,
             Self::SlidingWindow { rate } => rate.tokens,
+            Self::Concurrency { most, .. } => *most,
         }
     }
 }

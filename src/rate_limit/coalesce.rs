@@ -197,5 +197,5 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
         }
     };
     let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
-    Verdict::new(DecidedBy::Redis, granted, levels)
+    Verdict::new(DecidedBy::Redis, granted, grant.at_us, levels)
 }

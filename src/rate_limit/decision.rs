@@ -43,6 +43,8 @@ pub struct Verdict {
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
+    /// When, in microseconds of the clock of who decided; the earliest, where there are several.
+    pub taken_at_us: u64,
     /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
     pub levels: SmallVec<[Level; 4]>,
     /// Slots that the request is in, of those limits that count requests in flight, until this is dropped.
@@ -53,8 +55,8 @@ pub struct Verdict {
 
 impl Verdict {
     /// A verdict without slots.
-    pub fn new(decided_by: DecidedBy, granted: bool, levels: SmallVec<[Level; 4]>) -> Self {
-        Self { decided_by, granted, levels, slots: Vec::new(), denials_only: false }
+    pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: SmallVec<[Level; 4]>) -> Self {
+        Self { decided_by, granted, taken_at_us, levels, slots: Vec::new(), denials_only: false }
     }
 
     /// The same, of which only the levels are known that deny.

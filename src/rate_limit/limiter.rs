@@ -16,6 +16,7 @@ use super::key::Key;
 use super::lease::Spent;
 use super::node::Node;
 use super::policy::OnOutage;
+use super::settle::Settler;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
 use super::slots::Slots;
@@ -33,12 +34,19 @@ pub struct Limiter {
     memory: Arc<MemoryStore>,
     pub(super) slots: Arc<Slots>,
     pub(super) shared: Option<Arc<Coalescer>>,
+    settler: Arc<Settler>,
 }
 
 impl Limiter {
-    /// Limits of this process only: clones, and no other limiter, count requests in flight together.
+    /// Limits of this process only, for all clones of this limiter.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, slots: Arc::default(), shared: None }
+        Self::of_process(memory, Arc::default())
+    }
+
+    /// The same for one of several workers, who have both together.
+    pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<Slots>) -> Self {
+        let settler = Arc::new(Settler::new(memory.clone(), None));
+        Self { memory, slots, shared: None, settler }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -55,12 +63,9 @@ impl Limiter {
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let (memory, slots) = (node.memory.clone(), node.slots.clone());
-        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
-    }
-
-    /// What this process counts of requests in flight.
-    pub fn slots(&self) -> &Arc<Slots> {
-        &self.slots
+        let caller = Arc::new(Caller::new(node, store));
+        let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
+        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(caller))), settler }
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
@@ -97,6 +102,16 @@ impl Limiter {
         verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
 
+    /// Who settles what requests turned out to cost.
+    pub(super) fn settler(&self) -> &Arc<Settler> {
+        &self.settler
+    }
+
+    /// Waits until what was told of costs up to now is settled, or is owed.
+    pub async fn settled(&self) {
+        self.settler.idle().await;
+    }
+
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
         if let Some(shared) = &self.shared {
@@ -106,7 +121,7 @@ impl Limiter {
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict::new(DecidedBy::Local, grant.units > 0, grant.levels)
+        Verdict::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
@@ -126,6 +141,7 @@ impl Limiter {
         if grant.units > 0 {
             incur(&local, &grant.levels, share, node);
         }
+        let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
         let levels: Levels = asks
             .iter()
@@ -135,7 +151,7 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict::new(DecidedBy::Local, !denied && grant.units > 0, levels)
+        Verdict::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
     }
 }
 
@@ -151,10 +167,12 @@ async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Ve
     let mut levels = asked.levels.iter().copied();
     let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
     let levels = stock.held.iter().map(level).collect();
+    let sources = stock.held.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
     if asked.granted {
         stock.spend();
     }
-    Some(Verdict { levels, ..asked })
+    Some(Verdict { levels, taken_at_us, ..asked })
 }
 
 /// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless

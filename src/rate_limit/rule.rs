@@ -5,15 +5,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::algorithm::QuotaError;
-use super::cost::Cost;
+use super::cost::{ByResponse, Cost};
 use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
 use super::key::{Extracted, Facts, Key};
-use super::plan::Plan;
+use super::plan::{Plan, Plans};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::quota::Quota;
-use super::tally::{Counted, Tally};
+use super::tally::{Counted, Settlements, Tally};
 use crate::store::Ask;
 
 /// A limit at work.
@@ -21,6 +21,8 @@ use crate::store::Ask;
 pub(super) struct Rule {
     pub terms: Terms,
     pub tally: Arc<Tally>,
+    /// Of a limit that may be settled after the response.
+    pub settlements: Option<Arc<Settlements>>,
 }
 
 /// A limit as one route uses it: what it asks, before anything is counted.
@@ -42,6 +44,8 @@ pub(super) struct Price<'t> {
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
     pub largest_cost: u64,
+    /// What is settled after the response.
+    pub later: Option<&'t Arc<ByResponse>>,
 }
 
 /// What one limit asks for a request.
@@ -52,6 +56,8 @@ pub(super) struct Term {
     pub usual_cost: NonZeroU64,
     /// Whether the client has a plan, and so another policy than the limit's.
     pub planned: bool,
+    /// What is settled after the response.
+    pub later: Option<Arc<ByResponse>>,
 }
 
 /// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
@@ -109,6 +115,7 @@ impl Rule {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
+            settlements: may_settle(limit_use).then(|| Arc::new(Settlements::of(&limit.name))),
             terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use))?,
         })
     }
@@ -134,7 +141,7 @@ impl Rule {
     }
 
     pub fn policy_of(&self, quota: Quota, usual_cost: NonZeroU64) -> PolicyItem<'_> {
-        let window_secs = seconds_up(quota.fill_us()).max(1);
+        let window_secs = quota.in_flight().is_none().then(|| seconds_up(quota.fill_us()).max(1));
         PolicyItem { name: self.name(), quota: quota.burst() / usual_cost, window_secs }
     }
 
@@ -178,14 +185,16 @@ impl Terms {
             Consistency::Exact => quota,
             Consistency::Leased => quota.leased(largest_cost),
         };
-        Price { plan, quota, cost: cost.of(facts, burst), usual_cost: cost.usual(burst), largest_cost }
+        let (later, usual_cost) = (cost.later(), cost.usual(burst));
+        Price { plan, quota, cost: cost.of(facts, burst), usual_cost, largest_cost, later }
     }
 
     /// What the limit asks for a request with this key.
     pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        let Price { plan, quota, cost, usual_cost, largest_cost } = self.price(facts);
-        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
-        Term { ask, usual_cost, planned: plan.is_some() }
+        let Price { plan, quota, cost, usual_cost, largest_cost, later } = self.price(facts);
+        let (on_outage, settled_later) = (self.limit.on_outage, later.is_some());
+        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
+        Term { ask, usual_cost, planned: plan.is_some(), later: later.cloned() }
     }
 }
 
@@ -200,7 +209,8 @@ pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> S
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
+    let reset_secs = quota.in_flight().is_none().then(|| seconds_up(wait_us));
+    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs }
 }
 
 /// Whether a limit can ever count such a decision.
@@ -210,6 +220,15 @@ fn may_count(limit: &Limit, counted: Counted) -> bool {
         Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
         Counted::Exempt => !limit.exempt.is_empty(),
         Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
+    }
+}
+
+/// Whether what some request costs is known only after its response.
+fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
+    let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
+    match cost {
+        Some(cost) => cost.later().is_some(),
+        None => planned().any(|cost| cost.later().is_some()),
     }
 }
 

@@ -12,11 +12,15 @@ use super::algorithm::QuotaError;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
+use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
+use super::limiter::Limiter;
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
 use super::rule::{Rule, Term, seconds_up, standing};
+use super::settle::Reservation;
 use super::shadow::Shadows;
+use super::slots::Slot;
 use super::tally::Counted;
 use crate::error::Failure;
 use crate::store::Ask;
@@ -47,11 +51,12 @@ pub struct Asking {
 }
 
 /// Whose ask it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Owner {
     rule: usize,
     usual_cost: NonZeroU64,
     planned: bool,
+    later: Option<Later>,
 }
 
 /// What a verdict leads to.
@@ -83,8 +88,17 @@ pub struct Judged {
     pub denied: Option<Failure>,
     /// What it gets instead of what it asked for.
     pub degraded: Option<Degrade>,
-    /// To be watched, whatever the answer.
-    pub shadows: Shadows,
+    /// What it took more or less of than it may need: to be held, with what watches.
+    pub reserved: Reserved,
+}
+
+/// What a request's limits reserved for it, and those that watch it.
+#[derive(Debug, Default)]
+#[must_use = "what is not held is not settled, and what does not watch is not counted"]
+pub struct Reserved {
+    list: Vec<(Later, Reservation)>,
+    slots: Vec<Slot>,
+    shadows: Shadows,
 }
 
 impl Rules {
@@ -180,25 +194,26 @@ impl Rules {
     /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
     /// that is left of it, since no other was asked.
     pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
-        asking.owners = asking.owners.get(at).copied().into_iter().collect();
+        asking.owners = asking.owners.get(at).cloned().into_iter().collect();
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        Verdict::new(DecidedBy::Local, false, asking.asks.iter().map(|_| level).collect())
+        Verdict::new(DecidedBy::Local, false, 0, asking.asks.iter().map(|_| level).collect())
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, mut asking: Asking, verdict: &Verdict) -> Judged {
-        self.count(&asking, verdict);
-        let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
+    pub fn judge(&self, asking: Asking, verdict: Verdict) -> Judged {
+        self.count(&asking, &verdict);
+        let denied = (!verdict.granted).then(|| self.denied(&asking, &verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
         let degraded = first.filter(|_| verdict.granted).and_then(|rule| Some((rule, rule.degrades()?)));
-        let mut fields = self.fields(&asking, verdict);
+        let mut fields = self.fields(&asking, &verdict);
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
-        let shadows = if verdict.granted { std::mem::take(&mut asking.shadows) } else { Shadows::default() };
-        Judged { fields, denied, degraded: degraded.map(|(_, degrade)| degrade.clone()), shadows }
+        let degraded = degraded.map(|(_, degrade)| degrade.clone());
+        let reserved = if verdict.granted { Reserved::of(asking, verdict) } else { Reserved::default() };
+        Judged { fields, denied, degraded, reserved }
     }
 
     fn levels<'a>(
@@ -256,14 +271,35 @@ impl Rules {
     }
 }
 
+impl Reserved {
+    fn of(asking: Asking, verdict: Verdict) -> Self {
+        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, &verdict)));
+        let list = asking.owners.into_iter().zip(asking.asks).filter_map(reserved).collect();
+        Self { list, slots: verdict.slots, shadows: asking.shadows }
+    }
+
+    /// Holds what is reserved until the response is told, and lets those watch that only watch.
+    pub fn hold(self, limiter: &Limiter) -> Holding {
+        let mut holding = Holding::default();
+        for (later, reservation) in self.list {
+            holding.reserve(later, reservation, limiter);
+        }
+        holding.stay_in(self.slots);
+        self.shadows.watch(limiter, &mut holding);
+        holding
+    }
+}
+
 impl Asking {
     fn add(&mut self, index: usize, rule: &Rule, term: Term) {
-        let Term { ask, usual_cost, planned } = term;
+        let Term { ask, usual_cost, planned, later } = term;
+        let settlements = rule.settlements.clone();
+        let later = later.zip(settlements).map(|(by, settlements)| Later { by, settlements });
         if rule.limit().enforced.takes(ask.key.as_bytes()) {
             self.asks.push(ask);
-            self.owners.push(Owner { rule: index, usual_cost, planned });
+            self.owners.push(Owner { rule: index, usual_cost, planned, later });
         } else {
-            self.shadows.add(ask, rule.tally.clone());
+            self.shadows.add(ask, rule.tally.clone(), later);
         }
     }
 }
@@ -276,10 +312,9 @@ mod tests {
     use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
     use super::super::algorithm::{Algorithm, Rate};
-    use super::super::cost::Cost;
+    use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::limiter::Limiter;
     use super::super::plan::{Plan, PlanSource, Plans};
     use super::super::policy::Limit;
     use super::*;
@@ -311,7 +346,7 @@ mod tests {
             let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
             let uses: Vec<_> = uses.collect();
             let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
-            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) }
+            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
         }
 
         fn ask(&self) -> Asking {
@@ -341,7 +376,7 @@ mod tests {
             for times in 1.. {
                 let verdict = self.limiter.decide_now(&asking.asks).unwrap();
                 if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
-                    return (self.rules.judge(asking, &verdict), times);
+                    return (self.rules.judge(asking, verdict), times);
                 }
             }
             unreachable!()
@@ -411,7 +446,7 @@ mod tests {
             let (judged, _) = guard.pass();
             assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
             assert!(judged.denied.is_none());
-            judged.shadows.watch(&guard.limiter);
+            assert!(judged.reserved.hold(&guard.limiter).is_empty());
         }
         let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
         assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
@@ -434,7 +469,7 @@ mod tests {
             let largest = asking.asks[0].largest_cost;
             let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
             let mut headers = HeaderMap::new();
-            guard.rules.judge(asking, &verdict).fields.apply(&mut headers);
+            guard.rules.judge(asking, verdict).fields.apply(&mut headers);
             let told =
                 [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
             (largest, told.join(" "))
@@ -449,12 +484,71 @@ mod tests {
         );
     }
 
+    /// Tokens left, by limit.
+    fn left(guard: &Guard) -> Vec<u64> {
+        let asking = guard.ask();
+        let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
+        asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
+    }
+
+    fn settled(name: &str, reserve: u64) -> Limit {
+        let field = Field::Header(HeaderName::from_static("x-used"));
+        let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
+        Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
+    }
+
+    #[test]
+    fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
+        let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
+        let told = |said: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-used", HeaderValue::from_static(said));
+            headers
+        };
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
+        holding.answered(&told("20"));
+        assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
+        guard.pass().0.reserved.hold(&guard.limiter).failed(&Failure::ConnectFailed);
+        assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
+        let (denied, _) = guard.pass();
+        assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
+        assert_eq!(left(&guard), [80, 0, 80]);
+    }
+
+    #[test]
+    fn what_becomes_of_a_reservation_without_a_response() {
+        let guard = Guard::new([settled("a", 10)]);
+        let hold = || guard.pass().0.reserved.hold(&guard.limiter);
+        for (failure, remaining) in [
+            (Failure::NoEndpoint, 100),
+            (Failure::ConnectTimeout, 100),
+            (Failure::UpstreamClosed, 90),
+            (Failure::ResponseTimeout, 80),
+            (Failure::BodyTooLarge, 70),
+        ] {
+            hold().failed(&failure);
+            assert_eq!(left(&guard), [remaining], "{failure:?}");
+        }
+        drop(hold());
+        assert_eq!(left(&guard), [60], "whoever leaves leaves what was reserved");
+    }
+
+    #[test]
+    fn a_shadow_settles_as_if_it_were_enforced() {
+        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+        let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
+        assert_eq!(left(&enforced), [75]);
+    }
+
     #[test]
     fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
         let guard = Guard::new([limit("a", 5), limit("b", 5)]);
         let mut asking = guard.ask();
         let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
-        let judged = guard.rules.judge(asking, &verdict);
+        let judged = guard.rules.judge(asking, verdict);
         assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
         let violated = vec!["b".into()];
         assert_eq!(judged.denied, Some(Failure::QuotaExceeded { violated, retry_after_secs: 3 }));

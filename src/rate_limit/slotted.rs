@@ -40,7 +40,7 @@ impl Entered {
     /// What both came to. No tokens were asked for where no slot was left.
     fn with(self, asks: &[Ask], tokens: Option<Verdict>) -> Verdict {
         let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
-        let tokens = tokens.unwrap_or_else(|| Verdict::new(decided_by, false, Levels::new()).of_denials_only());
+        let tokens = tokens.unwrap_or_else(|| Verdict::new(decided_by, false, 0, Levels::new()).of_denials_only());
         let (mut slot_levels, mut token_levels) = (self.levels.into_iter(), tokens.levels.into_iter());
         let level = |ask: &Ask| {
             let levels = if ask.quota.in_flight().is_some() { &mut slot_levels } else { &mut token_levels };
@@ -68,7 +68,7 @@ impl Limiter {
         }
         let verdict = match (entered.full, tokens.is_empty()) {
             (true, _) => None,
-            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, Levels::new())),
+            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())),
             (false, false) => Some(self.tokens_now(&tokens)?),
         };
         Some(entered.with(asks, verdict))
@@ -88,7 +88,7 @@ impl Limiter {
         }
         let verdict = match (entered.full, tokens.is_empty()) {
             (true, _) => None,
-            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, Levels::new())),
+            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())),
             (false, false) => Some(self.tokens(&tokens).await),
         };
         entered.with(asks, verdict)

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::algorithm::Counting;
+use super::algorithm::{Counting, Numbers};
 use super::named::Named;
 use super::rewrite::check_names;
 use super::{costs, on_limit, optional, plans};
@@ -15,7 +15,7 @@ use crate::config::raw;
 use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
 use crate::rate_limit::plan::Plans;
-use crate::rate_limit::policy::{Consistency, Limit, LimitUse};
+use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
 
 /// One limit. `None`: said in the report.
@@ -26,15 +26,11 @@ pub(super) fn limit(
     report: &mut Report,
 ) -> Option<Limit> {
     let counting = Counting::of(raw, report);
-    let algorithm = counting.as_ref().and_then(|counting| {
-        let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
-        check_consistency(counting, &raw.consistency, report)?;
-        Some(algorithm)
-    });
-    let cost = raw
-        .cost
-        .good()
-        .and_then(|cost| costs::build(cost, algorithm.as_ref()?.burst(), counting.as_ref()?.most(), report));
+    let raw::Limit { rate, burst, max_in_flight, place, .. } = raw;
+    let numbers = Numbers { rate, burst, max_in_flight, place };
+    let algorithm = counting.as_ref().and_then(|counting| counting.algorithm(&numbers, report));
+    let cost =
+        raw.cost.good().and_then(|cost| costs::build(cost, algorithm.as_ref()?, counting.as_ref()?.most(), report));
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
@@ -74,18 +70,6 @@ fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
     key.0.iter().map(|raw::Part(part)| part.clone()).collect()
 }
 
-/// Only tokens that flow back can be taken ahead.
-fn check_consistency(counting: &Counting<'_>, slot: &Slot<At<Consistency>>, report: &mut Report) -> Option<()> {
-    match slot {
-        Slot::Good(At { value: Consistency::Leased, place }) if counting.kind != raw::Kind::TokenBucket => {
-            let trouble = Trouble::new(format!("a {} cannot be leased", counting.kind.name()));
-            report.mistake(place, trouble.hint("leave \"consistency\" out, or take a token_bucket"));
-            None
-        }
-        _ => Some(()),
-    }
-}
-
 /// One use and where it is written.
 pub(super) struct Used {
     pub place: Place,
@@ -120,7 +104,7 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
 
 fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = optional(cost, |raw| {
-        let cost = costs::build(raw, limit.algorithm.burst(), &format!("the burst of {}", quote(&limit.name)), report)?;
+        let cost = costs::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
         let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::algorithm::Counting;
+use super::algorithm::{Counting, Numbers};
 use super::{costs, optional};
 use crate::config::decode::{Row, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
@@ -63,9 +63,10 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
 }
 
 fn plan(raw: &raw::Plan, counting: &Counting<'_>, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
-    let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
+    let raw::Plan { rate, burst, max_in_flight, place, .. } = raw;
+    let algorithm = counting.algorithm(&Numbers { rate, burst, max_in_flight, place }, report)?;
     let burst = algorithm.burst();
-    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, counting.most(), report))?;
+    let cost = optional(&raw.cost, |cost| costs::build(cost, &algorithm, counting.most(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
         && *inherited > burst
     {

@@ -18,18 +18,24 @@ use crate::config::record::record;
 use crate::rate_limit::algorithm::WindowRate;
 use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
 use crate::rate_limit::key::{KeyPart, OnMissing};
 use crate::rate_limit::policy::{Consistency, OnOutage};
 
 record! {
     /// A rate limit: how much, counted by what.
-    Limit {
+    Limit at place {
         /// What requests are counted by: one part or a list of parts.
         required key: Key,
-        /// How tokens come back: one by one, at the end of a window of the clock, or when they are a window old.
+        /// How tokens come back: one by one, at the end of a window of the clock, when they are a window old, or when their
+        /// request has ended.
         default("token_bucket") algorithm: At<Kind>,
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
-        required rate: At<WindowRate>,
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. All but concurrency need it.
+        optional rate: At<WindowRate>,
+        /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
+        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
+        /// Of concurrency: whether the requests of all nodes count together, or each node's alone. Default: fleet.
+        optional scope: At<Scope>,
         /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin. Default: UTC.
         optional time_zone: At<Text>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
@@ -66,8 +72,10 @@ record! {
 record! {
     /// A rate instead of the limit's own.
     Plan at place {
-        /// Tokens per period.
-        required rate: At<WindowRate>,
+        /// Tokens per period. All but concurrency need it.
+        optional rate: At<WindowRate>,
+        /// Of concurrency: requests in flight at most.
+        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes. Default: the limit's cost.
