@@ -209,7 +209,9 @@ pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> S
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    let reset_secs = quota.in_flight().is_none().then(|| seconds_up(wait_us));
+    // A bucket that was heard of a while ago may have tokens again, or have given them to the stock: both is no promise.
+    let least = u64::from(remaining == 0);
+    let reset_secs = quota.in_flight().is_none().then(|| seconds_up(wait_us).max(least));
     Standing { quota: quota.burst() / usual_cost, remaining, reset_secs }
 }
 
