@@ -12,12 +12,13 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::decision::{DecidedBy, Level, Verdict};
+use tollgate::rate_limit::decision::{DecidedBy, Level};
 use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
+use tollgate::rate_limit::verdict::Verdict;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
 
@@ -324,8 +325,8 @@ impl Store for Told {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
-        panic!("{claims:?}")
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
     fn timeout(&self) -> Duration {

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::queue::{Queues, Ticket, TooLong};
-use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
+use crate::rate_limit::verdict::Verdict;
 
 /// Holds a request to its limits.
 pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Asking) -> Judged {

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::calls::Caller;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::node::Node;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::{self, Ask, Grant, Levels};
 

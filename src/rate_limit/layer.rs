@@ -19,7 +19,6 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::algorithm::QuotaError;
-use super::decision::Verdict;
 use super::headers::Fields;
 use super::held::Holding;
 use super::host;
@@ -27,6 +26,7 @@ use super::key::Facts;
 use super::limiter::Limiter;
 use super::policy::{Degrade, Limit, LimitUse};
 use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
+use super::verdict::Verdict;
 use super::watched::Watched;
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};

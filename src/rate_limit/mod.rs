@@ -39,5 +39,6 @@ pub mod state;
 mod table;
 mod tally;
 mod told;
-pub mod watched;
+pub mod verdict;
+mod watched;
 pub mod window;

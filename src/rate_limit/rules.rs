@@ -9,7 +9,7 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::algorithm::QuotaError;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
 use super::held::{Holding, Later};
@@ -22,6 +22,7 @@ use super::settle::Reservation;
 use super::shadow::Shadows;
 use super::slots::Slot;
 use super::tally::Counted;
+use super::verdict::Verdict;
 use crate::error::Failure;
 use crate::store::Ask;
 

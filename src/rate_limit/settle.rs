@@ -18,9 +18,10 @@ use tokio::sync::Notify;
 
 use super::bucket::{self, MAX_TICKS};
 use super::calls::Caller;
-use super::decision::{DecidedBy, Verdict};
+use super::decision::DecidedBy;
 use super::policy::OnOutage;
 use super::quota::Quota;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, Ask, Change};

@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::decision::Verdict;
 use super::held::{Holding, Later};
 use super::limiter::Limiter;
 use super::settle::Reservation;
 use super::tally::{Counted, Tally};
+use super::verdict::Verdict;
 use crate::store::Ask;
 
 /// The limits that watch one request.

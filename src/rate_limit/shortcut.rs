@@ -10,9 +10,10 @@ use tokio::runtime::Handle;
 use tokio::time::sleep_until;
 
 use super::calls::Caller;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::lease::{Source, Spent};
 use super::node::Node;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::{self, Adjustment, Ask, Change, Levels};
 

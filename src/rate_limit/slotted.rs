@@ -5,12 +5,13 @@
 
 use smallvec::SmallVec;
 
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::in_flight::{InFlight, MAX_SLOTS, Scope};
 use super::limiter::Limiter;
 use super::policy::OnOutage;
 use super::share::Share;
 use super::slots::{Entry, FULL, Slot};
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::{Ask, Levels};
 

@@ -10,6 +10,7 @@ use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewri
 use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
 use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
 use tollgate::rate_limit::enforced::Enforced;
+use tollgate::rate_limit::in_flight::Scope;
 use tollgate::rate_limit::json::Path;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
 use tollgate::rate_limit::plan::PlanSource;
@@ -186,6 +187,11 @@ fn reads_every_algorithm() {
     assert_eq!(algorithm("algorithm: token_bucket, rate: 3/s"), bucket(3, 1_000_000, 3));
     let rate = Rate { tokens: nonzero(5), period_us: nonzero(90_000_000) };
     assert_eq!(algorithm("algorithm: sliding_window, rate: 5/90s"), Algorithm::SlidingWindow { rate });
+    let most = nonzero(7);
+    let fleet = algorithm("algorithm: concurrency, max_in_flight: 7");
+    assert_eq!(fleet, Algorithm::Concurrency { most, scope: Scope::Fleet });
+    let node = algorithm("algorithm: concurrency, max_in_flight: 7, scope: node");
+    assert_eq!(node, Algorithm::Concurrency { most, scope: Scope::Node });
     let rate = WindowRate { tokens: nonzero(5), per: Per::Micros(nonzero(90_000_000)) };
     assert_eq!(algorithm("algorithm: fixed_window, rate: 5/90s"), Algorithm::FixedWindow { rate, zone: None });
     let rate = WindowRate { tokens: nonzero(1_000), per: Per::Month };

@@ -8,11 +8,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::decision::Verdict;
 use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::share::ShareCell;
+use tollgate::rate_limit::verdict::Verdict;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
@@ -66,8 +66,8 @@ impl Store for Desk {
         Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
-        panic!("{claims:?}")
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
     fn timeout(&self) -> Duration {

@@ -6,6 +6,7 @@
 
 mod admin_port;
 mod command_line;
+mod concurrency;
 mod explaining;
 mod faults;
 mod fleet;
