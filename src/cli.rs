@@ -12,10 +12,10 @@ use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
-use crate::config::units;
 use crate::rate_limit::policy::Rate;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
+use crate::units;
 
 /// An HTTP gateway whose rate limit is a promise.
 ///

@@ -17,14 +17,16 @@ use super::desk::{Given, Source};
 use super::guard::{OPERATOR, REASON};
 use super::problem::{Json, Problem};
 use crate::config::nearest;
-use crate::config::units::show_rate;
 use crate::gateway::Gateway;
 use crate::rate_limit::catalog::Listed;
 use crate::rate_limit::decision::Level;
-use crate::rate_limit::explained::{Applied, part_name};
+use crate::rate_limit::explained::{Applied, Origin, part_name};
 use crate::rate_limit::key::{Key, OnMissing};
+use crate::rate_limit::plan_cache::Holds;
 use crate::rate_limit::policy::{Consistency, Limit, OnOutage, Rate};
+use crate::store::Ask;
 use crate::store::inspect::Gift;
+use crate::units::show_rate;
 
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct PolicyView {
     /// The client's plan, which these numbers are of; none: they are the limit's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<String>,
 }
 
 /// How full a bucket is.
@@ -121,7 +126,7 @@ pub async fn peek(
         return Err(Problem::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
     let listed = find(&panel.gateway.load(), &limit)?;
-    let (ask, applied) = query.meet(&listed)?;
+    let (ask, applied) = meet(&panel, &query, &listed).await?;
     let look = if query.local { panel.desk.peek_local(&ask) } else { panel.desk.peek(&ask).await };
     Ok(Json(BucketView {
         limit: applied.limit.name.to_string(),
@@ -182,7 +187,7 @@ async fn change(
         return Err(Problem::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
-    let (ask, _) = query.meet(&listed)?;
+    let (ask, _) = meet(panel, query, &listed).await?;
     let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &given);
@@ -190,6 +195,12 @@ async fn change(
         asker.log(&view, gift);
     }
     Ok(Json(view))
+}
+
+/// By the client's plan, read for the occasion if this node does not have it.
+async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(Ask, Applied), Problem> {
+    let met = query.meet(listed)?;
+    if panel.desk.read_plans(met.1.lookup.as_slice()).await { query.meet(listed) } else { Ok(met) }
 }
 
 fn find(gateway: &Gateway, limit: &str) -> Result<Listed, Problem> {
@@ -239,7 +250,8 @@ impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
         let Applied { limit, plan, rate, shape, cost, .. } = applied;
         let leased_us = Some(shape.lease_us()).filter(|lease_us| *lease_us > 0);
-        Self { leased_us, plan: plan.clone(), ..Self::with(limit, *rate, shape.burst(), cost.get()) }
+        let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
+        Self { leased_us, plan: plan.clone(), plan_from, ..Self::with(limit, *rate, shape.burst(), cost.get()) }
     }
 
     fn with(limit: &Limit, rate: Rate, burst: u64, cost: u64) -> Self {
@@ -249,8 +261,24 @@ impl PolicyView {
             OnOutage::Deny => "deny",
         };
         let rate = show_rate(rate.tokens, rate.period_us);
-        Self { rate, burst, cost, on_outage: on_outage.to_owned(), leased_us: None, plan: None }
+        Self { rate, burst, cost, on_outage: on_outage.to_owned(), leased_us: None, plan: None, plan_from: None }
     }
+}
+
+/// Where a plan is from, in words. `planned`: there is one.
+fn from(origin: &Origin, planned: bool) -> Option<String> {
+    let (hash, reading) = match origin {
+        Origin::File => return planned.then(|| "the file".to_owned()),
+        Origin::Hash { hash, reading } => (hash, reading),
+    };
+    let said = match reading.map(|reading| reading.holds) {
+        None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
+        Some(Holds::Plan) => String::new(),
+        Some(Holds::Nothing) => ", which has none".to_owned(),
+        Some(Holds::Other(why)) => format!(", which has none that can be read: {why}"),
+    };
+    let age = reading.map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
+    Some(format!("the hash {hash}{said}; read {age:.1}s ago"))
 }
 
 impl From<Level> for LevelView {

@@ -10,7 +10,9 @@ use http::HeaderValue;
 
 use super::bucket::Shape;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use super::plan_cache::Lookup;
 use super::policy::{Limit, Rate};
+pub use super::rule::Origin;
 use super::rule::{Price, Terms};
 use crate::store::Ask;
 
@@ -29,6 +31,10 @@ pub struct Applied {
     pub limit: Arc<Limit>,
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
+    /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
+    pub origin: Option<Origin>,
+    /// What has to be read before it is known, or known anew.
+    pub lookup: Option<Lookup>,
     /// The plan's, or the limit's own.
     pub rate: Rate,
     pub shape: Shape,
@@ -58,10 +64,12 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, shape, cost, usual_cost, largest_cost } = terms.price(facts);
+        let Price { plan, lookup, shape, cost, usual_cost, largest_cost } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
-            plan: plan.and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
+            plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
+            origin: terms.origin(facts),
+            lookup,
             rate: plan.map_or(limit.rate, |plan| plan.rate()),
             shape,
             cost,

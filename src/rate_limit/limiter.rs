@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
@@ -15,10 +16,13 @@ use super::decision::{DecidedBy, Level, Verdict};
 use super::key::Key;
 use super::lease::Spent;
 use super::node::Node;
+use super::plan_reader::PlanReader;
 use super::policy::OnOutage;
+use super::rules::Wanted;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
 use crate::clock;
+use crate::store::fields::Fields;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Ask, Levels, Store};
 
@@ -30,12 +34,13 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 pub struct Limiter {
     memory: Arc<MemoryStore>,
     shared: Option<Arc<Coalescer>>,
+    plans: Option<Arc<PlanReader>>,
 }
 
 impl Limiter {
     /// Limits of this node only.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None }
+        Self { memory, shared: None, plans: None }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -51,7 +56,24 @@ impl Limiter {
 
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self { memory: node.memory.clone(), shared: Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store))))) }
+        let memory = node.memory.clone();
+        let shared = Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store)))));
+        Self { memory, shared, plans: None }
+    }
+
+    /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
+    /// are read.
+    #[must_use]
+    pub fn reading_plans(mut self, fields: Arc<dyn Fields>) -> Self {
+        let reader = |shared: &Arc<Coalescer>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
+        self.plans = self.shared.as_ref().map(reader);
+        self
+    }
+
+    /// Starts to read the plans that an asking lacks. `Some`: a decision goes by them, so they are waited for, at most for
+    /// the store's time limit; then [`super::rules::Rules::take_in`] has it go by what came of that.
+    pub fn read_plans(&self, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
+        self.plans.as_ref()?.start(wanted)
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.

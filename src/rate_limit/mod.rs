@@ -19,6 +19,8 @@ mod lease;
 pub mod limiter;
 pub mod node;
 pub mod plan;
+pub mod plan_cache;
+pub mod plan_reader;
 pub mod policy;
 mod rule;
 pub mod rules;

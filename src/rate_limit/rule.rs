@@ -1,5 +1,6 @@
 //! One limit on one route, prepared: what it asks of the limiter for a request, and what its level means to the client.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
 use super::key::{Extracted, Facts, Key};
-use super::plan::Plan;
+use super::plan::{Plan, PlanSource};
+use super::plan_cache::{Lookup, PlanCache, PlanCaches, Reading};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::tally::{Counted, Tally};
+use crate::clock;
 use crate::store::Ask;
 
 /// A limit at work.
@@ -30,12 +33,16 @@ pub(super) struct Terms {
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
+    /// Where the limit's plans are in the shared store.
+    plans: Option<Arc<PlanCache>>,
 }
 
 /// What a request is held to under a limit, whatever its key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Price<'t> {
-    pub plan: Option<&'t Plan>,
+    pub plan: Option<Cow<'t, Plan>>,
+    /// What has to be read before the plan is known, or known anew.
+    pub lookup: Option<Lookup>,
     pub shape: Shape,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
@@ -51,6 +58,18 @@ pub(super) struct Term {
     pub usual_cost: NonZeroU64,
     /// Whether the client has a plan, and so another policy than the limit's.
     pub planned: bool,
+    pub lookup: Option<Lookup>,
+}
+
+/// Where a client's plan is from, and what was said there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    File,
+    /// A hash of the shared store. `None`: it has not said yet.
+    Hash {
+        hash: Arc<str>,
+        reading: Option<Reading>,
+    },
 }
 
 /// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
@@ -104,11 +123,11 @@ impl LargestCost {
 }
 
 impl Rule {
-    pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, ShapeError> {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, ShapeError> {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
-            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use))?,
+            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use), plans)?,
         })
     }
 
@@ -156,36 +175,103 @@ impl Rule {
 }
 
 impl Terms {
-    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, ShapeError> {
+    fn of(
+        limit: &Arc<Limit>,
+        own_cost: Option<Cost>,
+        largest: LargestCost,
+        plans: &PlanCaches,
+    ) -> Result<Self, ShapeError> {
         let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
-        Ok(Self { limit: limit.clone(), shape, own_cost, largest })
+        let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
+            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name)),
+            Some(PlanSource::Table(_)) | None => None,
+        };
+        Ok(Self { limit: limit.clone(), shape, own_cost, largest, plans })
     }
 
     /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
-    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, ShapeError> {
-        Self::of(limit, None, costs.of_limit(&limit.name))
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, ShapeError> {
+        Self::of(limit, None, costs.of_limit(&limit.name), plans)
+    }
+
+    /// The request's plan as far as it is known, and what has to be read of it.
+    fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<Lookup>) {
+        let Some(plans) = &self.limit.plans else { return (None, None) };
+        match (&plans.source, &self.plans) {
+            (PlanSource::Table(table), _) => {
+                (plans.by.lend(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+            }
+            (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
+                let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
+                (plan.map(Cow::Owned), lookup)
+            }),
+            (PlanSource::Hash(_), None) => (None, None),
+        }
+    }
+
+    /// Where the request's plan is from, or would be. `None`: the limit has no plans, or the request does not say which.
+    pub fn origin(&self, facts: &Facts<'_>) -> Option<Origin> {
+        let plans = self.limit.plans.as_ref()?;
+        match &self.plans {
+            None => plans.by.lend(facts, |_| Origin::File),
+            Some(cache) => {
+                let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
+                Some(Origin::Hash { hash: cache.hash().clone(), reading })
+            }
+        }
     }
 
     /// What a request is held to: by its plan, if it has one.
     pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
-        let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
-        let shape = plan.map_or(self.shape, Plan::shape);
+        let (plan, lookup) = self.plan(facts);
+        Price { lookup, ..self.price_by(plan, |cost, burst| cost.of(facts, burst)) }
+    }
+
+    /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
+    /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
+    fn price_by<'t>(
+        &'t self,
+        plan: Option<Cow<'t, Plan>>,
+        read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
+    ) -> Price<'t> {
+        let shape = plan.as_deref().map_or(self.shape, Plan::shape);
         let burst = burst(shape);
-        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let unsaid = plan.as_deref().and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
+        let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
         let shape = match self.limit.consistency {
             Consistency::Exact => shape,
             Consistency::Leased => shape.leased(largest_cost),
         };
-        Price { plan, shape, cost: cost.of(facts, burst), usual_cost: cost.usual(burst), largest_cost }
+        Price { plan, lookup: None, shape, cost, usual_cost, largest_cost }
+    }
+
+    /// What a request says of its cost, whatever its plan: see [`Self::late_term`].
+    pub fn said_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
+        self.own_cost.as_ref().unwrap_or(&self.limit.cost).of(facts, Cost::UNBOUNDED)
     }
 
     /// What the limit asks for a request with this key.
     pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        let Price { plan, shape, cost, usual_cost, largest_cost } = self.price(facts);
+        self.term_at(key, self.price(facts))
+    }
+
+    /// The same for a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
+    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
+    pub fn late_term(&self, key: Key, plan: Option<Plan>, said: NonZeroU64) -> Term {
+        let read = |cost: &Cost, burst| match cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Header { .. } | Cost::Body { .. } => said.min(burst),
+        };
+        self.term_at(key, self.price_by(plan.map(Cow::Owned), read))
+    }
+
+    fn term_at(&self, key: Key, price: Price<'_>) -> Term {
+        let Price { plan, lookup, shape, cost, usual_cost, largest_cost } = price;
         let ask = Ask { key, shape, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
-        Term { ask, usual_cost, planned: plan.is_some() }
+        Term { ask, usual_cost, planned: plan.is_some(), lookup }
     }
 }
 

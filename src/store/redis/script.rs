@@ -32,6 +32,9 @@ pub(super) static CHANGES_TELL: LazyLock<Script> =
 pub(super) static CHANGES_HEAR: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/changes_hear.lua"), false));
 
+pub(super) static FIELDS_READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
+
 /// KEYS and ARGV.
 pub(super) type Input = (Vec<Key>, Vec<Value>);
 

@@ -1,0 +1,349 @@
+//! The plans of one hash in the shared store, as far as this node has read them.
+//!
+//! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
+//! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those without a plan
+//! among them. A value without a plan takes the place of one with a plan only once nobody has had that for [`LEAD`], so
+//! made-up values push nobody out who has one. Refuses to know how plans are read.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use metrics::{Counter, counter};
+use parking_lot::Mutex;
+
+use super::key::Key;
+use super::plan::{NotAPlan, Plan};
+use super::table::Table;
+use crate::store::StoreError;
+use crate::store::fields::Field;
+
+/// Values kept of each hash, about 250 bytes each with a plan, and 130 without.
+pub const PLACES: usize = 65_536;
+
+/// Cache times after which a plan is not used any more before it has been read again.
+pub const STALE: u64 = 10;
+
+/// A value with a plan counts as used so much later than it was.
+const LEAD: Duration = Duration::from_secs(3_600);
+
+/// To read a value again that is being read already, or whose reading came to nothing.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Between two lines in the log about texts that are no plan.
+const COMPLAINT: Duration = Duration::from_secs(1);
+
+/// What is known of one hash. One per node.
+pub struct PlanCache {
+    hash: Arc<str>,
+    known: Table<Entry>,
+    /// The last reading worked: whoever needs another may wait for it.
+    readable: AtomicBool,
+    complained_us: AtomicU64,
+    outcomes: [Counter; 5],
+}
+
+/// The caches of a node by their hash. They outlive a reload, as long as a limit names the hash.
+#[derive(Debug, Default)]
+pub struct PlanCaches(Mutex<HashMap<Arc<str>, Weak<PlanCache>>>);
+
+/// A value to be read.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    pub(super) cache: Arc<PlanCache>,
+    pub(super) field: Key,
+    /// Nothing is known that could be used meanwhile, or only what is too old.
+    pub(super) urgent: bool,
+}
+
+/// What the store said of a value, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    pub holds: Holds,
+    /// Microseconds since it was read.
+    pub age_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    Plan,
+    Nothing,
+    Other(NotAPlan),
+}
+
+struct Entry {
+    told: Told,
+    /// Microseconds of this node's monotonic clock, from before the question was sent.
+    read_us: u64,
+    /// When it was last to be read again.
+    asked_us: u64,
+    used_us: u64,
+}
+
+enum Told {
+    Plan(Box<Plan>),
+    Nothing,
+    /// `said`: in the log.
+    Other {
+        why: NotAPlan,
+        said: bool,
+    },
+}
+
+impl PlanCaches {
+    /// The cache of the hash called `name`.
+    pub fn of(&self, name: &Arc<str>) -> Arc<PlanCache> {
+        let mut caches = self.0.lock();
+        if let Some(cache) = caches.get(name).and_then(Weak::upgrade) {
+            return cache;
+        }
+        let cache = Arc::new(PlanCache::new(name.clone()));
+        caches.insert(name.clone(), Arc::downgrade(&cache));
+        cache
+    }
+}
+
+impl PlanCache {
+    /// Metrics go to the recorder that is installed by now.
+    fn new(hash: Arc<str>) -> Self {
+        let outcomes = ["found", "none", "invalid", "failed", "skipped"];
+        Self {
+            hash,
+            known: Table::new(PLACES),
+            readable: AtomicBool::new(true),
+            complained_us: AtomicU64::new(0),
+            outcomes: outcomes.map(|outcome| counter!("tollgate_plan_lookups_total", "outcome" => outcome)),
+        }
+    }
+
+    pub fn hash(&self) -> &Arc<str> {
+        &self.hash
+    }
+
+    /// The plan of a value as far as it is known, and the look-up that is due, if one is. A plan holds for `hold`.
+    pub(super) fn find(self: &Arc<Self>, field: Key, hold: Duration, now_us: u64) -> (Option<Plan>, Option<Lookup>) {
+        let known = self.known.with(&field, |found| {
+            let entry = found?;
+            entry.used_us = now_us;
+            let (age_us, hold_us) = (now_us.saturating_sub(entry.read_us), micros(hold));
+            if age_us <= hold_us {
+                return Some((entry.plan(), None));
+            }
+            let urgent = age_us > hold_us.saturating_mul(STALE);
+            let due = urgent || now_us.saturating_sub(entry.asked_us) > micros(RETRY);
+            entry.asked_us = if due { now_us } else { entry.asked_us };
+            Some((entry.plan(), due.then_some(urgent)))
+        });
+        let (plan, due) = known.unwrap_or((None, Some(true)));
+        (plan, due.map(|urgent| Lookup { cache: self.clone(), field, urgent }))
+    }
+
+    /// The last plan that was read for a value, however old.
+    pub(super) fn plan(&self, field: &Key) -> Option<Plan> {
+        self.known.with(field, |found| found?.plan())
+    }
+
+    /// What is known of a value, for people: not a use of it.
+    pub(super) fn reading(&self, field: &Key, now_us: u64) -> Option<Reading> {
+        self.known.with(field, |found| {
+            let entry = found?;
+            let holds = match entry.told {
+                Told::Plan(_) => Holds::Plan,
+                Told::Nothing => Holds::Nothing,
+                Told::Other { why, .. } => Holds::Other(why),
+            };
+            Some(Reading { holds, age_us: now_us.saturating_sub(entry.read_us) })
+        })
+    }
+
+    /// Whether who needs a look-up may wait for it. After one that failed nobody waits until one has worked.
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what the store holds of these fields, asked at `sent_us`.
+    pub(super) fn learn(&self, told: impl Iterator<Item = (Key, Field)>, sent_us: u64) {
+        if !self.readable.swap(true, Ordering::Relaxed) {
+            tracing::info!(hash = %self.hash, "plans can be read again");
+        }
+        for (field, text) in told {
+            let told = self.judge(&field, text.as_deref(), sent_us);
+            self.outcomes[told.outcome()].increment(1);
+            let entry = Entry { told, read_us: sent_us, asked_us: sent_us, used_us: sent_us };
+            self.known.offer(field, entry, Entry::worth);
+        }
+    }
+
+    /// Takes in that so many fields could not be read.
+    pub(super) fn fail(&self, why: &StoreError, fields: usize) {
+        self.outcomes[3].increment(fields as u64);
+        if self.readable.swap(false, Ordering::Relaxed) {
+            tracing::warn!(hash = %self.hash, error = %why, "plans cannot be read: the last known hold, or the limit's own rate");
+        }
+    }
+
+    /// Takes in that a field is not asked for: the store is away, or too many are asked for already.
+    pub(super) fn skip(&self) {
+        self.outcomes[4].increment(1);
+    }
+
+    fn judge(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> Told {
+        let Some(text) = text else { return Told::Nothing };
+        match Plan::parse(text) {
+            Ok(plan) => Told::Plan(Box::new(plan)),
+            Err(why) => {
+                let said = self
+                    .known
+                    .with(field, |found| {
+                        matches!(found?.told, Told::Other { why: before, said } if before == why && said).then_some(())
+                    })
+                    .is_some();
+                Told::Other { why, said: said || self.complain(field, why, now_us) }
+            }
+        }
+    }
+
+    /// A field is only there when an operator wrote it, so it may be told; secrets are hashed in it.
+    fn complain(&self, field: &Key, why: NotAPlan, now_us: u64) -> bool {
+        let last_us = self.complained_us.load(Ordering::Relaxed);
+        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(COMPLAINT);
+        let mine = due
+            && self
+                .complained_us
+                .compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine {
+            let field = String::from_utf8_lossy(field.as_bytes());
+            tracing::warn!(hash = %self.hash, field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
+        }
+        mine
+    }
+}
+
+impl Entry {
+    fn plan(&self) -> Option<Plan> {
+        match &self.told {
+            Told::Plan(plan) => Some((**plan).clone()),
+            Told::Nothing | Told::Other { .. } => None,
+        }
+    }
+
+    fn worth(&self) -> u64 {
+        let lead = if matches!(self.told, Told::Plan(_)) { micros(LEAD) } else { 0 };
+        self.used_us.saturating_add(lead)
+    }
+}
+
+impl Told {
+    /// The place of its counter.
+    fn outcome(&self) -> usize {
+        match self {
+            Self::Plan(_) => 0,
+            Self::Nothing => 1,
+            Self::Other { .. } => 2,
+        }
+    }
+}
+
+impl std::fmt::Debug for PlanCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlanCache").field("hash", &self.hash).finish_non_exhaustive()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOLD: Duration = Duration::from_secs(5);
+    const HOLD_US: u64 = 5_000_000;
+
+    fn cache() -> Arc<PlanCache> {
+        PlanCaches::default().of(&"plans".into())
+    }
+
+    fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
+        let text = text.map(|text| text.as_bytes().to_vec());
+        cache.learn(std::iter::once((Key::from(field), text)), at_us);
+    }
+
+    /// The burst of the plan, and whether its reading is due, and urgent.
+    fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
+        let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
+        (plan.map(|plan| plan.shape().burst()), lookup.map(|lookup| lookup.urgent))
+    }
+
+    #[test]
+    fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
+        let cache = cache();
+        assert_eq!(find(&cache, "a", 0), (None, Some(true)), "never seen");
+        learn(&cache, "a", Some("7/s"), 1_000);
+        assert_eq!(find(&cache, "a", 1_000 + HOLD_US), (Some(7), None));
+        assert_eq!(find(&cache, "a", 1_001 + HOLD_US), (Some(7), Some(false)));
+        assert_eq!(find(&cache, "a", 1_002 + HOLD_US), (Some(7), None), "one reads it for all");
+        assert_eq!(
+            find(&cache, "a", 1_002 + HOLD_US + micros(RETRY)),
+            (Some(7), Some(false)),
+            "and that came to nothing"
+        );
+        assert_eq!(find(&cache, "a", 1_001 + STALE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
+        learn(&cache, "a", None, 2_000 + STALE * HOLD_US);
+        assert_eq!(find(&cache, "a", 2_000 + STALE * HOLD_US), (None, None), "having none is known as well");
+    }
+
+    #[test]
+    fn a_text_that_is_no_plan_is_as_good_as_none_and_its_reason_is_known() {
+        let cache = cache();
+        learn(&cache, "a", Some("lots"), 1_000);
+        assert_eq!(find(&cache, "a", 1_000), (None, None));
+        let reading = cache.reading(&Key::from("a"), 3_000);
+        assert_eq!(reading, Some(Reading { holds: Holds::Other(NotAPlan::Rate), age_us: 2_000 }));
+    }
+
+    #[test]
+    fn a_text_that_is_no_plan_is_said_once_and_not_too_often() {
+        let cache = cache();
+        let said = |field: &str| {
+            cache.known.with(&Key::from(field), |found| matches!(found.unwrap().told, Told::Other { said: true, .. }))
+        };
+        learn(&cache, "a", Some("lots"), 1);
+        learn(&cache, "b", Some("lots"), 2);
+        assert_eq!((said("a"), said("b")), (true, false));
+        learn(&cache, "a", Some("lots"), 3_000_000);
+        assert_eq!(cache.complained_us.load(Ordering::Relaxed), 1, "not again");
+        learn(&cache, "b", Some("lots"), 3_000_000);
+        assert!(said("b"), "its turn comes");
+    }
+
+    #[test]
+    fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
+        let caches = PlanCaches::default();
+        let one = caches.of(&"plans".into());
+        learn(&one, "a", Some("7/s"), 0);
+        assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_some());
+        assert!(caches.of(&"others".into()).plan(&Key::from("a")).is_none());
+        drop(one);
+        assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_none());
+    }
+
+    #[test]
+    fn made_up_values_take_bounded_room_and_push_out_nobody_who_has_a_plan() {
+        let cache = cache();
+        let tenants = || (0..5_000).map(|n| format!("tenant-{n}"));
+        tenants().for_each(|tenant| learn(&cache, &tenant, Some("7/s"), 0));
+        for n in 0..400_000 {
+            learn(&cache, &n.to_string(), None, 1_000 + n);
+        }
+        let kept = tenants().filter(|tenant| cache.plan(&Key::from(tenant.as_str())).is_some()).count();
+        assert_eq!(kept, 5_000);
+        let made_up = (0..400_000).filter(|n| cache.reading(&Key::from(&*n.to_string()), 0).is_some()).count();
+        assert!(made_up + kept <= PLACES, "{made_up}");
+        learn(&cache, "late", Some("7/s"), 1_000_000);
+        assert!(cache.plan(&Key::from("late")).is_some(), "who gets a plan finds room");
+    }
+}
