@@ -40,6 +40,8 @@ pub struct PlanCache {
     known: Table<Entry>,
     /// The last reading worked: whoever needs another may wait for it.
     readable: AtomicBool,
+    /// The log says that the last one did not.
+    told_unreadable: AtomicBool,
     complained_us: AtomicU64,
     outcomes: [Counter; 5],
 }
@@ -112,6 +114,7 @@ impl PlanCache {
             hash,
             known: Table::new(PLACES),
             readable: AtomicBool::new(true),
+            told_unreadable: AtomicBool::new(false),
             complained_us: AtomicU64::new(0),
             outcomes: outcomes.map(|outcome| counter!("tollgate_plan_lookups_total", "outcome" => outcome)),
         }
@@ -131,7 +134,8 @@ impl PlanCache {
                 return Some((entry.plan(), None));
             }
             let urgent = age_us > hold_us.saturating_mul(STALE);
-            let due = urgent || now_us.saturating_sub(entry.asked_us) > micros(RETRY);
+            let being_read = entry.asked_us > entry.read_us && now_us.saturating_sub(entry.asked_us) <= micros(RETRY);
+            let due = urgent || !being_read;
             entry.asked_us = if due { now_us } else { entry.asked_us };
             Some((entry.plan(), due.then_some(urgent)))
         });
@@ -164,7 +168,8 @@ impl PlanCache {
 
     /// Takes in what the store holds of these fields, asked at `sent_us`.
     pub(super) fn learn(&self, told: impl Iterator<Item = (Key, Field)>, sent_us: u64) {
-        if !self.readable.swap(true, Ordering::Relaxed) {
+        self.readable.store(true, Ordering::Relaxed);
+        if self.told_unreadable.load(Ordering::Relaxed) && self.told_unreadable.swap(false, Ordering::Relaxed) {
             tracing::info!(hash = %self.hash, "plans can be read again");
         }
         for (field, text) in told {
@@ -175,10 +180,13 @@ impl PlanCache {
         }
     }
 
-    /// Takes in that so many fields could not be read.
-    pub(super) fn fail(&self, why: &StoreError, fields: usize) {
+    /// Takes in that so many fields could not be read, when asked at `sent_us`.
+    pub(super) fn fail(&self, why: &StoreError, fields: usize, sent_us: u64) {
         self.outcomes[3].increment(fields as u64);
-        if self.readable.swap(false, Ordering::Relaxed) {
+        let was_readable = self.readable.swap(false, Ordering::Relaxed);
+        // A store that fails now and then would fill the log with both lines.
+        if was_readable && self.may_complain(sent_us) {
+            self.told_unreadable.store(true, Ordering::Relaxed);
             tracing::warn!(hash = %self.hash, error = %why, "plans cannot be read: the last known hold, or the limit's own rate");
         }
     }
@@ -193,12 +201,9 @@ impl PlanCache {
         match Plan::parse(text) {
             Ok(plan) => Told::Plan(Box::new(plan)),
             Err(why) => {
-                let said = self
-                    .known
-                    .with(field, |found| {
-                        matches!(found?.told, Told::Other { why: before, said } if before == why && said).then_some(())
-                    })
-                    .is_some();
+                let was_said =
+                    |entry: &Entry| matches!(entry.told, Told::Other { why: before, said } if said && before == why);
+                let said = self.known.with(field, |found| found.is_some_and(|entry| was_said(entry)));
                 Told::Other { why, said: said || self.complain(field, why, now_us) }
             }
         }
@@ -206,18 +211,20 @@ impl PlanCache {
 
     /// A field is only there when an operator wrote it, so it may be told; secrets are hashed in it.
     fn complain(&self, field: &Key, why: NotAPlan, now_us: u64) -> bool {
-        let last_us = self.complained_us.load(Ordering::Relaxed);
-        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(COMPLAINT);
-        let mine = due
-            && self
-                .complained_us
-                .compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if mine {
+        let may = self.may_complain(now_us);
+        if may {
             let field = String::from_utf8_lossy(field.as_bytes());
             tracing::warn!(hash = %self.hash, field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
         }
-        mine
+        may
+    }
+
+    /// Whether it is this caller's turn to write into the log.
+    fn may_complain(&self, now_us: u64) -> bool {
+        let last_us = self.complained_us.load(Ordering::Relaxed);
+        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(COMPLAINT);
+        let turn = || self.complained_us.compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
+        due && turn().is_ok()
     }
 }
 
@@ -294,6 +301,14 @@ mod tests {
         assert_eq!(find(&cache, "a", 1_001 + STALE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
         learn(&cache, "a", None, 2_000 + STALE * HOLD_US);
         assert_eq!(find(&cache, "a", 2_000 + STALE * HOLD_US), (None, None), "having none is known as well");
+    }
+
+    #[test]
+    fn a_plan_that_is_kept_for_a_moment_only_is_read_again_after_that_moment() {
+        let (cache, hold) = (cache(), Duration::from_millis(100));
+        learn(&cache, "a", Some("7/s"), 1_000);
+        let due = |now_us| cache.find(Key::from("a"), hold, now_us).1.is_some();
+        assert_eq!((due(101_000), due(101_001), due(101_002)), (false, true, false));
     }
 
     #[test]

@@ -121,14 +121,14 @@ async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
         let sent_us = clock::monotonic_micros();
         match reader.fields.read(cache.hash(), &fields).await {
             Ok(texts) => cache.learn(fields.into_iter().zip(texts), sent_us),
-            Err(error) => cache.fail(&error, fields.len()),
+            Err(error) => cache.fail(&error, fields.len(), sent_us),
         }
     }
 }
 
 async fn until_over(overs: Vec<Over>, patience: Duration) {
     let deadline = clock::now() + patience;
-    let all = join_all(overs.into_iter().map(async |mut over| drop(over.changed().await)));
+    let all = join_all(overs.into_iter().map(|mut over| async move { drop(over.changed().await) }));
     // Whoever waits in vain goes on with what there is.
     let _ = timeout_at(deadline, all).await;
 }
