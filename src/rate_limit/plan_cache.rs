@@ -1,9 +1,9 @@
 //! The plans of one hash in the shared store, as far as this node has read them.
 //!
 //! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
-//! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those without a plan
-//! among them. A value without a plan takes the place of one with a plan only once nobody has had that for [`LEAD`], so
-//! made-up values push nobody out who has one. Refuses to know how plans are read.
+//! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those
+//! without a plan among them. A value without a plan takes the place of one with a plan only once nobody has asked for that
+//! for [`LEAD`], so made-up values push nobody out who has one. Refuses to know how plans are read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +31,8 @@ const LEAD: Duration = Duration::from_secs(3_600);
 /// To read a value again that is being read already, or whose reading came to nothing.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Between two lines in the log about texts that are no plan.
+/// Between two lines in the log about what cannot be read: a store that fails now and then would fill it. What is not said
+/// for that is said when it happens again.
 const COMPLAINT: Duration = Duration::from_secs(1);
 
 /// What is known of one hash. One per node.
@@ -183,9 +184,8 @@ impl PlanCache {
     /// Takes in that so many fields could not be read, when asked at `sent_us`.
     pub(super) fn fail(&self, why: &StoreError, fields: usize, sent_us: u64) {
         self.outcomes[3].increment(fields as u64);
-        let was_readable = self.readable.swap(false, Ordering::Relaxed);
-        // A store that fails now and then would fill the log with both lines.
-        if was_readable && self.may_complain(sent_us) {
+        self.readable.store(false, Ordering::Relaxed);
+        if !self.told_unreadable.load(Ordering::Relaxed) && self.may_complain(sent_us) {
             self.told_unreadable.store(true, Ordering::Relaxed);
             tracing::warn!(hash = %self.hash, error = %why, "plans cannot be read: the last known hold, or the limit's own rate");
         }
@@ -264,101 +264,4 @@ fn micros(duration: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HOLD: Duration = Duration::from_secs(5);
-    const HOLD_US: u64 = 5_000_000;
-
-    fn cache() -> Arc<PlanCache> {
-        PlanCaches::default().of(&"plans".into())
-    }
-
-    fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
-        let text = text.map(|text| text.as_bytes().to_vec());
-        cache.learn(std::iter::once((Key::from(field), text)), at_us);
-    }
-
-    /// The burst of the plan, and whether its reading is due, and urgent.
-    fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
-        let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
-        (plan.map(|plan| plan.shape().burst()), lookup.map(|lookup| lookup.urgent))
-    }
-
-    #[test]
-    fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
-        let cache = cache();
-        assert_eq!(find(&cache, "a", 0), (None, Some(true)), "never seen");
-        learn(&cache, "a", Some("7/s"), 1_000);
-        assert_eq!(find(&cache, "a", 1_000 + HOLD_US), (Some(7), None));
-        assert_eq!(find(&cache, "a", 1_001 + HOLD_US), (Some(7), Some(false)));
-        assert_eq!(find(&cache, "a", 1_002 + HOLD_US), (Some(7), None), "one reads it for all");
-        assert_eq!(
-            find(&cache, "a", 1_002 + HOLD_US + micros(RETRY)),
-            (Some(7), Some(false)),
-            "and that came to nothing"
-        );
-        assert_eq!(find(&cache, "a", 1_001 + STALE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
-        learn(&cache, "a", None, 2_000 + STALE * HOLD_US);
-        assert_eq!(find(&cache, "a", 2_000 + STALE * HOLD_US), (None, None), "having none is known as well");
-    }
-
-    #[test]
-    fn a_plan_that_is_kept_for_a_moment_only_is_read_again_after_that_moment() {
-        let (cache, hold) = (cache(), Duration::from_millis(100));
-        learn(&cache, "a", Some("7/s"), 1_000);
-        let due = |now_us| cache.find(Key::from("a"), hold, now_us).1.is_some();
-        assert_eq!((due(101_000), due(101_001), due(101_002)), (false, true, false));
-    }
-
-    #[test]
-    fn a_text_that_is_no_plan_is_as_good_as_none_and_its_reason_is_known() {
-        let cache = cache();
-        learn(&cache, "a", Some("lots"), 1_000);
-        assert_eq!(find(&cache, "a", 1_000), (None, None));
-        let reading = cache.reading(&Key::from("a"), 3_000);
-        assert_eq!(reading, Some(Reading { holds: Holds::Other(NotAPlan::Rate), age_us: 2_000 }));
-    }
-
-    #[test]
-    fn a_text_that_is_no_plan_is_said_once_and_not_too_often() {
-        let cache = cache();
-        let said = |field: &str| {
-            cache.known.with(&Key::from(field), |found| matches!(found.unwrap().told, Told::Other { said: true, .. }))
-        };
-        learn(&cache, "a", Some("lots"), 1);
-        learn(&cache, "b", Some("lots"), 2);
-        assert_eq!((said("a"), said("b")), (true, false));
-        learn(&cache, "a", Some("lots"), 3_000_000);
-        assert_eq!(cache.complained_us.load(Ordering::Relaxed), 1, "not again");
-        learn(&cache, "b", Some("lots"), 3_000_000);
-        assert!(said("b"), "its turn comes");
-    }
-
-    #[test]
-    fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
-        let caches = PlanCaches::default();
-        let one = caches.of(&"plans".into());
-        learn(&one, "a", Some("7/s"), 0);
-        assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_some());
-        assert!(caches.of(&"others".into()).plan(&Key::from("a")).is_none());
-        drop(one);
-        assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_none());
-    }
-
-    #[test]
-    fn made_up_values_take_bounded_room_and_push_out_nobody_who_has_a_plan() {
-        let cache = cache();
-        let tenants = || (0..5_000).map(|n| format!("tenant-{n}"));
-        tenants().for_each(|tenant| learn(&cache, &tenant, Some("7/s"), 0));
-        for n in 0..400_000 {
-            learn(&cache, &n.to_string(), None, 1_000 + n);
-        }
-        let kept = tenants().filter(|tenant| cache.plan(&Key::from(tenant.as_str())).is_some()).count();
-        assert_eq!(kept, 5_000);
-        let made_up = (0..400_000).filter(|n| cache.reading(&Key::from(&*n.to_string()), 0).is_some()).count();
-        assert!(made_up + kept <= PLACES, "{made_up}");
-        learn(&cache, "late", Some("7/s"), 1_000_000);
-        assert!(cache.plan(&Key::from("late")).is_some(), "who gets a plan finds room");
-    }
-}
+mod tests;

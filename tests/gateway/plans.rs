@@ -161,13 +161,16 @@ fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
         assert_eq!(client.quota_of(&format!("new-{requests}")), 5);
         assert!(asked.elapsed() < STORE_TIMEOUT, "{:?}", asked.elapsed());
     }
+    gateway.rewrite(&routes(&redis, "100ms").replace("rate: 5/h", "rate: 6/h"));
+    eventually("it is reloaded", || (client.quota_of("nobody") == 6).then_some(()));
+    assert_eq!(client.quota_of("acme"), 40, "a reload forgets no plan");
     assert!(requests > 30, "{requests} in a second and a half");
     assert!(lookups(&gateway, "skipped") > 30.0);
     redis.restart();
     redis.command(&["HSET", HASH, "new-1", "8/h"]);
     eventually("redis decides again", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
     eventually("plans are read again", || (client.quota_of("new-1") == 8).then_some(()));
-    eventually("what is gone is gone", || (client.quota_of("acme") == 5).then_some(()));
+    eventually("what is gone is gone", || (client.quota_of("acme") == 6).then_some(()));
 }
 
 #[test]
