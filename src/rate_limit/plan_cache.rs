@@ -3,7 +3,7 @@
 //! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
 //! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those
 //! without a plan among them. A value without a plan takes the place of one with a plan only once nobody has asked for that
-//! for [`LEAD`], so made-up values push nobody out who has one. Refuses to know how plans are read.
+//! for an hour, so made-up values push nobody out who has one. Refuses to know how plans are read.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -129,7 +129,7 @@ impl Rules {
     }
 
     /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it. Where
-    /// [`Asking::wanted`] has something, [`super::limiter::Limiter::read_plans`] comes first.
+    /// [`Asking::take_wanted`] has something, [`super::limiter::Limiter::read_plans`] comes first.
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
