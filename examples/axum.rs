@@ -10,10 +10,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
+use tollgate::rate_limit::algorithm::Rate;
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse, Rate};
+use tollgate::rate_limit::policy::{Limit, LimitUse};
 use tollgate::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]

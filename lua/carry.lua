@@ -1,6 +1,5 @@
--- What the scripts that touch token buckets have in common: it is put before each of them. A bucket is one string,
--- "tat:frac:E:D:M": it is full again at tat microseconds plus frac ticks, of which D make a microsecond and E a token; when
--- it was written, M ticks were missing. A bucket that is not there is full.
+-- What the scripts that touch token buckets have in common: it is put before each of them, behind values.lua, which says how a
+-- bucket is stored.
 --
 -- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by different
 -- versions of it. Admitted in any time t is at most the largest burst + the largest rate * t of these versions, because:
@@ -13,9 +12,6 @@
 -- whichever is shorter.
 --
 -- M tells a clock that stepped back: no time passes there until it is where it was, or a bucket is written again.
-
-local MAX_TICKS = 4503599627370496
-local FOREIGN = "TOLLGATE a bucket holds a value that is not Tollgate's: is another program using its keys?"
 
 -- floor(a * b / c) for a < c <= 2^52, and whether something is left, without leaving 2^53: long multiplication.
 local function scale(a, b, c)
@@ -50,22 +46,23 @@ local function is_faster(emission, ticks, old_emission, old_ticks)
 end
 
 -- A bucket as it is kept: what is missing, the E and D that this is counted in, and whether the clock stepped back since. A
--- full one has no E and D. Nothing, when the key holds something else.
-local function read(key, now)
+-- full one has no E and D. One that was a window has lost as many tokens as are out, and now counts by the E and D given.
+-- Nothing, when the key holds something else.
+local function read(key, now, emission, ticks)
   local value = redis.call('GET', key)
   if not value then return 0 end
-  local tat, frac, emission, ticks, most = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
-  tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
-  if not tat or emission < 1 or emission > MAX_TICKS or ticks < 1 or frac >= ticks or most > MAX_TICKS then return nil end
-  local left = math.max(0, (tat - now) * ticks + frac)
-  return math.min(left, most), emission, ticks, left > most
+  local kept, old_emission, old_ticks, stepped = read_bucket(value, now)
+  if kept then return kept, old_emission, old_ticks, stepped end
+  local used = read_window(value, now)
+  if not used then return nil end
+  return math.min(MAX_TICKS, used * emission), emission, ticks, true
 end
 
 -- A bucket for whoever asks by the limit of E and D: what is missing in ticks of that limit, which may be more than its
 -- capacity; the same as it is to be kept if nothing is granted, with the E and D of that; and whether that is not what is
 -- stored. Nothing, when the key holds something else.
 local function look(key, now, emission, ticks)
-  local kept, old_emission, old_ticks, stepped = read(key, now)
+  local kept, old_emission, old_ticks, stepped = read(key, now, emission, ticks)
   if not kept then return nil end
   if kept == 0 or (old_emission == emission and old_ticks == ticks) then return kept, kept, emission, ticks, stepped end
   local own = convert(kept, old_emission, emission, true)

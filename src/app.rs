@@ -21,8 +21,8 @@ use arc_swap::ArcSwap;
 use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
+use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
-use crate::rate_limit::bucket::ShapeError;
 use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::server::drain::{self, Drain};
@@ -90,7 +90,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// When a limit's rate or burst is out of bounds, which a checked configuration's are not.
-pub fn for_explaining(config: &Config) -> Result<Gateway, ShapeError> {
+pub fn for_explaining(config: &Config) -> Result<Gateway, QuotaError> {
     assemble::gateway(config, None, None)
 }
 

@@ -12,7 +12,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
-use crate::rate_limit::policy::Rate;
+use crate::rate_limit::algorithm::Rate;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
 use crate::units;

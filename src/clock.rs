@@ -21,7 +21,13 @@ pub fn monotonic_micros() -> u64 {
     u64::try_from(now.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The wall clock: for logs and dates shown to people, never for a decision.
+/// Microseconds since 1970-01-01T00:00Z by the wall clock: only for where fixed windows begin, without a shared store.
+pub fn unix_micros() -> u64 {
+    let since = wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The wall clock: for logs, dates shown to people, and calendars; never for how much time has passed.
 #[expect(clippy::disallowed_methods, reason = "this is the file they are disallowed for")]
 pub fn wall() -> SystemTime {
     SystemTime::now()

@@ -38,6 +38,14 @@ pub fn parse_rate(text: &str) -> Option<(NonZeroU64, NonZeroU64)> {
     Some((NonZeroU64::new(whole(tokens)?)?, NonZeroU64::new(count.checked_mul(unit)?)?))
 }
 
+/// The same, or `1000/month`, whose period is `None`: a month has no fixed length.
+pub fn parse_window_rate(text: &str) -> Option<(NonZeroU64, Option<NonZeroU64>)> {
+    match text.strip_suffix("/month") {
+        Some(tokens) => Some((NonZeroU64::new(whole(tokens)?)?, None)),
+        None => parse_rate(text).map(|(tokens, period_us)| (tokens, Some(period_us))),
+    }
+}
+
 /// `20ms`, `5s`, `1m`, `2h`, `1d`. `None`: not a duration, or beyond 64 bits of microseconds.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (count, unit) = split_unit(text);

@@ -11,10 +11,11 @@ use axum::Router;
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tollgate::rate_limit::algorithm::Rate;
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse, Rate};
+use tollgate::rate_limit::policy::{Limit, LimitUse};
 use tollgate::store::memory::MemoryStore;
 
 const HOUR_US: u64 = 3_600_000_000;

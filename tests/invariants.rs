@@ -68,7 +68,7 @@ fn a_step_upwards_is_found() {
     assert_found(dependencies, "src/proxy/forward.rs", "fn f() { crate::app::stop() }");
     assert_found(dependencies, "src/upstream/health.rs", "use super::super::admin;");
     assert_found(dependencies, "src/clock.rs", "use crate::body::Body;");
-    assert_found(dependencies, "src/rate_limit/bucket.rs", "use super::policy::Rate;");
+    assert_found(dependencies, "src/rate_limit/bucket.rs", "use super::algorithm::Rate;");
     assert_found(dependencies, "src/gateway/route.rs", "use crate::config::Config;");
     assert_found(dependencies, "src/torture/judge.rs", "use crate::rate_limit::bucket;");
     assert_found(dependencies, "src/rate_limit/limiter.rs", "use crate::torture::Limit;");

@@ -12,14 +12,34 @@ use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::bucket::Shape;
+use tollgate::rate_limit::calendar::{Period, Unit};
 use tollgate::rate_limit::decision::Level;
 use tollgate::rate_limit::key::Key;
+use tollgate::rate_limit::quota::Quota;
 use tollgate::rate_limit::share::Share;
+use tollgate::rate_limit::window::{Span, Window};
+use tollgate::store::inspect::Gift;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Adjustment, Ask, Change, Grant};
 
-const TAKE: &str = concat!(include_str!("../lua/carry.lua"), include_str!("../lua/token_bucket.lua"));
-const ADJUST: &str = concat!(include_str!("../lua/carry.lua"), include_str!("../lua/adjust.lua"));
+/// Every algorithm, and what is done with them.
+macro_rules! lua {
+    ($last:literal) => {
+        concat!(
+            include_str!("../lua/values.lua"),
+            include_str!("../lua/carry.lua"),
+            include_str!("../lua/token_bucket.lua"),
+            include_str!("../lua/window.lua"),
+            include_str!("../lua/fixed_window.lua"),
+            include_str!("../lua/sliding_window.lua"),
+            include_str!(concat!("../lua/", $last, ".lua"))
+        )
+    };
+}
+
+const TAKE: &str = lua!("take");
+const ADJUST: &str = lua!("adjust");
+const GIVE: &str = lua!("give");
 
 /// As much of Redis as the script uses, on a clock of the test's own.
 #[derive(Default)]
@@ -56,11 +76,39 @@ impl FakeRedis {
     }
 }
 
+/// What an algorithm is called in ARGV.
+fn letter(quota: Quota) -> &'static str {
+    match quota {
+        Quota::Bucket(_) => "b",
+        Quota::Window(window) => match window.span() {
+            Span::Fixed(_) => "f",
+            Span::Sliding { .. } => "s",
+        },
+    }
+}
+
+/// Its four numbers there.
+fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
+    let numbers = match quota {
+        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::Window(window) => match window.span() {
+            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
+            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) => {
+                let this = period.span_at(now_us.saturating_sub(40_000));
+                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
+            }
+        },
+    };
+    numbers.map(|number| number.to_string())
+}
+
 /// The script, ready to run against its fake.
 struct Scripted {
     lua: Lua,
     take: Function,
     adjust: Function,
+    give: Function,
     redis: Rc<FakeRedis>,
 }
 
@@ -80,15 +128,15 @@ impl Scripted {
         lua.globals().set("redis", table).unwrap();
         let take = lua.load(TAKE).into_function().unwrap();
         let adjust = lua.load(ADJUST).into_function().unwrap();
-        Self { lua, take, adjust, redis }
+        let give = lua.load(GIVE).into_function().unwrap();
+        Self { lua, take, adjust, give, redis }
     }
 
     fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for ask in asks {
-            let shape = ask.shape;
-            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), ask.cost, shape.reserve()];
-            args.extend(numbers.map(|number| number.to_string()));
+            args.extend([letter(ask.quota).to_owned(), ask.cost.to_string()]);
+            args.extend(numbers(ask.quota, self.redis.now_us.get()));
         }
         let keys = asks.iter().map(|ask| String::from_utf8_lossy(ask.key.as_bytes()).into_owned());
         self.run(&self.take, keys, args)
@@ -97,16 +145,28 @@ impl Scripted {
     fn adjust(&self, adjustments: &[Adjustment], now_us: u64, deadline: u64) -> Vec<i64> {
         self.redis.now_us.set(now_us);
         let mut args = vec![deadline.to_string()];
-        for Adjustment { shape, change, .. } in adjustments {
-            let [owed, back, taken_at] = match *change {
-                Change::Owe(ticks) => [ticks, 0, 0],
-                Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
+        for Adjustment { quota, change, .. } in adjustments {
+            let change = match *change {
+                Change::Owe(charge) => [charge, 0, 0],
+                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
             };
-            let numbers = [shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at];
-            args.extend(numbers.map(|number| number.to_string()));
+            args.push(letter(*quota).to_owned());
+            args.extend(change.map(|number| number.to_string()));
+            args.extend(numbers(*quota, now_us));
         }
         let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
         self.run(&self.adjust, keys, args).unwrap()
+    }
+
+    /// What is missing before and after `tokens` are given back, as far as the script tells.
+    fn give(&self, ask: &Ask, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(ask.quota).to_owned()];
+        args.extend(numbers(ask.quota, now_us));
+        let key = String::from_utf8_lossy(ask.key.as_bytes()).into_owned();
+        let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
+        let middle = 3 + usize::try_from(reply[2]).unwrap();
+        [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
     }
 
     fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
@@ -147,6 +207,8 @@ struct Step {
     /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
     owed: u64,
     back: Option<(u64, i64)>,
+    /// Then an operator gives it so many tokens back, or all.
+    gift: Option<Gift>,
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
@@ -167,40 +229,65 @@ fn any_shape() -> impl Strategy<Value = Shape> {
     ]
 }
 
+fn any_quota() -> impl Strategy<Value = Quota> {
+    let period = prop_oneof![
+        Just(Period::every(SECOND)),
+        Just(Period::every(90 * SECOND)),
+        Just(Period::calendar(Unit::Minute, "Asia/Kolkata").unwrap()),
+        Just(Period::calendar(Unit::Day, "Europe/Berlin").unwrap()),
+        Just(Period::calendar(Unit::Month, "UTC").unwrap()),
+    ];
+    prop_oneof![
+        2 => any_shape().prop_map(Quota::from),
+        1 => (1_u64..200, period).prop_map(|(quota, period)| Window::fixed(quota, period).unwrap().into()),
+        1 => (1_u64..200, prop_oneof![1_u64..1_000_000, 1_u64..7_200_000_000])
+            .prop_map(|(quota, width)| Window::sliding(quota, width).unwrap().into()),
+    ]
+}
+
 fn any_step() -> impl Strategy<Value = Step> {
     let wait = prop_oneof![
         4 => 0_u64..200_000,
         2 => 0_u64..5,
         1 => 0_u64..7_200_000_000,
     ];
-    let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_shape(), 1_u64..8), 1..4);
+    let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_quota(), 1_u64..8), 1..4);
     let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
     let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
-    (wait, asked, 0_u32..12, owed, back).prop_map(|(wait, asked, units, owed, back)| {
-        let asks = asked.into_iter().map(|(key, (shape, cost))| ask(key, shape, cost.min(shape.burst())));
-        Step { wait, asks: asks.collect(), units, owed, back }
+    let gift =
+        prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(Gift::Tokens(n))), 1 => Just(Some(Gift::All))];
+    (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
+        let asks = asked.into_iter().map(|(key, (quota, cost))| ask(key, quota, cost.min(quota.burst())));
+        Step { wait, asks: asks.collect(), units, owed, back, gift }
     })
 }
 
 fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
     let script = Scripted::new(true);
     let memory = MemoryStore::new(1_000);
+    memory.set_epoch(0);
     let mut now_us: u64 = 1_763_000_000_000_000;
     for step in steps {
         now_us += step.wait;
         let scripted = script.take(&step.asks, step.units, now_us);
         let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
         prop_assert_eq!(scripted, native, "at {}", now_us);
-        let Ask { key, shape, .. } = step.asks[0].clone();
-        let capped = |tokens| shape.charge(tokens).min(shape.capacity());
+        let Ask { key, quota, .. } = step.asks[0].clone();
+        let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
         let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
-            ticks: capped(tokens),
+            charge: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
         for change in [Change::Owe(capped(step.owed))].into_iter().chain(back) {
-            let adjustment = Adjustment { key: key.clone(), shape, change };
+            let adjustment = Adjustment { key: key.clone(), quota, change };
             prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
             memory.adjust_at(&[adjustment], now_us);
+        }
+        if let Some(gift) = step.gift {
+            let tokens = if let Gift::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
+            let [_, after] = script.give(&step.asks[0], tokens, now_us);
+            let changed = memory.give_at(&step.asks[0], gift, now_us);
+            prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
         }
     }
     Ok(())
@@ -214,7 +301,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
             let shape: Shape = versions[version];
             // So that what is consumed flows off by about as much as is taken.
             let wait = wait * shape.micros(shape.emission()) / 40;
-            Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back }
+            Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
         };
         turns.into_iter().map(step).collect()
     })
@@ -222,6 +309,10 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
 
 /// What the script admits when versions of a limit take turns: in every window at most the largest
 /// burst and what the largest rate brings.
+fn bucket(quota: Quota) -> Option<Shape> {
+    if let Quota::Bucket(shape) = quota { Some(shape) } else { None }
+}
+
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let script = Scripted::new(true);
     let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
@@ -229,7 +320,7 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
         now_us += step.wait;
         passed.push((now_us, u128::from(script.take(&step.asks, step.units, now_us).units)));
     }
-    let shapes = || steps.iter().map(|step| step.asks[0].shape);
+    let shapes = || steps.iter().filter_map(|step| bucket(step.asks[0].quota));
     let burst = shapes().map(Shape::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
         let mut sum = 0;
@@ -286,6 +377,28 @@ proptest! {
     #[test]
     fn random_traces_with_changing_limits_decide_the_same(steps in prop::collection::vec(any_step(), 1..60)) {
         same_decisions(&steps)?;
+    }
+}
+
+#[test]
+fn a_fixed_window_at_a_time_it_was_not_told_for_charges_nothing() {
+    let script = Scripted::new(true);
+    let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
+    let asks = [ask("b", shape(10, SECOND, 10), 1), ask("w", window, 1)];
+    let day = 86_400 * SECOND;
+    let told_for = 1_763_000_000_000_000;
+    script.redis.now_us.set(told_for);
+    let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
+    for ask in &asks {
+        args.extend([letter(ask.quota).to_owned(), "1".to_owned()]);
+        args.extend(numbers(ask.quota, told_for));
+    }
+    for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {
+        script.redis.now_us.set(now_us);
+        let reply = script.run(&script.take, ["b", "w"].map(str::to_owned).into_iter(), args.clone()).unwrap();
+        assert_eq!((reply[0], reply.get(1)), (granted, Some(&i64::try_from(now_us).unwrap())));
+        assert_eq!(script.value("b").is_some(), granted > 0);
+        script.redis.values.borrow_mut().clear();
     }
 }
 
@@ -366,7 +479,7 @@ fn a_call_past_its_deadline_charges_nothing() {
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
     let script = Scripted::new(true);
-    let owed = [Adjustment { key: Key::from("k"), shape: shape(10, SECOND, 10), change: Change::Owe(100_000) }];
+    let owed = [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::Owe(100_000) }];
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
@@ -378,8 +491,8 @@ fn a_bucket_that_is_full_again_is_no_key_any_more() {
     let script = Scripted::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);
-    let change = Change::GiveBack { ticks: 300_000, taken_at_us: SECOND };
-    script.adjust(&[Adjustment { key: Key::from("k"), shape: asks[0].shape, change }], SECOND, u64::MAX);
+    let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
+    script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
     assert_eq!(script.value("k"), None);
 }
 

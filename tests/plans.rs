@@ -15,6 +15,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use support::eventually;
 use support::redis::RedisServer;
 use tollgate::clock;
+use tollgate::rate_limit::algorithm::{Algorithm, Rate};
 use tollgate::rate_limit::breaker::Breaker;
 use tollgate::rate_limit::cost::Cost;
 use tollgate::rate_limit::headers::RATELIMIT_POLICY;
@@ -23,7 +24,7 @@ use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::plan::{PlanHash, PlanSource, Plans};
-use tollgate::rate_limit::policy::{Consistency, Limit, LimitUse, Rate};
+use tollgate::rate_limit::policy::{Consistency, Limit, LimitUse};
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
@@ -88,14 +89,19 @@ async fn the_first_request_of_a_client_has_its_plan_already() {
 #[tokio::test]
 async fn a_cost_over_a_plans_burst_takes_a_full_bucket() {
     let server = RedisServer::start();
-    server.command(&["HSET", "t:plans", "small", "1/h burst=3"]);
-    let fixture = Fixture::start(&server, limit(|limit| limit.cost = Cost::Fixed(nonzero(5)))).await;
-    let passed = fixture.ask("small").await;
-    assert_eq!(
-        (passed.status().is_success(), &passed.headers()[RATELIMIT_POLICY]),
-        (true, &HeaderValue::from_static("\"l\";q=1;w=10800"))
-    );
-    assert!(fixture.ask("small").await.status().is_client_error());
+    server.command(&["HSET", "t:plans", "small", "1/h burst=3", "narrow", "3/h"]);
+    let rate = Rate { tokens: nonzero(5), period_us: nonzero(support::SECOND) };
+    for (tenant, algorithm, policy) in [
+        ("small", Algorithm::TokenBucket { rate, burst: nonzero(5) }, "\"l\";q=1;w=10800"),
+        ("narrow", Algorithm::SlidingWindow { rate }, "\"l\";q=1;w=3600"),
+    ] {
+        let change = |limit: &mut Limit| (limit.cost, limit.algorithm) = (Cost::Fixed(nonzero(5)), algorithm);
+        let fixture = Fixture::start(&server, limit(change)).await;
+        let passed = fixture.ask(tenant).await;
+        let told = (passed.status().is_success(), passed.headers()[RATELIMIT_POLICY].to_str().unwrap());
+        assert_eq!(told, (true, policy));
+        assert!(fixture.ask(tenant).await.status().is_client_error(), "{tenant}");
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, shape};
+use tollgate::rate_limit::calendar::{Period, Unit};
+use tollgate::rate_limit::quota::Quota;
+use tollgate::rate_limit::window::Window;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
 use tollgate::store::{Adjustment, Ask, Change, Grant, Store};
@@ -36,16 +39,16 @@ impl Fixture {
     }
 
     async fn owe(&self, ask: &Ask, tokens: u64) {
-        let change = Change::Owe(ask.shape.charge(tokens).min(ask.shape.capacity()));
+        let change = Change::Owe(ask.quota.charge(tokens.min(ask.quota.burst())));
         self.adjust(ask, change).await;
     }
 
     async fn give_back(&self, ask: &Ask, tokens: u64, taken_at_us: u64) {
-        self.adjust(ask, Change::GiveBack { ticks: ask.shape.charge(tokens), taken_at_us }).await;
+        self.adjust(ask, Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us }).await;
     }
 
     async fn adjust(&self, ask: &Ask, change: Change) {
-        let adjustment = Adjustment { key: ask.key.clone(), shape: ask.shape, change };
+        let adjustment = Adjustment { key: ask.key.clone(), quota: ask.quota, change };
         self.store.adjust(&[adjustment]).await.unwrap();
     }
 
@@ -158,7 +161,7 @@ async fn a_limit_that_became_slower_keeps_the_old_rate_until_it_grants(store: Fi
     eventually("a token is back", || store.passes(&slower)).await;
     store.take(&slower, 2).await;
     let denied = store.take(&slower, 1).await;
-    assert!(denied.levels[0].retry_after_us > HOUR / 4, "{denied:?}");
+    assert!(denied.levels[0].reset_after_us > HOUR / 4, "{denied:?}");
 }
 
 async fn tokens_come_back_with_time(store: Fixture) {
@@ -196,6 +199,89 @@ async fn what_was_not_spent_is_given_back(store: Fixture) {
     assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 7, "nothing was taken in the future");
 }
 
+/// A year, and so whole days away from its end, whenever this runs.
+fn year(quota: u64) -> Window {
+    Window::fixed(quota, Period::every(365 * 24 * HOUR)).unwrap()
+}
+
+async fn a_fixed_window_has_its_quota_once(store: Fixture) {
+    let asks = [ask("k", year(5), 1)];
+    assert_eq!(store.take(&asks, 3).await.levels[0].remaining, 2);
+    let grant = store.take(&asks, 3).await;
+    assert_eq!((grant.units, grant.levels[0].remaining), (2, 0));
+    assert_eq!(grant.levels[0].retry_after_us, grant.levels[0].reset_after_us, "all come back at its end");
+    assert!((1..=365 * 24 * HOUR).contains(&grant.levels[0].retry_after_us), "{grant:?}");
+    assert!(!store.passes(&asks).await);
+}
+
+async fn a_fixed_window_ends_when_the_clock_says_so(store: Fixture) {
+    let asks = [ask("k", Window::fixed(3, Period::every(SECOND)).unwrap(), 1)];
+    store.take(&asks, 3).await;
+    eventually("the next second", || async { store.take(&asks, 0).await.levels[0].remaining == 3 }).await;
+}
+
+async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
+    let month = Period::calendar(Unit::Month, "Europe/Berlin").unwrap();
+    let asks = [ask("k", Window::fixed(5, month).unwrap(), 5), ask("b", shape(5, HOUR, 5), 1)];
+    let first = store.take(&asks, 1).await;
+    assert_eq!((first.units, first.levels[1].remaining), (1, 4));
+    assert!((1..=31 * 24 * HOUR).contains(&first.levels[0].reset_after_us), "{first:?}");
+    assert!(!store.passes(&asks).await || first.levels[0].reset_after_us < SECOND);
+}
+
+async fn a_sliding_window_gives_each_token_back_a_window_later(store: Fixture) {
+    let asks = [ask("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
+    assert_eq!(store.take(&asks, 5).await.units, 3);
+    let denied = store.take(&asks, 1).await;
+    assert!((1..=SECOND / 2).contains(&denied.levels[0].retry_after_us), "{denied:?}");
+    eventually("a token is back", || store.passes(&asks)).await;
+}
+
+async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
+    let hour = Window::sliding(4, HOUR).unwrap();
+    let all = [ask("fixed", year(9), 2), ask("sliding", hour, 1), ask("bucket", shape(9, HOUR, 9), 3)];
+    let grant = store.take(&all, 9).await;
+    assert_eq!(grant.units, 3);
+    assert_eq!(grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [3, 1, 0]);
+    assert!(!store.passes(&all).await);
+    assert!(store.passes(&all[..2]).await, "the others were charged nothing");
+}
+
+async fn another_algorithm_and_another_window_carry_the_consumption_over(store: Fixture) {
+    let limits: [Quota; 4] = [
+        Window::sliding(10, HOUR).unwrap().into(),
+        shape(10, HOUR, 10).into(),
+        year(10).into(),
+        Window::sliding(10, 2 * HOUR).unwrap().into(),
+    ];
+    for (left, limit) in (0..9).rev().zip(limits.into_iter().cycle()) {
+        let grant = store.take(&[ask("k", limit, 1)], 1).await;
+        assert_eq!(grant.levels[0].remaining, left + 1, "by {limit:?}");
+    }
+}
+
+async fn a_shorter_window_locks_nobody_out(store: Fixture) {
+    assert_eq!(store.take(&[ask("k", Window::sliding(10, HOUR).unwrap(), 1)], 10).await.units, 10);
+    let short = [ask("k", Window::sliding(10, SECOND / 4).unwrap(), 1)];
+    assert!(store.take(&short, 1).await.levels[0].retry_after_us <= SECOND / 4);
+    eventually("it is over", || store.passes(&short)).await;
+}
+
+async fn a_window_owes_and_gets_back(store: Fixture) {
+    for (key, window) in [("fixed", year(10)), ("sliding", Window::sliding(10, HOUR).unwrap())] {
+        let asks = [ask(key, window, 1)];
+        let grant = store.take(&asks, 6).await;
+        store.give_back(&asks[0], 4, grant.at_us).await;
+        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 8);
+        store.give_back(&asks[0], 1, grant.at_us + HOUR).await;
+        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 8, "nothing was taken in the future");
+        store.owe(&asks[0], 3).await;
+        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 5);
+        store.owe(&asks[0], 1_000).await;
+        assert!(!store.passes(&asks).await);
+    }
+}
+
 /// Expands each behaviour over each store.
 macro_rules! suite {
     ($($behaviour:ident)*) => {
@@ -231,4 +317,12 @@ suite! {
     a_leased_limit_keeps_its_reserve_back
     what_is_owed_is_taken_from_the_bucket_but_not_more_than_all
     what_was_not_spent_is_given_back
+    a_fixed_window_has_its_quota_once
+    a_fixed_window_ends_when_the_clock_says_so
+    a_window_of_a_calendar_has_its_quota_once
+    a_sliding_window_gives_each_token_back_a_window_later
+    windows_and_buckets_are_all_or_nothing_together
+    another_algorithm_and_another_window_carry_the_consumption_over
+    a_shorter_window_locks_nobody_out
+    a_window_owes_and_gets_back
 }

@@ -298,7 +298,7 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
         let bucket = ask(name, limit, 1);
         eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
-        assert!(inspector.peek(&bucket).await.unwrap().full_in_us > 0, "{name}");
+        assert!(inspector.peek(&bucket).await.unwrap().full_in_us() > 0, "{name}");
     }
     let grant = store.take(&asks(&[c, a], wide), 1).await.unwrap();
     assert_eq!((grant.units, left(&grant)), (1, vec![7, 5]), "each node is given its scripts again");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
 use support::redis::RedisServer;
-use tollgate::rate_limit::policy::Rate;
+use tollgate::rate_limit::algorithm::Rate;
 use tollgate::store::Store;
 use tollgate::torture::report::Outcome;
 use tollgate::torture::{self, Backing, Limit, Plan, Scenario};

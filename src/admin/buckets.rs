@@ -18,12 +18,13 @@ use super::guard::{OPERATOR, REASON};
 use super::problem::{Json, Problem};
 use crate::config::nearest;
 use crate::gateway::Gateway;
+use crate::rate_limit::algorithm::{Algorithm, Per};
 use crate::rate_limit::catalog::Listed;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::explained::{Applied, Origin, part_name};
 use crate::rate_limit::key::{Key, OnMissing};
 use crate::rate_limit::plan_cache::Holds;
-use crate::rate_limit::policy::{Consistency, Limit, OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, Limit, OnOutage};
 use crate::store::Ask;
 use crate::store::inspect::Gift;
 use crate::units::show_rate;
@@ -31,8 +32,11 @@ use crate::units::show_rate;
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
+    /// `token_bucket`, `fixed_window` or `sliding_window`.
+    pub algorithm: String,
+    /// As in the file; of a fixed window with its time zone.
     pub rate: String,
-    /// Tokens in a full bucket.
+    /// Tokens in a full bucket, or of a window.
     pub burst: u64,
     /// Tokens that a request takes.
     pub cost: u64,
@@ -248,20 +252,43 @@ impl Asker {
 
 impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, rate, shape, cost, .. } = applied;
-        let leased_us = Some(shape.lease_us()).filter(|lease_us| *lease_us > 0);
+        let Applied { limit, plan, algorithm, quota, cost, .. } = applied;
+        let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
         let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
-        Self { leased_us, plan: plan.clone(), plan_from, ..Self::with(limit, *rate, shape.burst(), cost.get()) }
+        Self { leased_us, plan: plan.clone(), plan_from, ..Self::with(limit, algorithm, cost.get()) }
     }
 
-    fn with(limit: &Limit, rate: Rate, burst: u64, cost: u64) -> Self {
+    fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
         let on_outage = match limit.on_outage {
             OnOutage::Local => "local",
             OnOutage::Allow => "allow",
             OnOutage::Deny => "deny",
         };
-        let rate = show_rate(rate.tokens, rate.period_us);
-        Self { rate, burst, cost, on_outage: on_outage.to_owned(), leased_us: None, plan: None, plan_from: None }
+        Self {
+            algorithm: algorithm.manner().name().to_owned(),
+            rate: show_algorithm(algorithm),
+            burst: algorithm.burst().get(),
+            cost,
+            on_outage: on_outage.to_owned(),
+            leased_us: None,
+            plan: None,
+            plan_from: None,
+        }
+    }
+}
+
+fn show_algorithm(algorithm: &Algorithm) -> String {
+    match algorithm {
+        Algorithm::TokenBucket { rate, .. } | Algorithm::SlidingWindow { rate } => {
+            show_rate(rate.tokens, rate.period_us)
+        }
+        Algorithm::FixedWindow { rate, zone } => {
+            let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
+            match rate.per {
+                Per::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
+                Per::Month => format!("{}/month{place}", rate.tokens),
+            }
+        }
     }
 }
 
@@ -271,13 +298,13 @@ fn from(origin: &Origin, planned: bool) -> Option<String> {
         Origin::File => return planned.then(|| "the file".to_owned()),
         Origin::Hash { hash, reading } => (hash, reading),
     };
-    let said = match reading.map(|reading| reading.holds) {
+    let said = match reading.as_ref().map(|reading| &reading.holds) {
         None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
         Some(Holds::Plan) => String::new(),
         Some(Holds::Nothing) => ", which has none".to_owned(),
         Some(Holds::Other(why)) => format!(", which has none that can be read: {why}"),
     };
-    let age = reading.map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
+    let age = reading.as_ref().map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
     Some(format!("the hash {hash}{said}; read {age:.1}s ago"))
 }
 
@@ -320,7 +347,7 @@ impl LimitView {
         };
         Self {
             limit: limit.name.to_string(),
-            policy: PolicyView::with(limit, limit.rate, limit.burst.get(), limit.cost.usual(limit.burst).get()),
+            policy: PolicyView::with(limit, &limit.algorithm, limit.cost.usual(limit.algorithm.burst()).get()),
             key: limit.key.parts.iter().map(part_name).collect(),
             on_missing,
             plans_by: listed.plans_by(),

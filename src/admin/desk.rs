@@ -9,11 +9,11 @@ use metrics::{Counter, counter};
 
 use crate::clock;
 use crate::rate_limit::breaker::Breaker;
-use crate::rate_limit::bucket::Shape;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
 use crate::rate_limit::plan_cache::Lookup;
 use crate::rate_limit::plan_reader::PlanReader;
+use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::{Share, ShareCell};
 use crate::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
 use crate::store::memory::MemoryStore;
@@ -123,8 +123,8 @@ impl Desk {
             None => (self.memory.give_at(ask, gift, now_us), Source::Local, None),
             Some(fleet) => {
                 let changed = fleet.inspect.give(ask, gift).await?;
-                let full_in_us = changed.after.full_in_us;
-                self.lower(&ask.key, ask.shape, full_in_us);
+                let full_in_us = changed.after.full_in_us();
+                self.lower(&ask.key, ask.quota, full_in_us);
                 // After the change: told before, a node could learn the old level again from a decision in between.
                 let told = fleet.inspect.tell(&Notice { key: ask.key.clone(), full_in_us }).await;
                 (changed, Source::Redis, told.err())
@@ -141,20 +141,20 @@ impl Desk {
             Some(fleet) => fleet.inspect.peek(ask).await.ok(),
             None => None,
         };
-        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.full_in_us);
-        self.lower(&ask.key, ask.shape, full_in_us);
+        let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.full_in_us());
+        self.lower(&ask.key, ask.quota, full_in_us);
     }
 
     /// Lets go of what this process holds against a bucket beyond `full_in_us`.
-    fn lower(&self, key: &Key, shape: Shape, full_in_us: u64) {
+    fn lower(&self, key: &Key, quota: Quota, full_in_us: u64) {
         let now_us = clock::monotonic_micros();
-        self.holders.iter().for_each(|holder| holder.lower(key, shape, full_in_us, now_us));
+        self.holders.iter().for_each(|holder| holder.lower(key, quota, full_in_us, now_us));
     }
 
     fn local(&self, ask: &Ask, share: Share, away: Option<String>) -> Look {
         let seen = self.memory.peek_at(ask, clock::monotonic_micros(), share);
         // Of a bucket that is another node's, as a request meets it here: nothing, and a guess at when to come back.
-        let wait = ask.shape.micros(ask.shape.charge(ask.cost));
+        let wait = ask.quota.pace_us(ask.cost);
         let elsewhere = Level { remaining: 0, retry_after_us: wait, reset_after_us: wait };
         Look { level: seen.map_or(elsewhere, |seen| seen.level(ask.cost)), source: Source::Local, away }
     }

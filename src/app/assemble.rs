@@ -10,7 +10,7 @@ use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
-use crate::rate_limit::bucket::ShapeError;
+use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
@@ -25,7 +25,7 @@ pub fn gateway(
     config: &Config,
     access_log: Option<AccessLog>,
     before: Option<&Gateway>,
-) -> Result<Gateway, ShapeError> {
+) -> Result<Gateway, QuotaError> {
     let upstreams = upstreams(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
@@ -36,14 +36,19 @@ pub fn gateway(
             .listeners
             .iter()
             .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, &plans, config.legacy_headers));
-        Ok(Guard { rules: rules.collect::<Result<_, _>>()?, metrics: Arc::new(RouteMetrics::of(name)) })
+        let rules = rules.collect::<Result<_, QuotaError>>()?;
+        Ok::<_, QuotaError>(Guard { rules, metrics: Arc::new(RouteMetrics::of(name)) })
     };
     let guarded = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
             Action::Respond(_) | Action::Echo => None,
         };
-        Ok(Guarded { route: route.clone(), guard: guard(route.name.clone(), &route.limits)?, upstream })
+        Ok::<_, QuotaError>(Guarded {
+            route: route.clone(),
+            guard: guard(route.name.clone(), &route.limits)?,
+            upstream,
+        })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),

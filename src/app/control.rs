@@ -213,6 +213,7 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
         sleep(UPKEEP).await;
         exporter.prometheus.run_upkeep();
         common.memory.sweep(clock::monotonic_micros());
+        common.memory.follow_clock();
         if let Some(fleet) = &common.fleet {
             fleet.node.sweep(clock::monotonic_micros());
         }

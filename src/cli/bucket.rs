@@ -8,7 +8,7 @@ use http::Method;
 
 use super::ask::{Admin, Answer, Asker, target};
 use super::span;
-use crate::admin::buckets::{BucketView, ChangeView, LevelView};
+use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView};
 use crate::admin::desk::Source;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
@@ -175,19 +175,26 @@ fn show_bucket(bucket: &BucketView) -> String {
     let notes = bucket.store.iter().chain(&bucket.note);
     let from = policy.plan_from.iter().map(|from| format!("  plan     from {from}\n"));
     let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}{plan}, burst {}, cost {}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         tokens(level, policy.burst),
         next(level, policy.cost),
         if level.full { "now".to_owned() } else { format!("in {}", span(level.reset_after)) },
-        policy.rate,
-        policy.burst,
+        terms(policy),
         policy.cost,
         policy.on_outage,
         source(bucket.source),
     )
+}
+
+/// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
+pub(super) fn terms(policy: &PolicyView) -> String {
+    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
+    match policy.algorithm.as_str() {
+        "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
+        other => format!("{}{plan}, {other}", policy.rate),
+    }
 }
 
 /// `7 of 20 tokens`.

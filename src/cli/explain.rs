@@ -9,7 +9,7 @@ use clap::Args;
 use http::Method;
 
 use super::ask::{Admin, Answer, target};
-use super::bucket::{next, source, tokens};
+use super::bucket::{next, source, terms, tokens};
 use crate::admin::describe;
 use crate::admin::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView, check_listener};
 use crate::gateway::explain::explain;
@@ -167,9 +167,7 @@ fn routes(routes: &[RouteView]) -> String {
 
 fn limit(limit: &LimitView) -> String {
     let policy = &limit.policy;
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
-    let mut text =
-        format!("{}: {}{plan}, burst {}, this request costs {}\n", limit.limit, policy.rate, policy.burst, policy.cost);
+    let mut text = format!("{}: {}, this request costs {}\n", limit.limit, terms(policy), policy.cost);
     let mut line = |label: &str, said: &str| {
         let _ = writeln!(text, "           {label:<7} {said}");
     };

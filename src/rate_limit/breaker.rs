@@ -163,7 +163,8 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
     for part in node.debts.collect(clock::monotonic_micros(), DEBTS_OF_A_CALL) {
         away = away || store.adjust(&part).await.is_err();
         if away {
-            node.debts.restore(&part, clock::monotonic_micros());
+            let now_us = clock::monotonic_micros();
+            node.debts.restore(&part, |quota| node.memory.moment(quota, now_us));
         }
     }
 }
@@ -185,5 +186,5 @@ pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Durat
 fn probe() -> Option<[Ask; 1]> {
     let plenty = std::num::NonZeroU64::new(1_000_000)?;
     let shape = Shape::new(plenty, plenty, plenty).ok()?;
-    Some([Ask { key: Key::from(PROBE_KEY), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }])
+    Some([Ask { key: Key::from(PROBE_KEY), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }])
 }

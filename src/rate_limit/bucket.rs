@@ -192,6 +192,11 @@ impl Pace {
         ticks.div_ceil(self.ticks_per_us)
     }
 
+    /// Whole tokens, rounded up.
+    pub fn tokens(self, ticks: u64) -> u64 {
+        ticks.div_ceil(self.emission)
+    }
+
     /// Ticks that flow off in so many microseconds.
     pub fn ticks(self, micros: u64) -> u64 {
         micros.saturating_mul(self.ticks_per_us)

@@ -35,6 +35,11 @@ pub struct Carried {
 }
 
 impl Backlog {
+    /// Whole tokens that are missing, rounded up.
+    pub fn tokens(self) -> u64 {
+        self.pace.tokens(self.ticks)
+    }
+
     /// As `shape` sees it.
     pub fn carried(self, shape: Shape) -> Carried {
         let own = shape.pace();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Method, Uri};
 
-use super::bucket::ShapeError;
+use super::algorithm::QuotaError;
 use super::explained::{Applied, part_name};
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use super::plan_cache::PlanCaches;
@@ -47,7 +47,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, ShapeError> {
+    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         let list = |limit| Terms::of_any_use(limit, costs, plans).map(Listed);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
@@ -146,8 +146,8 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
+    use crate::rate_limit::algorithm::Rate;
     use crate::rate_limit::cost::Cost;
-    use crate::rate_limit::policy::Rate;
 
     fn listed(parts: Vec<KeyPart>) -> Listed {
         let nonzero = |number| NonZeroU64::new(number).unwrap();

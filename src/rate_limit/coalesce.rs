@@ -193,7 +193,7 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
         Level {
             remaining: level.remaining.saturating_add(tokens),
             retry_after_us: 0,
-            reset_after_us: level.reset_after_us.saturating_sub(ask.shape.charge(tokens) / ask.shape.ticks_per_us()),
+            reset_after_us: level.reset_after_us.saturating_sub(ask.quota.flow_us(tokens)),
         }
     };
     let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();

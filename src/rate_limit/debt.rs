@@ -7,6 +7,9 @@
 //! own level plus all debts then is the mean of the local levels, and at least what it would be, had all been asked there.
 //! (The highest local level would be safe as well, and simpler: but one busy node would then empty the bucket for all.)
 //!
+//! In a window, a token of a node's share takes n of the local quota, and what the nodes admit beside what the store knew is
+//! at most the rest. It is owed token by token, until the window that it was taken in ends.
+//!
 //! Guarantees that a debt is at most a full bucket of the largest limit it was incurred under, and a bound on their number: beyond it, the smallest near it is waived
 //! and counted. What settling fails for is owed still: if it was charged after all, it is charged twice, never too little.
 //! Refuses to know how debts are settled.
@@ -18,7 +21,9 @@ use tokio::sync::Notify;
 
 use super::bucket::{self, MAX_TICKS, Shape};
 use super::key::Key;
+use super::quota::Quota;
 use super::table::Table;
+use super::window::{Ledger, Moment};
 use crate::store::{Adjustment, Ask, Change};
 
 /// Buckets with debts, about 180 bytes each.
@@ -32,8 +37,19 @@ pub(super) struct Debts {
     waived: Counter,
 }
 
+#[derive(Clone)]
+enum Debt {
+    Bucket(Flowing),
+    /// Tokens, until their window's end.
+    Window {
+        quota: Quota,
+        ledger: Ledger,
+    },
+}
+
+/// A debt to a bucket.
 #[derive(Clone, Copy)]
-struct Debt {
+struct Flowing {
     shape: Shape,
     /// Ticks of the whole limit, as of `at_us`.
     ticks: u64,
@@ -52,22 +68,22 @@ impl Debts {
         }
     }
 
-    /// Notes that `ask` was granted at `now_us`, from one of `parts` of the limit. `known_us` more, what the store last said
-    /// of the bucket goes on flowing off.
-    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, now_us: u64) {
-        let (shape, parts) = (ask.shape, parts.max(1));
-        let new = || Debt { shape, ticks: 0, at_us: now_us.saturating_add(known_us), parts };
-        self.add(&ask.key, new, shape, shape.charge(ask.cost), now_us);
+    /// Notes that `ask` was granted, from one of `parts` of the limit. `known_us` more, what the store last said of the
+    /// bucket goes on flowing off.
+    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, at: Moment) {
+        let parts = parts.max(1);
+        let new = || Debt::new(ask.quota, at.now_us.saturating_add(known_us), parts);
+        self.add(&ask.key, new, ask.quota, ask.quota.charge(ask.cost), at);
     }
 
-    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, shape: Shape, ticks: u64, now_us: u64) {
+    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Moment) {
         let add = |debt: &mut Debt| {
-            debt.flow(now_us);
-            debt.adopt(shape);
-            debt.owe(shape, ticks);
+            debt.flow(at.now_us);
+            debt.adopt(quota);
+            debt.owe(quota, charge, at.horizon_us);
         };
-        let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(now_us), add);
-        if displaced.is_some_and(|debt| debt.due_us(now_us) > 0) {
+        let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(at.now_us), add);
+        if displaced.is_some_and(|debt| debt.due_us(at.now_us) > 0) {
             self.waived.increment(1);
         }
         if !self.any.swap(true, Ordering::AcqRel) {
@@ -88,10 +104,11 @@ impl Debts {
         let mut parts: Vec<Vec<Adjustment>> = Vec::new();
         self.table.drain(|key, mut debt| {
             debt.flow(now_us);
-            if debt.ticks == 0 {
+            let (quota, charge) = debt.owed();
+            if charge == 0 {
                 return;
             }
-            let owed = Adjustment { key, shape: debt.shape, change: Change::Owe(debt.ticks) };
+            let owed = Adjustment { key, quota, change: Change::Owe(charge) };
             match parts.last_mut().filter(|part| part.len() < at_most) {
                 Some(part) => part.push(owed),
                 None => parts.push(vec![owed]),
@@ -101,11 +118,11 @@ impl Debts {
     }
 
     /// Owes again what could not be settled. It does not flow off until it is collected again, soon.
-    pub fn restore(&self, part: &[Adjustment], now_us: u64) {
-        for Adjustment { key, shape, change } in part {
-            if let Change::Owe(ticks) = *change {
-                let new = || Debt { shape: *shape, ticks: 0, at_us: now_us, parts: u32::MAX };
-                self.add(key, new, *shape, ticks, now_us);
+    pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Moment) {
+        for Adjustment { key, quota, change } in part {
+            if let Change::Owe(charge) = *change {
+                let at = at(*quota);
+                self.add(key, || Debt::new(*quota, at.now_us, u32::MAX), *quota, charge, at);
             }
         }
     }
@@ -120,7 +137,7 @@ impl Debts {
         self.table.with(key, |debt| {
             if let Some(debt) = debt {
                 debt.flow(now_us);
-                debt.ticks = debt.ticks.min(due_us.saturating_mul(debt.shape.ticks_per_us()));
+                debt.lower(due_us, now_us);
             }
         });
     }
@@ -132,6 +149,76 @@ impl Debts {
 }
 
 impl Debt {
+    /// Nothing is owed yet; to a bucket, nothing flows off until `at_us`.
+    fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
+        match quota {
+            Quota::Bucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
+            Quota::Window(_) => Self::Window { quota, ledger: Ledger::default() },
+        }
+    }
+
+    fn flow(&mut self, now_us: u64) {
+        match self {
+            Self::Bucket(flowing) => flowing.flow(now_us),
+            Self::Window { ledger, .. } => ledger.end_by(now_us, u64::MAX),
+        }
+    }
+
+    /// What is owed, in tokens that count by `quota` from now on when its algorithm is another.
+    fn adopt(&mut self, quota: Quota) {
+        match (&mut *self, quota) {
+            (Self::Bucket(flowing), Quota::Bucket(shape)) => flowing.adopt(shape),
+            (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
+            (Self::Bucket(flowing), Quota::Window(window)) => {
+                let until_us = flowing.at_us.saturating_add(window.width_us());
+                *self =
+                    Self::Window { quota, ledger: Ledger::of(flowing.shape.pace().tokens(flowing.ticks), until_us) };
+            }
+            (Self::Window { ledger, .. }, Quota::Bucket(shape)) => {
+                let (ticks, at_us) = (shape.charge(ledger.used()).min(MAX_TICKS), ledger.last_us());
+                *self = Self::Bucket(Flowing { shape, ticks, at_us, parts: u32::MAX });
+            }
+        }
+    }
+
+    fn owe(&mut self, quota: Quota, charge: u64, horizon_us: u64) {
+        match (self, quota) {
+            (Self::Bucket(flowing), Quota::Bucket(shape)) => flowing.owe(shape, charge),
+            (Self::Window { ledger, .. }, Quota::Window(window)) => ledger.owe(window.quota(), charge, horizon_us),
+            _ => {}
+        }
+    }
+
+    fn owed(&self) -> (Quota, u64) {
+        match self {
+            Self::Bucket(flowing) => (flowing.shape.into(), flowing.ticks),
+            Self::Window { quota, ledger } => (*quota, ledger.used()),
+        }
+    }
+
+    fn lower(&mut self, due_us: u64, now_us: u64) {
+        match self {
+            Self::Bucket(flowing) => {
+                flowing.ticks = flowing.ticks.min(due_us.saturating_mul(flowing.shape.ticks_per_us()));
+            }
+            Self::Window { ledger, .. } => ledger.end_by(now_us, now_us.saturating_add(due_us)),
+        }
+    }
+
+    /// How much it is, in microseconds.
+    fn due_us(&self, now_us: u64) -> u64 {
+        match self {
+            Self::Bucket(flowing) => {
+                let mut then = *flowing;
+                then.flow(now_us);
+                then.shape.micros(then.ticks)
+            }
+            Self::Window { ledger, .. } => ledger.last_us().saturating_sub(now_us),
+        }
+    }
+}
+
+impl Flowing {
     fn flow(&mut self, now_us: u64) {
         if let Some(elapsed) = now_us.checked_sub(self.at_us) {
             let flowed = elapsed.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts);
@@ -155,13 +242,6 @@ impl Debt {
         let capacity = self.shape.capacity().max(own(shape.capacity()));
         self.ticks = bucket::owe(self.ticks, own(ticks), capacity);
     }
-
-    /// How much it is, in microseconds.
-    fn due_us(&self, now_us: u64) -> u64 {
-        let mut then = *self;
-        then.flow(now_us);
-        then.shape.micros(then.ticks)
-    }
 }
 
 #[cfg(test)]
@@ -169,21 +249,24 @@ mod tests {
     use super::*;
     use crate::rate_limit::policy::OnOutage;
     use crate::rate_limit::share::Share;
+    use crate::rate_limit::window::Window;
     use crate::store::memory::MemoryStore;
     use proptest::prelude::*;
     use std::num::NonZeroU64;
 
     const SECOND: u64 = 1_000_000;
 
+    const AT: Moment = Moment { now_us: 0, horizon_us: 60 * SECOND };
+
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
-        Ask { key: Key::from(key), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
     }
 
     fn owed(debts: &Debts, now_us: u64) -> u64 {
         let tokens = |part: &Adjustment| match part.change {
-            Change::Owe(ticks) => ticks / part.shape.emission(),
+            Change::Owe(charge) => charge / part.quota.charge(1),
             Change::GiveBack { .. } => 0,
         };
         debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
@@ -192,7 +275,7 @@ mod tests {
     #[test]
     fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
         let debts = Debts::new();
-        (0..8).for_each(|_| debts.incur(&ask("k", 100), 2, 0, 0));
+        (0..8).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
         assert_eq!(owed(&debts, SECOND), 3);
         assert_eq!(owed(&debts, SECOND), 0, "it was taken out");
     }
@@ -200,35 +283,59 @@ mod tests {
     #[test]
     fn it_waits_for_what_the_store_knew_and_is_at_most_a_full_bucket() {
         let debts = Debts::new();
-        (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, 0));
+        (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, AT));
         assert_eq!(owed(&debts, 3 * SECOND), 10);
+    }
+
+    #[test]
+    fn tokens_of_a_window_are_owed_until_it_ends() {
+        let debts = Debts::new();
+        let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+        (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
+        assert_eq!(owed(&debts, 59 * SECOND), 8);
+        (0..30).for_each(|_| debts.incur(&window, 2, 0, AT));
+        let parts = debts.collect(59 * SECOND, 10);
+        debts.restore(&parts[0], |_| AT);
+        assert_eq!(owed(&debts, 60 * SECOND - 1), 20, "the quota at most");
+        (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
+        assert_eq!(owed(&debts, 60 * SECOND), 0);
+    }
+
+    #[test]
+    fn what_is_owed_by_another_algorithm_is_owed_still() {
+        let debts = Debts::new();
+        let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+        for asks in [[&window, &ask("k", 20)], [&ask("k", 20), &window]] {
+            asks.iter().for_each(|ask| debts.incur(ask, 1, 0, AT));
+            assert_eq!(owed(&debts, 0), 2);
+        }
     }
 
     #[test]
     fn a_limit_that_shrinks_meanwhile_waives_nothing() {
         let debts = Debts::new();
-        (0..80).for_each(|_| debts.incur(&ask("k", 100), 1, 0, 0));
-        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        (0..80).for_each(|_| debts.incur(&ask("k", 100), 1, 0, AT));
+        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
         assert_eq!(owed(&debts, 0), 85);
     }
 
     #[test]
     fn what_could_not_be_settled_is_owed_still() {
         let debts = Debts::new();
-        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
         let parts = debts.collect(0, 10);
-        debts.restore(&parts[0], 0);
-        debts.incur(&ask("k", 20), 1, 0, 0);
+        debts.restore(&parts[0], |_| AT);
+        debts.incur(&ask("k", 20), 1, 0, AT);
         assert_eq!(owed(&debts, 0), 6);
     }
 
     #[test]
     fn an_operator_waives_all_of_it_or_what_is_beyond() {
         let debts = Debts::new();
-        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, 0));
+        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
         debts.lower(&Key::from("k"), 300_000, 0);
         assert_eq!(owed(&debts, 0), 3);
-        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, 0));
+        (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, AT));
         debts.lower(&Key::from("k"), 0, 0);
         assert_eq!(owed(&debts, 0), 0);
     }
@@ -237,7 +344,7 @@ mod tests {
     fn any_number_of_keys_takes_bounded_room_and_parts_are_bounded_too() {
         let debts = Debts::new();
         for n in 0..100_000 {
-            debts.incur(&ask(&n.to_string(), 20), 1, 0, 0);
+            debts.incur(&ask(&n.to_string(), 20), 1, 0, AT);
         }
         let parts = debts.collect(0, 64);
         let kept: usize = parts.iter().map(Vec::len).sum();
@@ -266,9 +373,9 @@ mod tests {
                 let share = Share::new(nodes, rank);
                 let before = local.take_at(&ask, 0, now, share).levels[0];
                 if local.take_at(&ask, 1, now, share).units == 1 {
-                    debts.incur(&ask[0], nodes, before.reset_after_us, now);
-                    let owed = Change::Owe(ask[0].shape.charge(1));
-                    truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), shape: ask[0].shape, change: owed }], now);
+                    debts.incur(&ask[0], nodes, before.reset_after_us, Moment { now_us: now, horizon_us: 0 });
+                    let owed = Change::Owe(ask[0].quota.charge(1));
+                    truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
                 }
             }
             locals.iter().flat_map(|(_, debts)| debts.collect(now, 10)).for_each(|part| store.adjust_at(&part, now));

@@ -7,9 +7,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bucket::Shape;
 use super::decision::Level;
 use super::key::Key;
+use super::quota::Quota;
 use super::table::Table;
 use crate::store::Ask;
 
@@ -25,7 +25,7 @@ pub(super) struct DenialCache {
 
 #[derive(Clone, Copy)]
 struct Denial {
-    shape: Shape,
+    quota: Quota,
     cost: u64,
     remaining: u64,
     /// Microseconds of this node's monotonic clock.
@@ -42,10 +42,10 @@ impl DenialCache {
     /// Notes that the store denied `cost` tokens of `ask`'s bucket, in answer to a call sent at `sent_us`.
     pub fn note(&self, ask: &Ask, cost: u64, level: &Level, sent_us: u64) {
         let denial = Denial {
-            shape: ask.shape,
+            quota: ask.quota,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(kept_us(ask.shape, level.retry_after_us)),
+            until_us: sent_us.saturating_add(kept_us(ask.quota, level.retry_after_us)),
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
@@ -59,7 +59,7 @@ impl DenialCache {
             return None;
         }
         let denial = self.table.with(&ask.key, |found| found.copied())?;
-        (denial.shape == ask.shape).then(|| denial.level(cost, now_us)).flatten()
+        (denial.quota == ask.quota).then(|| denial.level(cost, now_us)).flatten()
     }
 
     /// Forgets what is known of `key`: its bucket was reset.
@@ -73,18 +73,18 @@ impl Denial {
     fn level(&self, cost: u64, now_us: u64) -> Option<Level> {
         let kept_us = self.until_us.checked_sub(now_us).filter(|wait| *wait > 0)?;
         let wait_us = kept_us.max(self.retry_at_us.saturating_sub(now_us));
-        let dearer = self.shape.charge(cost.checked_sub(self.cost)?);
+        let dearer_us = self.quota.dearer_us(cost.checked_sub(self.cost)?);
         Some(Level {
             remaining: self.remaining,
-            retry_after_us: wait_us.saturating_add(self.shape.micros(dearer)),
+            retry_after_us: wait_us.saturating_add(dearer_us),
             reset_after_us: self.full_at_us.saturating_sub(now_us),
         })
     }
 }
 
 /// How long a denial with this wait is kept.
-fn kept_us(shape: Shape, wait_us: u64) -> u64 {
-    match shape.lease_us() {
+fn kept_us(quota: Quota, wait_us: u64) -> u64 {
+    match quota.lease_us() {
         0 => wait_us,
         lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
@@ -93,13 +93,14 @@ fn kept_us(shape: Shape, wait_us: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate_limit::bucket::Shape;
     use crate::rate_limit::policy::OnOutage;
     use std::num::NonZeroU64;
 
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
-        Ask { key: Key::from(key), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
     }
 
     fn denied(retry_after_us: u64) -> Level {
@@ -139,7 +140,7 @@ mod tests {
     fn a_leased_limit_is_asked_again_neither_at_once_nor_late() {
         let cache = DenialCache::new();
         let mut leased = ask("k", 1_000);
-        leased.shape = leased.shape.leased(1);
+        leased.quota = leased.quota.leased(1);
         cache.note(&leased, 1, &denied(10), 0);
         assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
         assert_eq!(cache.find(&leased, 1, 6_250), None);

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use super::bucket::Shape;
+use super::algorithm::Algorithm;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use super::plan::Plan;
 use super::plan_cache::Lookup;
-use super::policy::{Limit, Rate};
+use super::policy::Limit;
+use super::quota::Quota;
 pub use super::rule::Origin;
 use super::rule::{Price, Terms};
 use crate::store::Ask;
@@ -36,8 +38,8 @@ pub struct Applied {
     /// What has to be read before it is known, or known anew.
     pub lookup: Option<Lookup>,
     /// The plan's, or the limit's own.
-    pub rate: Rate,
-    pub shape: Shape,
+    pub algorithm: Algorithm,
+    pub quota: Quota,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
@@ -64,14 +66,14 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, lookup, shape, cost, usual_cost, largest_cost } = terms.price(facts);
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
             origin: terms.origin(facts),
             lookup,
-            rate: plan.map_or(limit.rate, |plan| plan.rate()),
-            shape,
+            algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
+            quota,
             cost,
             usual_cost,
             largest_cost,
@@ -89,8 +91,8 @@ impl Applied {
 
     /// The same of the bucket with this key.
     pub(super) fn ask_of(&self, key: Key) -> Ask {
-        let Self { shape, largest_cost, .. } = *self;
-        Ask { key, shape, cost: self.cost.get(), largest_cost, on_outage: self.limit.on_outage }
+        let Self { quota, largest_cost, .. } = *self;
+        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage: self.limit.on_outage }
     }
 
     pub(super) fn acts(&self) -> bool {

@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::bucket::ShapeError;
+use super::algorithm::QuotaError;
 use super::decision::Verdict;
 use super::headers::Fields;
 use super::host;
@@ -56,7 +56,7 @@ impl RateLimitLayer {
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, ShapeError> {
+    pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, QuotaError> {
         let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
         Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, &PlanCaches::default(), false)?) })
@@ -244,10 +244,11 @@ mod tests {
     use http::StatusCode;
     use tower::{ServiceExt, service_fn};
 
+    use super::super::algorithm::Rate;
     use super::super::enforced::Enforced;
     use super::super::headers::{DEGRADED, RATELIMIT};
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::policy::{OnLimit, Queueing, Rate};
+    use super::super::policy::{OnLimit, Queueing};
     use super::*;
     use crate::store::memory::MemoryStore;
 

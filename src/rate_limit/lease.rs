@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use super::bucket::Shape;
 use super::decision::Level;
 use super::key::Key;
+use super::quota::Quota;
 use super::table::Table;
 use crate::store::Ask;
 
@@ -81,9 +82,9 @@ impl Leases {
     /// Spends what `ask` costs, from tokens that live for `life_us` more. `nodes` share the bucket.
     pub fn spend(&self, ask: &Ask, nodes: u32, now_us: u64, life_us: u64) -> Option<Spent> {
         self.table.with(&ask.key, |stock| {
-            let stock = stock.filter(|stock| stock.shape == ask.shape)?;
+            let stock = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota)?;
             let source = stock.spend(ask.cost, now_us, life_us)?;
-            stock.demand.count(ask.cost, now_us, ask.shape.lease_us());
+            stock.demand.count(ask.cost, now_us, ask.quota.lease_us());
             Some(Spent { source, level: stock.level(now_us), fill: stock.fill(nodes, now_us) })
         })
     }
@@ -91,7 +92,7 @@ impl Leases {
     /// Puts back what another limit's denial made useless.
     pub fn put_back(&self, ask: &Ask, source: Source) {
         self.table.with(&ask.key, |stock| {
-            if let Some(stock) = stock.filter(|stock| stock.shape == ask.shape) {
+            if let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota) {
                 stock.put(Batch { tokens: ask.cost, source });
                 stock.demand.counted = stock.demand.counted.saturating_sub(ask.cost);
             }
@@ -100,41 +101,44 @@ impl Leases {
 
     /// Tokens to take because `ask` could not be paid from stock.
     pub fn lack(&self, ask: &Ask, nodes: u32, now_us: u64) -> u64 {
+        let Quota::Bucket(shape) = ask.quota else { return 0 };
         let lack = |stock: &mut Stock| {
-            stock.adopt(ask.shape);
-            stock.demand.count(ask.cost, now_us, ask.shape.lease_us());
+            stock.adopt(shape);
+            stock.demand.count(ask.cost, now_us, ask.quota.lease_us());
             stock.fill(nodes, now_us)
         };
-        self.table.upsert(&ask.key, || Stock::new(ask.shape), |stock| stock.heard_us, lack).0
+        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, lack).0
     }
 
     /// Tokens to ask for beside the `needed` ones, when requests have to ask anyway.
     pub fn ahead(&self, ask: &Ask, needed: u64, nodes: u32, now_us: u64) -> u64 {
+        let Quota::Bucket(shape) = ask.quota else { return 0 };
         let ahead = |stock: &mut Stock| {
-            stock.adopt(ask.shape);
-            stock.demand.count(needed, now_us, ask.shape.lease_us());
+            stock.adopt(shape);
+            stock.demand.count(needed, now_us, ask.quota.lease_us());
             stock.filled_us = now_us;
             stock.missing(nodes, now_us)
         };
-        self.table.upsert(&ask.key, || Stock::new(ask.shape), |stock| stock.heard_us, ahead).0
+        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, ahead).0
     }
 
     /// Keeps `tokens` of `ask`'s bucket, and what the store said of it.
     pub fn deposit(&self, ask: &Ask, tokens: u64, level: Level, source: Source) {
+        let Quota::Bucket(shape) = ask.quota else { return };
         let deposit = |stock: &mut Stock| {
-            stock.adopt(ask.shape);
+            stock.adopt(shape);
             (stock.level, stock.heard_us) = (level, source.sent_us);
             if tokens > 0 {
                 stock.put(Batch { tokens, source });
             }
         };
-        self.table.upsert(&ask.key, || Stock::new(ask.shape), |stock| stock.heard_us, deposit);
+        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, deposit);
     }
 
     /// Takes out what is left of a call's tokens.
     pub fn withdraw(&self, ask: &Ask, source: Source) -> u64 {
         self.table.with(&ask.key, |stock| {
-            let Some(stock) = stock.filter(|stock| stock.shape == ask.shape) else { return 0 };
+            let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota) else { return 0 };
             let place = stock.batches.iter().position(|batch| batch.source == source);
             place.map_or(0, |place| stock.batches.remove(place).tokens)
         })

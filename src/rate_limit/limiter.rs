@@ -170,7 +170,7 @@ struct Pledge<'a> {
 
 impl Pledge<'_> {
     fn is_good(&self, now_us: u64) -> bool {
-        let end = |(ask, spent): (&Ask, &Option<Spent>)| Some(spent.as_ref()?.source.sent_us + ask.shape.lease_us());
+        let end = |(ask, spent): (&Ask, &Option<Spent>)| Some(spent.as_ref()?.source.sent_us + ask.quota.lease_us());
         self.asks.iter().zip(&self.held).filter_map(end).all(|end_us| now_us <= end_us)
     }
 
@@ -189,12 +189,11 @@ impl Drop for Pledge<'_> {
 fn incur(asks: &[Ask], levels: &[Level], share: Share, node: &Node) {
     let now_us = clock::monotonic_micros();
     for (ask, level) in asks.iter().zip(levels) {
-        let Some(part) = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost) else { continue };
-        let parts = part.emission() / ask.shape.emission();
+        let Some(part) = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { continue };
         // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
-        let charge_us = part.charge(store::cost_of(asks, ask)) / part.ticks_per_us();
+        let charge_us = part.flow_us(store::cost_of(asks, ask));
         let known_us = level.reset_after_us.saturating_sub(charge_us);
-        node.debts.incur(ask, u32::try_from(parts).unwrap_or(u32::MAX), known_us, now_us);
+        node.debts.incur(ask, part.parts_of(ask.quota), known_us, node.memory.moment(ask.quota, now_us));
     }
 }
 
@@ -203,5 +202,5 @@ const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, res
 
 /// A limit that lets everything pass while the store is away.
 fn uncounted(ask: &Ask) -> Level {
-    Level { remaining: ask.shape.burst(), retry_after_us: 0, reset_after_us: 0 }
+    Level { remaining: ask.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
 }

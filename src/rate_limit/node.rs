@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::breaker::Breaker;
-use super::bucket::Shape;
 use super::debt::Debts;
 use super::denial::DenialCache;
 use super::key::Key;
 use super::lease::Leases;
+use super::quota::Quota;
 use super::share::ShareCell;
 use crate::store::inspect::Holder;
 use crate::store::memory::MemoryStore;
@@ -47,7 +47,7 @@ impl Node {
 impl Holder for Node {
     /// An operator changed the bucket: a denial need not hold any more, tokens taken ahead are of what was there before, and
     /// more than the store counts is not owed. The local buckets are a holder of their own.
-    fn lower(&self, key: &Key, _shape: Shape, full_in_us: u64, now_us: u64) {
+    fn lower(&self, key: &Key, _quota: Quota, full_in_us: u64, now_us: u64) {
         self.denials.forget(key);
         self.leases.forget(key);
         self.debts.lower(key, full_in_us, now_us);

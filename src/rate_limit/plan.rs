@@ -9,10 +9,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bucket::{MAX_BURST, Shape, ShapeError};
+use super::algorithm::{Algorithm, Manner, Misfit, Per, QuotaError, WindowRate};
+use super::bucket::MAX_BURST;
 use super::cost::Cost;
 use super::key::KeyPart;
-use super::policy::Rate;
+use super::quota::Quota;
 use crate::units;
 
 /// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
@@ -43,26 +44,35 @@ pub struct PlanHash {
 /// A rate, and all that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    rate: Rate,
-    shape: Shape,
+    algorithm: Algorithm,
+    quota: Quota,
     cost: Option<Cost>,
 }
 
+/// What a text says, whatever counts by it.
+struct Written {
+    rate: WindowRate,
+    burst: Option<NonZeroU64>,
+    cost: Option<NonZeroU64>,
+}
+
 /// Why a text is no plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAPlan {
     #[error("it is over {LONGEST_TEXT} bytes, or not ASCII")]
     NotText,
-    #[error("it does not begin with a rate: {}", units::RATE_FORMS)]
+    #[error("it does not begin with a rate: {}; for a fixed_window also 1000/month", units::RATE_FORMS)]
     Rate,
     #[error("behind the rate stand burst=N and cost=N, each at most once, and nothing else")]
     Word,
     #[error("its burst is not a whole number from 1 to {MAX_BURST}")]
     Burst,
-    #[error("its cost is not a whole number from 1 to the burst")]
+    #[error("its cost is not a whole number from 1 to the burst, or to the tokens of a window")]
     Cost,
     #[error(transparent)]
-    Shape(#[from] ShapeError),
+    Misfit(#[from] Misfit),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
 }
 
 /// More than any plan that says each thing once.
@@ -80,29 +90,35 @@ impl Plans {
 }
 
 impl Plan {
-    /// `burst` tokens in a full bucket; each request takes `cost`, or as many as the limit says.
+    /// Counts by `algorithm`; each request takes `cost`, or as many tokens as the limit says.
     ///
     /// # Errors
-    /// When the rate or the burst is out of bounds.
-    pub fn new(rate: Rate, burst: NonZeroU64, cost: Option<Cost>) -> Result<Self, ShapeError> {
-        Ok(Self { rate, shape: Shape::new(rate.tokens, rate.period_us, burst)?, cost })
+    /// When the algorithm's numbers cannot be counted by.
+    pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
+        Ok(Self { quota: algorithm.quota()?, algorithm, cost })
     }
 
-    /// [`FromStr`], for bytes that anyone may have written.
+    /// The plan that `text` is for limits that count in this manner. Anyone may have written it.
     ///
     /// # Errors
-    /// When they are no plan.
-    pub fn parse(text: &[u8]) -> Result<Self, NotAPlan> {
+    /// When it is no plan.
+    pub fn read(text: &[u8], manner: &Manner) -> Result<Self, NotAPlan> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
-        str::from_utf8(text.ok_or(NotAPlan::NotText)?).map_err(|_| NotAPlan::NotText)?.parse()
+        let text = str::from_utf8(text.ok_or(NotAPlan::NotText)?).map_err(|_| NotAPlan::NotText)?;
+        let Written { rate, burst, cost } = text.parse()?;
+        let algorithm = manner.algorithm(rate, burst)?;
+        if cost.is_some_and(|cost| cost > algorithm.burst()) {
+            return Err(NotAPlan::Cost);
+        }
+        Ok(Self::new(algorithm, cost.map(Cost::Fixed))?)
     }
 
-    pub fn rate(&self) -> Rate {
-        self.rate
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
     }
 
-    pub fn shape(&self) -> Shape {
-        self.shape
+    pub fn quota(&self) -> Quota {
+        self.quota
     }
 
     /// `None`: the limit's.
@@ -111,13 +127,13 @@ impl Plan {
     }
 }
 
-/// `100/s`, `100/s burst=200`, `1000/h burst=50 cost=2`: as in the file, with the words behind the rate in any order.
-impl FromStr for Plan {
+/// `100/s`, `100/s burst=200`, `1000/month cost=2`: as in the file, with the words behind the rate in any order.
+impl FromStr for Written {
     type Err = NotAPlan;
 
     fn from_str(text: &str) -> Result<Self, NotAPlan> {
         let mut words = text.split_ascii_whitespace();
-        let (tokens, period_us) = words.next().and_then(units::parse_rate).ok_or(NotAPlan::Rate)?;
+        let (tokens, period_us) = words.next().and_then(units::parse_window_rate).ok_or(NotAPlan::Rate)?;
         let (mut burst, mut cost) = (None, None);
         for word in words {
             let (slot, number, wrong) = match word.split_once('=') {
@@ -133,11 +149,8 @@ impl FromStr for Plan {
         if burst.is_some_and(|burst| burst.get() > MAX_BURST) {
             return Err(NotAPlan::Burst);
         }
-        let burst = burst.unwrap_or(tokens);
-        if cost.is_some_and(|cost| cost > burst) {
-            return Err(NotAPlan::Cost);
-        }
-        Ok(Self::new(Rate { tokens, period_us }, burst, cost.map(Cost::Fixed))?)
+        let rate = WindowRate { tokens, per: period_us.map_or(Per::Month, Per::Micros) };
+        Ok(Self { rate, burst, cost })
     }
 }
 
@@ -145,12 +158,32 @@ impl FromStr for Plan {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::algorithm::Rate;
+    use super::super::bucket::ShapeError;
+    use super::super::window::WindowError;
     use super::*;
 
+    const BUCKET: Manner = Manner::TokenBucket;
+    const SLIDING: Manner = Manner::SlidingWindow;
+
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
+
+    fn fixed(zone: Option<&str>) -> Manner {
+        Manner::FixedWindow { zone: zone.map(Into::into) }
+    }
+
+    fn steady(tokens: u64, seconds: u64) -> Rate {
+        Rate { tokens: nonzero(tokens), period_us: nonzero(seconds * 1_000_000) }
+    }
+
+    fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, NotAPlan> {
+        Ok(Plan::new(algorithm, cost.map(|cost| Cost::Fixed(nonzero(cost)))).unwrap())
+    }
+
     fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, NotAPlan> {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(seconds * 1_000_000) };
-        Ok(Plan::new(rate, nonzero(burst), cost.map(|cost| Cost::Fixed(nonzero(cost)))).unwrap())
+        with_cost(Algorithm::TokenBucket { rate: steady(tokens, seconds), burst: nonzero(burst) }, cost)
     }
 
     #[test]
@@ -163,7 +196,40 @@ mod tests {
             (" 5/d  burst=007 \n", plan(5, 86_400, 7, None)),
             ("10/s cost=10", plan(10, 1, 10, Some(10))),
         ] {
-            assert_eq!(Plan::parse(text.as_bytes()), read, "{text:?}");
+            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), read, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_counts_as_its_limit_does() {
+        let sliding = with_cost(Algorithm::SlidingWindow { rate: steady(5, 90) }, Some(5));
+        assert_eq!(Plan::read(b"5/90s cost=5", &SLIDING), sliding);
+        for zone in [None, Some("Europe/Berlin")] {
+            let window = |tokens, per| WindowRate { tokens: nonzero(tokens), per };
+            let plan = |rate, cost| with_cost(Algorithm::FixedWindow { rate, zone: zone.map(Into::into) }, cost);
+            let hourly = window(100, Per::Micros(nonzero(3_600_000_000)));
+            assert_eq!(Plan::read(b"100/h", &fixed(zone)), plan(hourly, None));
+            assert_eq!(Plan::read(b"1000/month cost=2", &fixed(zone)), plan(window(1_000, Per::Month), Some(2)));
+        }
+    }
+
+    #[test]
+    fn what_another_algorithm_counts_by_is_no_plan() {
+        let berlin = fixed(Some("Europe/Berlin"));
+        let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
+        for (text, manner, why) in [
+            ("100/s burst=100", &SLIDING, NotAPlan::Misfit(Misfit::Burst("sliding_window"))),
+            ("100/s burst=200", &fixed(None), NotAPlan::Misfit(Misfit::Burst("fixed_window"))),
+            ("1000/month", &SLIDING, NotAPlan::Misfit(Misfit::Month("sliding_window"))),
+            ("1000/month burst=5", &BUCKET, NotAPlan::Misfit(Misfit::Month("token_bucket"))),
+            ("1000/2month", &fixed(None), NotAPlan::Rate),
+            ("100/s cost=101", &SLIDING, NotAPlan::Cost),
+            ("100/month cost=101", &fixed(None), NotAPlan::Cost),
+            ("5/90s", &berlin, NotAPlan::Quota(QuotaError::NoUnit)),
+            ("1000000001/s", &SLIDING, NotAPlan::Quota(too_large)),
+            ("1/367d", &fixed(None), NotAPlan::Quota(QuotaError::Window(WindowError::TooLong))),
+        ] {
+            assert_eq!(Plan::read(text.as_bytes(), manner), Err(why), "{text:?} {manner:?}");
         }
     }
 
@@ -194,24 +260,26 @@ mod tests {
             ("100/s cost=101", NotAPlan::Cost),
             ("100/s burst=5 cost=6", NotAPlan::Cost),
             ("100/s cost==1", NotAPlan::Cost),
-            ("20000000/s", NotAPlan::Shape(ShapeError::TooFast)),
-            ("1/d burst=400", NotAPlan::Shape(ShapeError::TooSlow)),
+            ("20000000/s", NotAPlan::Quota(ShapeError::TooFast.into())),
+            ("1/d burst=400", NotAPlan::Quota(ShapeError::TooSlow.into())),
             ("100/s \u{a0}", NotAPlan::NotText),
         ] {
-            assert_eq!(Plan::parse(text.as_bytes()), Err(why), "{text:?}");
+            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), Err(why), "{text:?}");
         }
-        assert_eq!(Plan::parse(b"\xff"), Err(NotAPlan::NotText));
-        let long = |length| Plan::parse(format!("1/s{}", " ".repeat(length - 3)).as_bytes());
+        assert_eq!(Plan::read(b"\xff", &BUCKET), Err(NotAPlan::NotText));
+        let long = |length| Plan::read(format!("1/s{}", " ".repeat(length - 3)).as_bytes(), &BUCKET);
         assert_eq!((long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)), (true, Err(NotAPlan::NotText)));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_plan_or_none_and_a_plan_lets_a_request_pass(text in "[0-9/smhd a-z=burstco]{0,40}", bytes: Vec<u8>) {
-            let _ = Plan::parse(&bytes);
-            if let Ok(plan) = Plan::parse(text.as_bytes()) {
-                let cost = plan.cost().map_or(1, |cost| cost.largest().get());
-                prop_assert!(cost <= plan.shape().burst());
+        fn any_text_is_a_plan_or_none_and_a_plan_lets_a_request_pass(text in "[0-9]{1,9}/[0-9]{0,2}(s|m|h|d|month)( (burst|cost)=[0-9]{1,9}){0,2}|[0-9/smhd a-z=burstco]{0,40}", bytes: Vec<u8>) {
+            for manner in [BUCKET, SLIDING, fixed(None), fixed(Some("Europe/Berlin"))] {
+                let _ = Plan::read(&bytes, &manner);
+                if let Ok(plan) = Plan::read(text.as_bytes(), &manner) {
+                    let cost = plan.cost().map_or(1, |cost| cost.largest().get());
+                    prop_assert!(plan.quota().holds(cost) && plan.algorithm().manner() == manner);
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The plans of one hash in the shared store, as far as this node has read them.
+//! The plans of one hash in the shared store, as far as this node has read them for limits that count in one manner.
 //!
 //! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
 //! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those
@@ -13,13 +13,14 @@ use std::time::Duration;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
+use super::algorithm::Manner;
 use super::key::Key;
 use super::plan::{NotAPlan, Plan};
 use super::table::Table;
 use crate::store::StoreError;
 use crate::store::fields::Field;
 
-/// Values kept of each hash, about 250 bytes each with a plan, and 130 without.
+/// Values kept of each hash, about 290 bytes each with a plan, and 130 without.
 pub const PLACES: usize = 65_536;
 
 /// Cache times after which a plan is not used any more before it has been read again.
@@ -35,9 +36,13 @@ const RETRY: Duration = Duration::from_millis(250);
 /// for that is said when it happens again.
 const COMPLAINT: Duration = Duration::from_secs(1);
 
-/// What is known of one hash. One per node.
+/// What is known of one hash, for limits that count in one manner. One per node.
+///
+/// What a text means depends on that manner: a burst is no plan of a window. So each has its own plans, ready for use, and
+/// says itself what it cannot count by.
 pub struct PlanCache {
     hash: Arc<str>,
+    manner: Manner,
     known: Table<Entry>,
     /// The last reading worked: whoever needs another may wait for it.
     readable: AtomicBool,
@@ -47,9 +52,12 @@ pub struct PlanCache {
     outcomes: [Counter; 5],
 }
 
-/// The caches of a node by their hash. They outlive a reload, as long as a limit names the hash.
+/// The caches of a node. They outlive a reload, as long as a limit that counts so names the hash.
 #[derive(Debug, Default)]
-pub struct PlanCaches(Mutex<HashMap<Arc<str>, Weak<PlanCache>>>);
+pub struct PlanCaches(Mutex<HashMap<Of, Weak<PlanCache>>>);
+
+/// A hash's name, and the manner of counting.
+type Of = (Arc<str>, Manner);
 
 /// A value to be read.
 #[derive(Clone, Debug)]
@@ -61,14 +69,14 @@ pub struct Lookup {
 }
 
 /// What the store said of a value, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub holds: Holds,
     /// Microseconds since it was read.
     pub age_us: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holds {
     Plan,
     Nothing,
@@ -89,30 +97,31 @@ enum Told {
     Nothing,
     /// `said`: in the log.
     Other {
-        why: NotAPlan,
+        why: Box<NotAPlan>,
         said: bool,
     },
 }
 
 impl PlanCaches {
-    /// The cache of the hash called `name`.
-    pub fn of(&self, name: &Arc<str>) -> Arc<PlanCache> {
-        let mut caches = self.0.lock();
-        if let Some(cache) = caches.get(name).and_then(Weak::upgrade) {
+    /// The cache of the hash called `name`, for limits that count in this manner.
+    pub fn of(&self, name: &Arc<str>, manner: Manner) -> Arc<PlanCache> {
+        let (mut caches, place) = (self.0.lock(), (name.clone(), manner));
+        if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
         }
-        let cache = Arc::new(PlanCache::new(name.clone()));
-        caches.insert(name.clone(), Arc::downgrade(&cache));
+        let cache = Arc::new(PlanCache::new(name.clone(), place.1.clone()));
+        caches.insert(place, Arc::downgrade(&cache));
         cache
     }
 }
 
 impl PlanCache {
     /// Metrics go to the recorder that is installed by now.
-    fn new(hash: Arc<str>) -> Self {
+    fn new(hash: Arc<str>, manner: Manner) -> Self {
         let outcomes = ["found", "none", "invalid", "failed", "skipped"];
         Self {
             hash,
+            manner,
             known: Table::new(PLACES),
             readable: AtomicBool::new(true),
             told_unreadable: AtomicBool::new(false),
@@ -153,10 +162,10 @@ impl PlanCache {
     pub(super) fn reading(&self, field: &Key, now_us: u64) -> Option<Reading> {
         self.known.with(field, |found| {
             let entry = found?;
-            let holds = match entry.told {
+            let holds = match &entry.told {
                 Told::Plan(_) => Holds::Plan,
                 Told::Nothing => Holds::Nothing,
-                Told::Other { why, .. } => Holds::Other(why),
+                Told::Other { why, .. } => Holds::Other((**why).clone()),
             };
             Some(Reading { holds, age_us: now_us.saturating_sub(entry.read_us) })
         })
@@ -198,23 +207,24 @@ impl PlanCache {
 
     fn judge(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> Told {
         let Some(text) = text else { return Told::Nothing };
-        match Plan::parse(text) {
+        match Plan::read(text, &self.manner) {
             Ok(plan) => Told::Plan(Box::new(plan)),
             Err(why) => {
                 let was_said =
-                    |entry: &Entry| matches!(entry.told, Told::Other { why: before, said } if said && before == why);
+                    |entry: &Entry| matches!(&entry.told, Told::Other { why: before, said: true } if **before == why);
                 let said = self.known.with(field, |found| found.is_some_and(|entry| was_said(entry)));
-                Told::Other { why, said: said || self.complain(field, why, now_us) }
+                let said = said || self.complain(field, &why, now_us);
+                Told::Other { why: Box::new(why), said }
             }
         }
     }
 
     /// A field is only there when an operator wrote it, so it may be told; secrets are hashed in it.
-    fn complain(&self, field: &Key, why: NotAPlan, now_us: u64) -> bool {
+    fn complain(&self, field: &Key, why: &NotAPlan, now_us: u64) -> bool {
         let may = self.may_complain(now_us);
         if may {
             let field = String::from_utf8_lossy(field.as_bytes());
-            tracing::warn!(hash = %self.hash, field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
+            tracing::warn!(hash = %self.hash, algorithm = self.manner.name(), field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
         }
         may
     }
@@ -255,7 +265,7 @@ impl Told {
 
 impl std::fmt::Debug for PlanCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlanCache").field("hash", &self.hash).finish_non_exhaustive()
+        f.debug_struct("PlanCache").field("hash", &self.hash).field("manner", &self.manner).finish_non_exhaustive()
     }
 }
 

@@ -139,6 +139,7 @@ mod tests {
 
     use tokio::sync::Semaphore;
 
+    use super::super::algorithm::Manner;
     use super::super::plan_cache::PlanCaches;
     use super::*;
     use crate::store::StoreError;
@@ -179,7 +180,7 @@ mod tests {
             let shop = Arc::new(Shop { calls: Mutex::default(), permits: Semaphore::new(permits) });
             let breaker = Arc::new(Breaker::new());
             let reader = Arc::new(PlanReader::new(shop.clone(), breaker.clone()));
-            Self { shop, breaker, reader, cache: PlanCaches::default().of(&"plans".into()) }
+            Self { shop, breaker, reader, cache: PlanCaches::default().of(&"plans".into(), Manner::TokenBucket) }
         }
 
         /// Starts as for a request that goes by the plans of these values.

@@ -4,19 +4,13 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::algorithm::{Algorithm, Rate};
 use super::cost::Cost;
 use super::enforced::Enforced;
 use super::exempt::Exempt;
 use super::key::KeySpec;
 use super::plan::Plans;
 use crate::respond::Respond;
-
-/// `tokens` every `period_us` microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
-    pub tokens: NonZeroU64,
-    pub period_us: NonZeroU64,
-}
 
 /// What happens to a limit's requests while the store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -77,9 +71,7 @@ pub enum Consistency {
 pub struct Limit {
     pub name: Arc<str>,
     pub key: KeySpec,
-    pub rate: Rate,
-    /// Tokens in a full bucket.
-    pub burst: NonZeroU64,
+    pub algorithm: Algorithm,
     /// Tokens one request takes, unless the route or the client's plan says otherwise.
     pub cost: Cost,
     pub on_outage: OnOutage,
@@ -102,13 +94,12 @@ pub struct LimitUse {
 }
 
 impl Limit {
-    /// A limit that counts by `key`, one token a request, with all else at its default.
+    /// A token bucket that counts by `key`, one token a request, with all else at its default.
     pub fn new(name: &str, key: KeySpec, rate: Rate, burst: NonZeroU64) -> Self {
         Self {
             name: name.into(),
             key,
-            rate,
-            burst,
+            algorithm: Algorithm::TokenBucket { rate, burst },
             cost: Cost::Fixed(NonZeroU64::MIN),
             on_outage: OnOutage::default(),
             consistency: Consistency::default(),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::bucket::{Shape, ShapeError};
+use super::algorithm::QuotaError;
 use super::cost::Cost;
 use super::decision::Level;
 use super::enforced::Enforced;
@@ -14,6 +14,7 @@ use super::key::{Extracted, Facts, Key};
 use super::plan::{Plan, PlanSource};
 use super::plan_cache::{Lookup, PlanCache, PlanCaches, Reading};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
+use super::quota::Quota;
 use super::tally::{Counted, Tally};
 use crate::clock;
 use crate::store::Ask;
@@ -29,7 +30,7 @@ pub(super) struct Rule {
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub limit: Arc<Limit>,
-    shape: Shape,
+    quota: Quota,
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
@@ -43,7 +44,7 @@ pub(super) struct Price<'t> {
     pub plan: Option<Cow<'t, Plan>>,
     /// What has to be read before the plan is known, or known anew.
     pub lookup: Option<Lookup>,
-    pub shape: Shape,
+    pub quota: Quota,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
@@ -123,7 +124,7 @@ impl LargestCost {
 }
 
 impl Rule {
-    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, ShapeError> {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
@@ -146,14 +147,14 @@ impl Rule {
 
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let Terms { limit, shape, own_cost, .. } = &self.terms;
+        let Terms { limit, quota, own_cost, .. } = &self.terms;
         let cost = own_cost.as_ref().unwrap_or(&limit.cost);
-        self.policy_of(*shape, cost.usual(burst(*shape)))
+        self.policy_of(*quota, cost.usual(burst(*quota)))
     }
 
-    pub fn policy_of(&self, shape: Shape, usual_cost: NonZeroU64) -> PolicyItem<'_> {
-        let window_secs = seconds_up(shape.micros(shape.capacity())).max(1);
-        PolicyItem { name: self.name(), quota: shape.burst() / usual_cost, window_secs }
+    pub fn policy_of(&self, quota: Quota, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+        let window_secs = seconds_up(quota.fill_us()).max(1);
+        PolicyItem { name: self.name(), quota: quota.burst() / usual_cost, window_secs }
     }
 
     /// Whether the limit acts on any request.
@@ -180,17 +181,16 @@ impl Terms {
         own_cost: Option<Cost>,
         largest: LargestCost,
         plans: &PlanCaches,
-    ) -> Result<Self, ShapeError> {
-        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+    ) -> Result<Self, QuotaError> {
         let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
-            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name)),
+            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.manner())),
             Some(PlanSource::Table(_)) | None => None,
         };
-        Ok(Self { limit: limit.clone(), shape, own_cost, largest, plans })
+        Ok(Self { limit: limit.clone(), quota: limit.algorithm.quota()?, own_cost, largest, plans })
     }
 
     /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
-    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, ShapeError> {
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         Self::of(limit, None, costs.of_limit(&limit.name), plans)
     }
 
@@ -234,18 +234,18 @@ impl Terms {
         plan: Option<Cow<'t, Plan>>,
         read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
     ) -> Price<'t> {
-        let shape = plan.as_deref().map_or(self.shape, Plan::shape);
-        let burst = burst(shape);
+        let quota = plan.as_deref().map_or(self.quota, Plan::quota);
+        let burst = burst(quota);
         let unsaid = plan.as_deref().and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
         let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
-        let shape = match self.limit.consistency {
-            Consistency::Exact => shape,
-            Consistency::Leased => shape.leased(largest_cost),
+        let quota = match self.limit.consistency {
+            Consistency::Exact => quota,
+            Consistency::Leased => quota.leased(largest_cost),
         };
-        Price { plan, lookup: None, shape, cost, usual_cost, largest_cost }
+        Price { plan, lookup: None, quota, cost, usual_cost, largest_cost }
     }
 
     /// What a request says of its cost, whatever its plan: see [`Self::late_term`].
@@ -269,25 +269,24 @@ impl Terms {
     }
 
     fn term_at(&self, key: Key, price: Price<'_>) -> Term {
-        let Price { plan, lookup, shape, cost, usual_cost, largest_cost } = price;
-        let ask = Ask { key, shape, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost } = price;
+        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
         Term { ask, usual_cost, planned: plan.is_some(), lookup }
     }
 }
 
 /// Where a client stands, in requests of the usual cost.
-pub(super) fn standing(shape: Shape, usual_cost: NonZeroU64, level: &Level) -> Standing {
+pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> Standing {
     let remaining = level.remaining / usual_cost;
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, and nothing left: the next request passes once its cost is back.
-            let spare = shape.usable().saturating_sub(shape.charge(usual_cost.get()));
-            level.reset_after_us.saturating_sub(shape.micros(spare))
+            level.reset_after_us.saturating_sub(quota.spare_us(usual_cost.get()))
         }
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    Standing { quota: shape.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
+    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
 }
 
 /// Whether a limit can ever count such a decision.
@@ -301,8 +300,8 @@ fn may_count(limit: &Limit, counted: Counted) -> bool {
 }
 
 /// Tokens in a full bucket.
-fn burst(shape: Shape) -> NonZeroU64 {
-    NonZeroU64::new(shape.burst()).unwrap_or(NonZeroU64::MIN)
+fn burst(quota: Quota) -> NonZeroU64 {
+    NonZeroU64::new(quota.burst()).unwrap_or(NonZeroU64::MIN)
 }
 
 /// Whole seconds, rounded up.

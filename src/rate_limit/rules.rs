@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::bucket::ShapeError;
+use super::algorithm::QuotaError;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
@@ -105,7 +105,7 @@ impl Rules {
         costs: &LargestCosts,
         plans: &PlanCaches,
         legacy_headers: bool,
-    ) -> Result<Self, ShapeError> {
+    ) -> Result<Self, QuotaError> {
         let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
             rules.retain(|rule| *rule.name() != limit_use.limit.name);
@@ -162,7 +162,7 @@ impl Rules {
     pub fn explain(&self, facts: &Facts<'_>) -> Explained {
         let limits: Vec<Applied> = self.rules.iter().map(|rule| Applied::of(&rule.terms, facts)).collect();
         let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
-        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.shape, limit.usual_cost));
+        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.quota, limit.usual_cost));
         Explained { policy: headers::policy_value(policy), limits }
     }
 
@@ -198,7 +198,7 @@ impl Rules {
     pub fn line<'a>(&'a self, asking: &'a Asking, at: usize) -> Option<Line<'a>> {
         let (rule, ask) = (self.rules.get(asking.owners.get(at)?.rule)?, asking.asks.get(at)?);
         let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
-        let charge_us = ask.shape.micros(ask.shape.charge(ask.cost));
+        let charge_us = ask.quota.pace_us(ask.cost);
         Some(Line { limit: rule.name(), key: &ask.key, bounds, charge_us })
     }
 
@@ -258,11 +258,11 @@ impl Rules {
         let policy = if asking.owners.len() == self.acting && !asking.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
-            let item = |owner: &Owner, ask: &Ask| self.rules[owner.rule].policy_of(ask.shape, owner.usual_cost);
+            let item = |owner: &Owner, ask: &Ask| self.rules[owner.rule].policy_of(ask.quota, owner.usual_cost);
             headers::policy_value(told.clone().map(|(owner, ask, _)| item(owner, ask)))
         };
         let standings = told.map(|(owner, ask, level)| {
-            (&**self.rules[owner.rule].name(), standing(ask.shape, owner.usual_cost, level))
+            (&**self.rules[owner.rule].name(), standing(ask.quota, owner.usual_cost, level))
         });
         Fields::render(policy, standings, self.legacy_headers)
     }
@@ -317,13 +317,14 @@ mod tests {
 
     use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
+    use super::super::algorithm::{Algorithm, Rate};
     use super::super::cost::Cost;
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
     use super::super::limiter::Limiter;
     use super::super::plan::{Plan, PlanHash, PlanSource, Plans};
     use super::super::plan_cache::PlanCache;
-    use super::super::policy::{Limit, Rate};
+    use super::super::policy::Limit;
     use super::*;
     use crate::respond::Respond;
     use crate::store::memory::MemoryStore;
@@ -464,7 +465,8 @@ mod tests {
     fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
         let plan = |tokens, cost| {
             let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
-            Plan::new(rate, nonzero(tokens), NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
+            let algorithm = Algorithm::TokenBucket { rate, burst: nonzero(tokens) };
+            Plan::new(algorithm, NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
         };
         let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
         let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();
@@ -500,7 +502,7 @@ mod tests {
         let (caches, uses) = (PlanCaches::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
         let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
         let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
-        (Guard { rules, limiter }, caches.of(&"plans".into()))
+        (Guard { rules, limiter }, caches.of(&"plans".into(), uses[0].limit.algorithm.manner()))
     }
 
     fn learn(cache: &PlanCache, field: &str, text: &str) {
@@ -511,7 +513,7 @@ mod tests {
     /// Burst, cost, the largest of any request, and the cost that clients are told in.
     fn held_to(asking: &Asking) -> (u64, u64, u64, u64) {
         let (ask, owner) = (&asking.asks[0], &asking.owners[0]);
-        (ask.shape.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
+        (ask.quota.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
     }
 
     #[test]
@@ -547,7 +549,7 @@ mod tests {
             guard.rules.take_in(&mut late, &wanted);
             let known = guard.ask_as("8");
             assert_eq!((held_to(&late), &late.asks), (held_to(&known), &known.asks), "{cost:?} {text}");
-            assert!(late.asks[0].cost <= late.asks[0].shape.burst(), "{cost:?} {text}: it can pass");
+            assert!(late.asks[0].cost <= late.asks[0].quota.burst(), "{cost:?} {text}: it can pass");
             assert!(late.asks[0].cost <= late.asks[0].largest_cost, "{cost:?} {text}");
         }
     }

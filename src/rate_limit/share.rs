@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bucket::Shape;
+use super::quota::Quota;
 
 /// How many nodes there are, and which of them this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +38,15 @@ impl Share {
         self.nodes
     }
 
-    /// The shape that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
+    /// The quota that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
     /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node would
     /// grant dear requests from the whole while others grant cheap ones from their shares.
-    pub fn of(self, key: &[u8], shape: Shape, largest_cost: u64) -> Option<Shape> {
-        let part = shape.shared_by(self.nodes);
-        if part.charge(largest_cost) <= part.usable() {
+    pub fn of(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<Quota> {
+        let part = quota.shared_by(self.nodes);
+        if part.holds(largest_cost) {
             return Some(part);
         }
-        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(shape)
+        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(quota)
     }
 }
 
@@ -86,11 +86,12 @@ pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rate_limit::bucket::Shape;
     use std::num::NonZeroU64;
 
-    fn shape(tokens: u64, burst: u64) -> Shape {
+    fn shape(tokens: u64, burst: u64) -> Quota {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
-        Shape::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap()
+        Shape::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap().into()
     }
 
     #[test]

@@ -23,7 +23,7 @@ const PARTS: u32 = 4;
 pub(super) type Held = SmallVec<[Option<Spent>; 2]>;
 
 pub(super) fn is_leased(ask: &Ask) -> bool {
-    ask.shape.lease_us() > 0
+    ask.quota.lease_us() > 0
 }
 
 impl Caller {
@@ -102,7 +102,7 @@ impl Caller {
     /// Gives back, later, what is not spent of these tokens by then.
     pub fn return_later(self: &Arc<Self>, ask: &Ask, source: Source) {
         let age = clock::monotonic_micros().saturating_sub(source.sent_us);
-        let lease = Duration::from_micros(ask.shape.lease_us());
+        let lease = Duration::from_micros(ask.quota.lease_us());
         let at = clock::now() + (lease * (PARTS - 1) / PARTS).saturating_sub(Duration::from_micros(age));
         let (caller, ask) = (self.clone(), ask.clone());
         tokio::spawn(async move {
@@ -112,14 +112,14 @@ impl Caller {
     }
 
     async fn give_back(&self, ask: &Ask, source: Source) {
-        let ticks = ask.shape.charge(self.node.leases.withdraw(ask, source));
+        let tokens = self.node.leases.withdraw(ask, source);
         let held_us = clock::monotonic_micros().saturating_sub(source.sent_us);
         // By then most of it has flowed in again anyway, or nobody takes calls.
-        if ticks <= held_us.saturating_mul(ask.shape.ticks_per_us()) || self.node.breaker.is_open() {
+        if ask.quota.flow_us(tokens) <= held_us || self.node.breaker.is_open() {
             return;
         }
-        let change = Change::GiveBack { ticks, taken_at_us: source.taken_at_us };
-        self.adjust(&[Adjustment { key: ask.key.clone(), shape: ask.shape, change }]).await;
+        let change = Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us: source.taken_at_us };
+        self.adjust(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }]).await;
     }
 }
 

@@ -6,10 +6,10 @@
 use futures_util::future::BoxFuture;
 
 use super::{Ask, StoreError};
-use crate::rate_limit::bucket::Shape;
-use crate::rate_limit::carry::Carried;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
+use crate::rate_limit::quota::Quota;
+use crate::rate_limit::state::State;
 
 /// What is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,19 +20,17 @@ pub enum Gift {
     All,
 }
 
-/// A bucket as it stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A bucket or window as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The limit's, or this node's share of it.
-    pub shape: Shape,
-    /// What it lacks, as the limit sees it.
-    pub carried: Carried,
-    /// Microseconds until it is full by the rate that it is stored by: that of a client's plan, which the shape need not be.
-    pub full_in_us: u64,
+    pub part: Quota,
+    /// What there is of it, as the limit sees it.
+    pub state: State,
 }
 
-/// A bucket before and after a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The same before and after a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub before: Seen,
     pub after: Seen,
@@ -69,39 +67,35 @@ pub trait Inspect: Send + Sync + 'static {
 
 /// Something that keeps, in this process, what the shared store said of buckets: a warm copy, a denial, tokens taken ahead.
 pub trait Holder: Send + Sync + 'static {
-    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `shape` is the limit's own, whatever plan the
+    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan the
     /// bucket's client has.
-    fn lower(&self, key: &Key, shape: Shape, full_in_us: u64, now_us: u64);
+    fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64);
 }
 
 impl Seen {
     /// What a request of `cost` would meet. It takes nothing.
     pub fn level(&self, cost: u64) -> Level {
-        let seen = self.carried.settle(self.shape, cost, 0, 1);
-        Level { remaining: seen.remaining, retry_after_us: seen.retry_after_us, reset_after_us: seen.reset_after_us }
+        self.state.level(self.part, cost)
     }
 
     /// What would become of it.
-    pub fn given(self, gift: Gift) -> Self {
-        Self::of(self.shape, gift.applied(self.shape, self.carried))
+    #[must_use]
+    pub fn given(&self, gift: Gift) -> Self {
+        Self { part: self.part, state: gift.applied(self.state.clone()) }
     }
 
-    /// A bucket as `shape` has it, the limit or a share of it, when the limit sees it so.
-    pub fn of(shape: Shape, carried: Carried) -> Self {
-        Self { shape, carried, full_in_us: carried.kept.pace.micros(carried.kept.ticks) }
+    /// Microseconds until all is back, by the rate that it is kept by: that of a client's plan, which need not be the limit's.
+    pub fn full_in_us(&self) -> u64 {
+        self.state.full_in_us()
     }
 }
 
 impl Gift {
-    /// What is missing then of what `carried` is as `shape` has it, the limit or a share of it. What was consumed beyond its
-    /// burst is given besides, or what is given would not show.
-    pub fn applied(self, shape: Shape, carried: Carried) -> Carried {
+    /// What `state` becomes.
+    pub fn applied(self, state: State) -> State {
         match self {
-            Self::All => carried.lowered(0),
-            Self::Tokens(tokens) => {
-                let missing = carried.kept.ticks.min(carried.as_kept(shape.capacity()));
-                carried.lowered(missing.saturating_sub(carried.as_kept(shape.charge(tokens))))
-            }
+            Self::All => state.full_by(0),
+            Self::Tokens(tokens) => state.given(tokens),
         }
     }
 }
@@ -111,21 +105,25 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::rate_limit::bucket::Shape;
     use crate::rate_limit::carry::Backlog;
+    use crate::rate_limit::state::Kept;
+    use crate::rate_limit::window::Moment;
 
     fn shape() -> Shape {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
     }
 
-    fn lacking(ticks: u64) -> Carried {
-        Backlog { ticks, pace: shape().pace() }.carried(shape())
+    fn lacking(ticks: u64, by: Shape) -> Seen {
+        let kept = Kept::Bucket(Backlog { ticks, pace: by.pace() });
+        Seen { part: shape().into(), state: kept.seen(shape().into(), Moment::default()) }
     }
 
     #[test]
     fn a_level_tells_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
-        let level = |ticks, cost| Seen::of(shape(), lacking(ticks)).level(cost);
+        let level = |ticks, cost| lacking(ticks, shape()).level(cost);
         assert_eq!(level(0, 1), Level { remaining: 20, retry_after_us: 0, reset_after_us: 0 });
         assert_eq!(level(used, 5), Level { remaining: 5, retry_after_us: 0, reset_after_us: 1_500_000 });
         assert_eq!(level(used, 6).retry_after_us, 100_000);
@@ -133,22 +131,22 @@ mod tests {
 
     #[test]
     fn a_gift_never_makes_more_than_full() {
-        let used = lacking(shape().charge(15));
-        let left = |gift: Gift, carried| gift.applied(shape(), carried).backlog;
-        assert_eq!(left(Gift::Tokens(5), used), shape().charge(10));
-        assert_eq!(left(Gift::Tokens(u64::MAX), used), 0);
-        assert_eq!(left(Gift::All, used), 0);
-        assert_eq!(left(Gift::Tokens(5), lacking(shape().charge(90))), shape().charge(15));
+        let left = |gift: Gift, ticks| lacking(ticks, shape()).given(gift).level(1).remaining;
+        let used = shape().charge(15);
+        assert_eq!(left(Gift::Tokens(5), used), 10);
+        assert_eq!(left(Gift::Tokens(u64::MAX), used), 20);
+        assert_eq!(left(Gift::All, used), 20);
+        assert_eq!(left(Gift::Tokens(5), shape().charge(90)), 5);
     }
 
     #[test]
     fn a_gift_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let plan = Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
-        let carried = Backlog { ticks: plan.charge(18), pace: plan.pace() }.carried(shape());
-        let seen = Seen::of(shape(), carried).given(Gift::Tokens(5));
-        assert_eq!((seen.level(1).remaining, seen.full_in_us), (7, 13_000));
-        let share = Seen::of(shape().shared_by(2), carried);
-        assert_eq!((share.level(1).remaining, share.given(Gift::Tokens(5)).level(1).remaining), (1, 6));
+        let seen = lacking(plan.charge(18), plan);
+        let given = seen.given(Gift::Tokens(5));
+        assert_eq!((given.level(1).remaining, given.full_in_us()), (7, 13_000));
+        let share = Seen { part: Quota::from(shape()).shared_by(2), ..seen };
+        assert_eq!((share.level(1).remaining, share.given(Gift::Tokens(5)).level(1).remaining), (1, 3));
     }
 }

@@ -8,6 +8,7 @@
 mod inspect;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
@@ -17,13 +18,17 @@ use smallvec::SmallVec;
 use super::shard::{Found, Shard};
 use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Store, StoreError};
 use crate::clock;
-use crate::rate_limit::bucket::{self, MAX_TICKS, Shape};
-use crate::rate_limit::carry::Backlog;
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::Share;
+use crate::rate_limit::state::State;
+use crate::rate_limit::window::Moment;
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
+
+/// A wall clock that is this far from where it should be was set.
+const CLOCK_STEP_US: u64 = 10_000;
 
 /// A bounded table of buckets.
 pub struct MemoryStore {
@@ -31,16 +36,18 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
+    /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by the calendar.
+    epoch_us: AtomicU64,
 }
 
 /// A charge with all that it needs, its shard locked.
 struct Place<'a> {
     key: &'a [u8],
     hash: u64,
-    /// The limit itself, which the stored backlog counts in.
-    shape: Shape,
+    /// The limit itself, which is kept.
+    quota: Quota,
     /// This node's part of it. `None`: another node's alone.
-    part: Option<Shape>,
+    part: Option<Quota>,
     cost: u64,
     found: Found,
 }
@@ -57,7 +64,32 @@ impl MemoryStore {
         let max = max_buckets.max(1);
         let count = if max >= SHARDS { SHARDS } else { (max + 1).next_power_of_two() / 2 };
         let shards = (0..count).map(|_| Mutex::new(Shard::new(max / count))).collect();
-        Self { shards, hasher: RandomState::new() }
+        let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0) };
+        store.follow_clock();
+        store
+    }
+
+    /// Takes over what the wall clock shows: somebody may have set it. For a background task.
+    pub fn follow_clock(&self) {
+        let epoch_us = clock::unix_micros().saturating_sub(clock::monotonic_micros());
+        // Less is how finely clocks are read: windows that end at the same time should stay one.
+        if epoch_us.abs_diff(self.epoch_us()) > CLOCK_STEP_US {
+            self.set_epoch(epoch_us);
+        }
+    }
+
+    /// What time it was, in microseconds since 1970-01-01T00:00Z, when the clock that callers read showed 0.
+    pub fn set_epoch(&self, epoch_us: u64) {
+        self.epoch_us.store(epoch_us, Ordering::Relaxed);
+    }
+
+    /// A time of the monotonic clock, with what `quota` needs of it.
+    pub fn moment(&self, quota: Quota, now_us: u64) -> Moment {
+        quota.moment(now_us, self.epoch_us())
+    }
+
+    fn epoch_us(&self) -> u64 {
+        self.epoch_us.load(Ordering::Relaxed)
     }
 
     /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
@@ -67,58 +99,48 @@ impl MemoryStore {
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hasher.hash_one(charge.key)).collect();
         let mut held = self.lock(&hashes);
         let now_us = held.advance(now_us);
-        let places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
-            .map(|(charge, hash)| Place::find(charge, *hash, held.shard(self.shard_of(*hash)), now_us, share))
+        let mut places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
+            .map(|(charge, hash)| {
+                Place::find(charge, *hash, held.shard(self.shard_of(*hash)), [now_us, self.epoch_us()], share)
+            })
             .collect();
         let granted = places.iter().map(|place| place.grants(units)).min().unwrap_or(units);
-        let levels: SmallVec<[Level; 4]> = (places.iter())
-            .map(|place| place.settle(held.shard(self.shard_of(place.hash)), granted, units, now_us))
+        let levels: SmallVec<[Level; 4]> = (places.iter_mut())
+            .map(|place| place.settle(held.shard(self.shard_of(place.hash)), granted, units, [now_us, self.epoch_us()]))
             .collect();
         Grant { units: granted, levels: charges.spread(&levels), at_us: now_us }
     }
 
     /// Corrects as [`Store::adjust`] does, at `now_us` of the monotonic clock.
     pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
-        for Adjustment { key, shape, change } in adjustments {
-            let (key, shape) = (key.as_bytes(), *shape);
-            let hash = self.hasher.hash_one(key);
-            let mut shard = self.shards[self.shard_of(hash)].lock();
-            let now_us = shard.advance(now_us);
-            let found = shard.find(hash, key, shape, now_us);
-            let (carried, kept) = (&found.carried, found.carried.kept);
-            let after = match *change {
-                Change::Owe(ticks) => carried.owe(shape, ticks),
-                Change::GiveBack { ticks, taken_at_us } => match now_us.checked_sub(taken_at_us) {
-                    Some(held_us) if carried.is_own() => {
-                        Backlog { ticks: bucket::give_back(shape, kept.ticks, ticks, held_us), ..kept }
-                    }
-                    _ => kept,
-                },
-            };
-            if after.ticks == 0 && kept.ticks > 0 {
-                shard.forget(&found);
-            } else if after != kept {
-                shard.put(&found, hash, key, after, now_us);
-            }
+        for Adjustment { key, quota, change } in adjustments {
+            self.change(key.as_bytes(), *quota, now_us, |state| match *change {
+                Change::Owe(charge) => state.owe(charge),
+                Change::GiveBack { charge, taken_at_us } => {
+                    let from_us = self.moment(*quota, taken_at_us).horizon_us;
+                    state.give_back(charge, taken_at_us, from_us);
+                }
+            });
         }
     }
 
-    /// Notes what the shared store last said of `ask`'s bucket, so that an outage starts from there. Time to full, unlike
-    /// tokens, means the same under every share; but where the store keeps the bucket by a faster limit, that time is less
-    /// than by this one, and what remains tells more.
+    /// Notes what the shared store last said of `ask`'s key, so that an outage starts from there.
     pub fn note(&self, ask: &Ask, level: &Level, now_us: u64) {
-        let (key, shape) = (ask.key.as_bytes(), ask.shape);
+        self.change(ask.key.as_bytes(), ask.quota, now_us, |state| state.note(level));
+    }
+
+    /// What `key` had, and has after `to`.
+    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut State)) -> [State; 2] {
         let hash = self.hasher.hash_one(key);
-        let fitting = shape.charge(level.remaining.saturating_add(1));
-        let said = shape.pace().ticks(level.reset_after_us).max((shape.usable() + 1).saturating_sub(fitting));
         let mut shard = self.shards[self.shard_of(hash)].lock();
-        let found = shard.find(hash, key, shape, now_us);
-        if said > found.carried.backlog {
-            let said = Backlog { ticks: said.min(MAX_TICKS), pace: shape.pace() };
-            shard.put(&found, hash, key, said, now_us);
-        } else if found.carried.moved {
-            shard.put(&found, hash, key, found.carried.kept, now_us);
+        let found = shard.find(hash, key, quota, now_us, self.epoch_us());
+        let mut after = found.state.clone();
+        to(&mut after);
+        if after.is_changed() {
+            // Also when all is back now: a key that is not known may count as less.
+            shard.put(&found, hash, key, after.kept(), now_us);
         }
+        [found.state, after]
     }
 
     /// Forgets the buckets that are full by `now_us`, one shard at a time. For a background task, so that what an idle
@@ -186,32 +208,31 @@ impl Held<'_> {
 }
 
 impl<'a> Place<'a> {
-    fn find(charge: &Charge<'a>, hash: u64, shard: &Shard, now_us: u64, share: Share) -> Self {
-        let Charge { key, shape, cost, largest_cost } = *charge;
-        let part = share.of(key, shape, largest_cost);
-        Self { key, hash, shape, part, cost, found: shard.find(hash, key, shape, now_us) }
+    fn find(charge: &Charge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
+        let Charge { key, quota, cost, largest_cost } = *charge;
+        let part = share.of(key, quota, largest_cost);
+        Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us, epoch_us) }
     }
 
     fn grants(&self, units: u32) -> u32 {
-        self.part.map_or(0, |part| bucket::grants(part, self.found.carried.backlog, self.cost, units))
+        self.part.map_or(0, |part| self.found.state.grants(part, self.cost, units))
     }
 
-    /// Charges `granted` units. A bucket that another place has inserted or moved meanwhile is looked up again.
-    fn settle(&self, shard: &mut Shard, granted: u32, units: u32, now_us: u64) -> Level {
+    /// Charges `granted` units. A key that another place has inserted or moved meanwhile is looked up again.
+    fn settle(&mut self, shard: &mut Shard, granted: u32, units: u32, [now_us, epoch_us]: [u64; 2]) -> Level {
         let Some(part) = self.part else { return self.elsewhere(granted < units) };
-        let carried = &self.found.carried;
-        let taken = carried.settle(part, self.cost, granted, units);
-        if granted > 0 || carried.moved {
-            let found = shard.find(self.hash, self.key, self.shape, now_us);
-            shard.put(&found, self.hash, self.key, carried.after(&taken), now_us);
+        let level = self.found.state.charge(part, self.cost, granted, units);
+        if self.found.state.is_changed() {
+            let found = shard.find(self.hash, self.key, self.quota, now_us, epoch_us);
+            shard.put(&found, self.hash, self.key, self.found.state.kept(), now_us);
         }
-        Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
+        level
     }
 
     /// The limit is another node's as long as the store is away: nothing is left here, and a guess at when to come back is
     /// the time the limit takes to yield one such request.
     fn elsewhere(&self, denied: bool) -> Level {
-        let wait = self.shape.micros(self.shape.charge(self.cost));
+        let wait = self.quota.pace_us(self.cost);
         Level { remaining: 0, retry_after_us: if denied { wait } else { 0 }, reset_after_us: wait }
     }
 }

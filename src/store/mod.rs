@@ -18,10 +18,10 @@ use smallvec::SmallVec;
 
 pub use self::address::{Address, Host, Login, Place};
 pub use self::redis::tls::{TlsError, TlsSpec};
-use crate::rate_limit::bucket::Shape;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
 use crate::rate_limit::policy::OnOutage;
+use crate::rate_limit::quota::Quota;
 
 /// How to reach the shared store.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl fmt::Debug for RedisSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ask {
     pub key: Key,
-    pub shape: Shape,
+    pub quota: Quota,
     /// Tokens.
     pub cost: u64,
     /// The most tokens that any request of this limit costs, on whatever route: decides, the same for all of them, whether
@@ -92,16 +92,17 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adjustment {
     pub key: Key,
-    pub shape: Shape,
+    pub quota: Quota,
     pub change: Change,
 }
 
+/// In what [`Quota::charge`] makes of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So many ticks were admitted without asking.
+    /// So much was admitted without asking.
     Owe(u64),
-    /// So many ticks, of those granted at `taken_at_us` of the store's clock, were not spent and never will be.
-    GiveBack { ticks: u64, taken_at_us: u64 },
+    /// So much, of what was granted at `taken_at_us` of the store's clock, was not spent and never will be.
+    GiveBack { charge: u64, taken_at_us: u64 },
 }
 
 /// One level per ask. More than four limits on a request go to the heap.
@@ -206,7 +207,7 @@ pub(crate) struct Charges<'a> {
 /// One bucket to charge.
 pub(crate) struct Charge<'a> {
     pub key: &'a [u8],
-    pub shape: Shape,
+    pub quota: Quota,
     pub cost: u64,
     pub largest_cost: u64,
 }
@@ -228,7 +229,7 @@ impl<'a> Charges<'a> {
             charge.cost = charge.cost.saturating_add(ask.cost);
             return place;
         }
-        self.list.push(Charge { key, shape: ask.shape, cost: ask.cost, largest_cost: ask.largest_cost });
+        self.list.push(Charge { key, quota: ask.quota, cost: ask.cost, largest_cost: ask.largest_cost });
         self.list.len() - 1
     }
 

@@ -2,14 +2,18 @@
 //!
 //! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not full
 //! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
-//! not know counts as full only from then on. That holds while the limit stands; a limit changed after its bucket was
-//! evicted starts from the floor in time, not in tokens.
+//! not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as well, and every
+//! window it does not know has as many out. That holds while the limit stands; a limit changed after its bucket was
+//! evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
 //! Time never moves back, whatever callers say it is. Refuses to know locks and shares.
 
 use hashbrown::HashTable;
 
-use crate::rate_limit::bucket::{MAX_TICKS, Pace, Shape};
-use crate::rate_limit::carry::{Backlog, Carried};
+use crate::rate_limit::bucket::{MAX_TICKS, Pace};
+use crate::rate_limit::carry::Backlog;
+use crate::rate_limit::quota::Quota;
+use crate::rate_limit::state::{Kept, State};
+use crate::rate_limit::window::{Ledger, Moment};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
@@ -23,6 +27,8 @@ pub(super) struct Shard {
     cursor: usize,
     /// Microseconds: an unknown bucket may have been charged up to this time.
     floor_us: u64,
+    /// An unknown window may have as many out, until then.
+    window_floor: Floor,
     /// The latest time that anybody came with.
     latest_us: u64,
 }
@@ -30,16 +36,31 @@ pub(super) struct Shard {
 struct Entry {
     key: Box<[u8]>,
     hash: u64,
-    /// When the bucket is full again, in ticks since the clock's zero.
-    full_at: u64,
-    /// What those ticks are worth.
-    pace: Pace,
+    stored: Stored,
 }
 
-/// A bucket as found.
+/// What is kept, at whatever time it is looked at.
+enum Stored {
+    Bucket {
+        /// When the bucket is full again, in ticks since the clock's zero.
+        full_at: u64,
+        /// What those ticks are worth.
+        pace: Pace,
+    },
+    /// Boxed: most keys have buckets.
+    Window(Box<Ledger>),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Floor {
+    tokens: u64,
+    until_us: u64,
+}
+
+/// A key as found.
 pub(super) struct Found {
     slot: Option<usize>,
-    pub carried: Carried,
+    pub state: State,
 }
 
 impl Shard {
@@ -50,6 +71,7 @@ impl Shard {
             capacity: capacity.max(1),
             cursor: 0,
             floor_us: 0,
+            window_floor: Floor::default(),
             latest_us: 0,
         }
     }
@@ -70,49 +92,59 @@ impl Shard {
         self.latest_us
     }
 
-    /// The bucket of `key` at `now_us`, as `shape` sees it. One that is not known lacks at most all of its tokens.
-    pub fn find(&self, hash: u64, key: &[u8], shape: Shape, now_us: u64) -> Found {
-        let now_us = self.time(now_us);
+    /// What `key` has at `now_us`, as `quota` sees it. Of one that is not known at most all tokens are missing.
+    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> Found {
+        let at = quota.moment(self.time(now_us), epoch_us);
         let slot = self.slot(hash, key);
-        if let Some(entry) = slot.map(|slot| &self.entries[slot]) {
-            return Found { slot, carried: entry.backlog(now_us).carried(shape) };
-        }
-        let pace = shape.pace();
-        let until_floor = pace.ticks(self.floor_us.saturating_sub(now_us));
-        let mut carried = Backlog { ticks: until_floor.min(shape.capacity()), pace }.carried(shape);
-        // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
-        carried.moved = until_floor > shape.capacity();
-        Found { slot, carried }
+        let state = match slot.map(|slot| &self.entries[slot]) {
+            Some(entry) => entry.stored.kept(at.now_us).seen(quota, at),
+            None => self.unknown(quota, at),
+        };
+        Found { slot, state }
     }
 
-    /// Stores `backlog` for what [`Self::find`] found. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], backlog: Backlog, now_us: u64) {
+    fn unknown(&self, quota: Quota, at: Moment) -> State {
+        match quota {
+            Quota::Bucket(shape) => {
+                let pace = shape.pace();
+                let until_floor = pace.ticks(self.floor_us.saturating_sub(at.now_us));
+                let ticks = until_floor.min(shape.capacity());
+                let state = Kept::Bucket(Backlog { ticks, pace }).seen(quota, at);
+                // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
+                if until_floor > shape.capacity() { state.changed() } else { state }
+            }
+            Quota::Window(window) if self.window_floor.until_us > at.now_us => {
+                let Floor { tokens, until_us } = self.window_floor;
+                Kept::Window(Ledger::of(tokens.min(window.quota()), until_us)).seen(quota, at)
+            }
+            Quota::Window(_) => Kept::full(quota).seen(quota, at),
+        }
+    }
+
+    /// Keeps what has become of what [`Self::find`] found. Nothing else may have touched the shard in between.
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: Kept, now_us: u64) {
         let now_us = self.advance(now_us);
-        let Backlog { ticks, pace } = backlog;
-        let full_at = pace.ticks(now_us).saturating_add(ticks);
+        let stored = Stored::new(kept, now_us);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
-            (entry.full_at, entry.pace) = (full_at, pace);
+            entry.stored = stored;
             return;
         }
         if self.entries.len() >= self.capacity {
             self.make_room(now_us);
         }
-        self.insert(Entry { key: key.into(), hash, full_at, pace });
+        self.insert(Entry { key: key.into(), hash, stored });
     }
 
-    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate it is counted at. Says whether it is known.
+    /// Makes what is kept of `key` full in `full_in_us` at the latest, by the rate it is kept by. Says whether anything is.
     pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
-        let full_at_us = self.advance(now_us).saturating_add(full_in_us);
+        let now_us = self.advance(now_us);
+        let full_at_us = now_us.saturating_add(full_in_us);
         let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
-        entry.full_at = entry.full_at.min(entry.pace.ticks(full_at_us));
-        true
-    }
-
-    /// Drops what [`Self::find`] found: the bucket is full. Nothing else may have touched the shard in between.
-    pub fn forget(&mut self, found: &Found) {
-        if let Some(slot) = found.slot.filter(|slot| *slot < self.entries.len()) {
-            self.remove(slot);
+        match &mut entry.stored {
+            Stored::Bucket { full_at, pace } => *full_at = (*full_at).min(pace.ticks(full_at_us)),
+            Stored::Window(ledger) => ledger.end_by(now_us, full_at_us),
         }
+        true
     }
 
     /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
@@ -120,7 +152,7 @@ impl Shard {
         let now_us = self.advance(now_us);
         let mut slot = 0;
         while slot < self.entries.len() {
-            if self.entries[slot].full_at_us() <= now_us { self.remove(slot) } else { slot += 1 }
+            if self.entries[slot].stored.loss().0 <= now_us { self.remove(slot) } else { slot += 1 }
         }
         if self.entries.len() < self.entries.capacity() / 4 {
             let room = self.entries.len() * 2;
@@ -143,24 +175,26 @@ impl Shard {
         self.index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
     }
 
-    /// Drops the full buckets among a few, or else the one that is full soonest, and raises the floor to that time.
+    /// Drops the full ones among a few, or else the one that is full soonest and lacks least, and raises the floor to that.
     fn make_room(&mut self, now_us: u64) {
-        let mut soonest: Option<(u64, usize)> = None;
+        let mut soonest: Option<((u64, u64), usize)> = None;
         for _ in 0..PROBES.min(self.entries.len()) {
             self.cursor = if self.cursor + 1 < self.entries.len() { self.cursor + 1 } else { 0 };
-            let full_at = self.entries[self.cursor].full_at_us();
-            if full_at <= now_us {
+            let loss = self.entries[self.cursor].stored.loss();
+            if loss.0 <= now_us {
                 self.remove(self.cursor);
                 return;
             }
-            if soonest.is_none_or(|(earliest, _)| full_at < earliest) {
-                soonest = Some((full_at, self.cursor));
+            if soonest.is_none_or(|(least, _)| loss < least) {
+                soonest = Some((loss, self.cursor));
             }
         }
-        if let Some((full_at, slot)) = soonest {
-            self.floor_us = self.floor_us.max(full_at);
-            self.remove(slot);
+        let Some(((full_at_us, tokens), slot)) = soonest else { return };
+        match self.entries[slot].stored {
+            Stored::Bucket { .. } => self.floor_us = self.floor_us.max(full_at_us),
+            Stored::Window(_) => self.window_floor.raise(tokens, full_at_us, now_us),
         }
+        self.remove(slot);
     }
 
     fn remove(&mut self, slot: usize) {
@@ -177,13 +211,38 @@ impl Shard {
     }
 }
 
-impl Entry {
-    fn backlog(&self, now_us: u64) -> Backlog {
-        let left = self.full_at.saturating_sub(self.pace.ticks(now_us));
-        Backlog { ticks: left.min(MAX_TICKS), pace: self.pace }
+impl Floor {
+    fn raise(&mut self, tokens: u64, until_us: u64, now_us: u64) {
+        let still = if self.until_us > now_us { self.tokens } else { 0 };
+        *self = Self { tokens: still.max(tokens), until_us: self.until_us.max(until_us) };
+    }
+}
+
+impl Stored {
+    fn new(kept: Kept, now_us: u64) -> Self {
+        match kept {
+            Kept::Bucket(Backlog { ticks, pace }) => {
+                Self::Bucket { full_at: pace.ticks(now_us).saturating_add(ticks), pace }
+            }
+            Kept::Window(ledger) => Self::Window(Box::new(ledger)),
+        }
     }
 
-    fn full_at_us(&self) -> u64 {
-        self.pace.micros(self.full_at)
+    fn kept(&self, now_us: u64) -> Kept {
+        match self {
+            Self::Bucket { full_at, pace } => {
+                let left = full_at.saturating_sub(pace.ticks(now_us));
+                Kept::Bucket(Backlog { ticks: left.min(MAX_TICKS), pace: *pace })
+            }
+            Self::Window(ledger) => Kept::Window(Ledger::clone(ledger)),
+        }
+    }
+
+    /// What forgetting it would take back: until when, and of how many tokens as far as that counts.
+    fn loss(&self) -> (u64, u64) {
+        match self {
+            Self::Bucket { full_at, pace } => (pace.micros(*full_at), 0),
+            Self::Window(ledger) => (ledger.last_us(), ledger.used()),
+        }
     }
 }

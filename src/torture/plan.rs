@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use crate::rate_limit::algorithm::Rate;
 use crate::rate_limit::bucket::{Shape, ShapeError};
-use crate::rate_limit::policy::Rate;
 
 /// Keys of [`Scenario::ManyKeys`], unless the plan has more than one.
 const MANY_KEYS: u32 = 100_000;

@@ -14,7 +14,7 @@ fn the_file_in_the_repository_works_as_it_is() {
     assert_eq!(config.listeners[0].server.address, "0.0.0.0:8080".parse().unwrap());
     assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
     let last = config.routes.last().unwrap();
-    assert_eq!((&last.action, last.limits[0].limit.burst.get()), (&Action::Echo, 20));
+    assert_eq!((&last.action, last.limits[0].limit.algorithm.burst().get()), (&Action::Echo, 20));
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn the_schema_knows_every_key_with_its_doc() {
         }
     }
     let keys = |name: &str| definitions[name]["properties"].as_object().unwrap().len();
-    assert_eq!((keys("File"), keys("Listener"), keys("Limit"), keys("Route")), (13, 8, 11, 12));
+    assert_eq!((keys("File"), keys("Listener"), keys("Limit"), keys("Route")), (13, 8, 13, 12));
     assert_eq!(definitions["Limit"]["required"], serde_json::json!(["key", "rate"]));
     assert_eq!(definitions["Store"]["properties"]["timeout"]["default"], "20ms");
 }

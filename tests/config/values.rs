@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
 use tollgate::rate_limit::cost::Cost;
 use tollgate::rate_limit::enforced::Enforced;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
@@ -14,6 +15,14 @@ use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queu
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
+
+fn bucket(tokens: u64, period_us: u64, burst: u64) -> Algorithm {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    Algorithm::TokenBucket {
+        rate: Rate { tokens: nonzero(tokens), period_us: nonzero(period_us) },
+        burst: nonzero(burst),
+    }
+}
 
 fn tokens(number: u64) -> Cost {
     Cost::Fixed(NonZeroU64::new(number).unwrap())
@@ -42,10 +51,10 @@ fn reads_the_file_of_the_design() {
     assert_eq!(config.workers.get(), 4);
     let [per_client, per_tenant] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(per_client.key.parts, [KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }]);
-    assert_eq!((per_client.rate.tokens.get(), per_client.rate.period_us.get()), (10, 1_000_000));
-    assert_eq!((per_client.burst.get(), &per_client.cost), (20, &tokens(1)));
+    assert_eq!(per_client.algorithm, bucket(10, 1_000_000, 20));
+    assert_eq!(per_client.cost, tokens(1));
     assert_eq!(per_tenant.key.parts, [KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route]);
-    assert_eq!((per_tenant.burst.get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
+    assert_eq!((per_tenant.algorithm.burst().get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
     let [orders, rest] = &config.routes[..] else { panic!("{:?}", config.routes) };
     assert_eq!(orders.matches.host, HostMatch::Exact("api.example.com".into()));
     assert_eq!(orders.matches.path, PathPattern { segments: vec![Segment::Literal("orders".into())], rest: true });
@@ -77,7 +86,7 @@ fn reads_every_key() {
     assert_eq!(config.admin, None);
 
     let listener = &config.listeners[0];
-    assert_eq!((listener.limits[0].limit.burst.get(), &listener.limits[0].limit.cost), (6_000, &tokens(2)));
+    assert_eq!((listener.limits[0].limit.algorithm.burst().get(), &listener.limits[0].limit.cost), (6_000, &tokens(2)));
     let server = &listener.server;
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
@@ -95,7 +104,7 @@ fn reads_every_key() {
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
     assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);
-    assert_eq!((one.rate.tokens.get(), one.rate.period_us.get(), one.burst.get()), (3, 90_000_000, 3));
+    assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));
     let max_waiting = NonZeroUsize::new(7).unwrap();
@@ -157,6 +166,26 @@ fn a_key_without_a_value_is_as_good_as_absent() {
 }
 
 #[test]
+fn reads_every_algorithm() {
+    let algorithm = |keys: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, {keys}}}}}");
+        let file = format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n");
+        good(&file).limits[0].algorithm.clone()
+    };
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    assert_eq!(algorithm("algorithm: token_bucket, rate: 3/s"), bucket(3, 1_000_000, 3));
+    let rate = Rate { tokens: nonzero(5), period_us: nonzero(90_000_000) };
+    assert_eq!(algorithm("algorithm: sliding_window, rate: 5/90s"), Algorithm::SlidingWindow { rate });
+    let rate = WindowRate { tokens: nonzero(5), per: Per::Micros(nonzero(90_000_000)) };
+    assert_eq!(algorithm("algorithm: fixed_window, rate: 5/90s"), Algorithm::FixedWindow { rate, zone: None });
+    let rate = WindowRate { tokens: nonzero(1_000), per: Per::Month };
+    assert_eq!(
+        algorithm("algorithm: fixed_window, rate: 1000/month, time_zone: Europe/Berlin"),
+        Algorithm::FixedWindow { rate, zone: Some("Europe/Berlin".into()) }
+    );
+}
+
+#[test]
 fn reads_every_way_to_be_over_a_limit() {
     let limit = |keys: &str| {
         let limits = format!("limits: {{a: {{key: client_ip, rate: 1/s, {keys}}}}}");
@@ -193,7 +222,7 @@ fn reads_plans_by_what_the_request_will_say() {
     let table_of = |key: &str, text: &str| table(plans(key, text));
     let gold = table_of("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}");
     let gold = &gold[&b"gold"[..]];
-    assert_eq!((gold.rate().tokens.get(), gold.shape().burst(), gold.cost()), (5, 9, Some(&tokens(3))));
+    assert_eq!((gold.algorithm(), gold.cost()), (&bucket(5, 1_000_000, 9), Some(&tokens(3))));
 
     let by_client = plans(
         "[client_ip, route]",

@@ -97,7 +97,7 @@ async fn what_an_operator_changed_drops_the_stock_and_none_of_it_comes_back() {
     let asks = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&asks).await;
     while fixture.adjusted.try_recv().is_ok() {}
-    fixture.node.lower(&asks[0].key, asks[0].shape, 0, tollgate::clock::monotonic_micros());
+    fixture.node.lower(&asks[0].key, asks[0].quota, 0, tollgate::clock::monotonic_micros());
     assert_eq!(fixture.limiter.decide_now(&asks), None, "the store is asked again");
     for _ in 0..60 {
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -115,8 +115,8 @@ async fn what_is_not_spent_is_given_back_before_its_lease_ends() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            let Change::GiveBack { ticks, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
-            back += ticks / asks[0].shape.emission();
+            let Change::GiveBack { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
+            back += charge / asks[0].quota.charge(1);
         }
     }
     assert!(back > 0);

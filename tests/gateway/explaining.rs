@@ -123,7 +123,10 @@ fn limits_are_told_in_order_with_the_bucket_that_the_store_has() {
     assert_eq!(limits, ["everyone", "per-client", "per-user"]);
     assert_eq!(view["limits"][1]["bucket"], "per-client:2001:db8:1:2::/64");
     assert_eq!(view["limits"][2]["bucket"], "per-user:7|d%20e");
-    assert_eq!(view["limits"][2]["policy"], json!({"rate": "3/90s", "burst": 3, "cost": 2, "on_outage": "deny"}));
+    assert_eq!(
+        view["limits"][2]["policy"],
+        policy(json!({"rate": "3/90s", "burst": 3, "cost": 2, "on_outage": "deny"}))
+    );
     assert_eq!(view["limits"][2]["outage"], "every request is denied");
     let fields = "\"everyone\";q=1000;w=1, \"per-client\";q=20;w=7200, \"per-user\";q=1;w=90";
     assert_eq!(view["ratelimit_policy"], fields);
@@ -132,6 +135,29 @@ fn limits_are_told_in_order_with_the_bucket_that_the_store_has() {
     assert_eq!(second["limits"].as_array().unwrap().len(), 2, "the other listener has no limits of its own");
     let behind = ["http://a/pages", "--client-ip", "127.0.0.1", "-H", "x-forwarded-for: 203.0.113.9"];
     assert_eq!(explained(ROUTES, &behind)["request"]["client_ip"], "203.0.113.9");
+}
+
+/// A token bucket's, with the rest of its view.
+fn policy(mut view: Value) -> Value {
+    view["algorithm"] = "token_bucket".into();
+    view
+}
+
+#[test]
+fn windows_are_shown_as_they_are_written() {
+    let routes = "
+listeners: [{address: '127.0.0.1:8080'}]
+limits:
+  monthly: {key: client_ip, algorithm: fixed_window, rate: 1000/month, time_zone: Europe/Berlin}
+  slide: {key: client_ip, algorithm: sliding_window, rate: 5/90s, cost: 2}
+routes: [{name: all, echo: true, limits: [monthly, slide]}]
+";
+    let view = explained(routes, &["http://a/"]);
+    let shown: Vec<_> = view["limits"].as_array().unwrap().iter().map(|limit| limit["policy"].clone()).collect();
+    let fixed = json!({"algorithm": "fixed_window", "rate": "1000/month in Europe/Berlin", "burst": 1000, "cost": 1, "on_outage": "local"});
+    let sliding = json!({"algorithm": "sliding_window", "rate": "5/90s", "burst": 5, "cost": 2, "on_outage": "local"});
+    assert_eq!(shown, [fixed, sliding]);
+    assert_eq!(view["ratelimit_policy"], "\"monthly\";q=1000;w=2678400, \"slide\";q=2;w=90");
 }
 
 const LENIENT: &str = "
@@ -162,7 +188,9 @@ fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
             "refused with 503"
         ]
     );
-    let planned = json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme", "plan_from": "the file"});
+    let planned = policy(
+        json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme", "plan_from": "the file"}),
+    );
     assert_eq!((&limits[1]["policy"], &limits[1]["bucket"]), (&planned, &json!("planned:acme")));
     assert_eq!(limits[2]["policy"]["leased_us"], 50_000);
     assert_eq!(limits[3]["enforced"], "not at all: it counts, and lets everything pass");

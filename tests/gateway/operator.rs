@@ -78,7 +78,10 @@ fn a_look_changes_nothing_and_says_what_requests_are_told() {
     let seen = get(&gateway, BUCKET);
     assert_eq!((seen["remaining"].as_u64(), seen["full"].as_bool()), (Some(17), Some(false)));
     assert_eq!((&seen["source"], &seen["key"]), (&json!("redis"), &json!("per-client:127.0.0.1")));
-    assert_eq!(seen["policy"], json!({"rate": "10/h", "burst": 20, "cost": 1, "on_outage": "local"}));
+    assert_eq!(
+        seen["policy"],
+        json!({"algorithm": "token_bucket", "rate": "10/h", "burst": 20, "cost": 1, "on_outage": "local"})
+    );
     assert_eq!(seen["retry_after"], 0.0);
     let reset = seen["reset_after"].as_f64().unwrap();
     assert!(reset > 1_000.0 && reset <= 1_080.0, "{reset}");

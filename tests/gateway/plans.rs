@@ -139,6 +139,64 @@ fn what_is_no_plan_is_told_once_and_counted_and_denies_nobody() {
 }
 
 #[test]
+fn limits_of_every_algorithm_go_by_the_same_hash_and_each_by_what_it_can_count() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    let plans = "plans: {redis: {hash: plans, cache: 100ms}}";
+    let limits = format!(
+        "limits:
+  bucket: {{key: {{header: x-tenant}}, rate: 5/h, {plans}}}
+  fixed: {{key: {{header: x-tenant}}, algorithm: fixed_window, time_zone: Europe/Berlin, rate: 6/month, {plans}}}
+  sliding: {{key: {{header: x-tenant}}, algorithm: sliding_window, rate: 7/h, {plans}}}
+routes:
+"
+    );
+    let route =
+        |name| format!("  - {{name: {name}, match: {{path: /{name}}}, respond: {{status: 204}}, limits: [{name}]}}\n");
+    let all = routes(&redis, "100ms");
+    let head = all.split_once("limits:\n").unwrap().0;
+    let gateway = Gateway::start(&(head.to_owned() + &limits + &["bucket", "fixed", "sliding"].map(route).concat()));
+    let (acme, bursty) = ("20/d cost=2", "30/h burst=60");
+    redis.command(&["HSET", HASH, "acme", acme, "monthly", "100/month", "bursty", bursty, "odd", "8/90s"]);
+    let mut client = Client::of(&gateway);
+    let mut quotas = |tenant: &str| {
+        ["/bucket", "/fixed", "/sliding"].map(|path| client.quota(path, &format!("x-tenant: {tenant}")).0)
+    };
+    assert_eq!(quotas("other"), [5, 6, 7]);
+    assert_eq!(quotas("acme"), [10, 10, 10], "in requests of its cost");
+    assert_eq!(quotas("monthly"), [5, 100, 7]);
+    assert_eq!(quotas("bursty"), [60, 6, 7]);
+    assert_eq!(quotas("odd"), [8, 6, 8], "no unit of a calendar");
+    for told in ["a token_bucket counts no months", "a fixed_window has no burst", "a sliding_window has no burst"] {
+        eventually("it is told", || {
+            quotas("monthly");
+            quotas("bursty");
+            gateway.log().contains(&format!("the limit's own rate holds: {told}")).then_some(())
+        });
+    }
+
+    let status = |path: &str| {
+        let url = format!("http://{}{path}", gateway.listeners[0]);
+        curl(&["-H", "x-tenant: acme", "-o", "/dev/null", "-w", "%{http_code}", &url])
+    };
+    for path in ["/fixed", "/sliding"] {
+        let statuses: Vec<_> = (0..10).map(|_| status(path)).collect();
+        assert_eq!(statuses.iter().filter(|status| *status == "204").count(), 9, "{path}: {statuses:?}");
+        assert_eq!(statuses[9], "429", "one was taken before");
+    }
+    redis.command(&["HSET", HASH, "acme", "40/d"]);
+    eventually("a window grows", || (quotas("acme")[1..] == [40, 40]).then_some(()));
+    let (quota, left) = client.quota("/sliding", "x-tenant: acme");
+    assert!(quota == 40 && left < 40 - 20, "what was used stays used: {left}");
+
+    let seen = get(&gateway, "/explain?url=http://a/fixed&header.x-tenant=monthly");
+    assert_eq!(seen["limits"][0]["policy"]["rate"], json!("100/month in Europe/Berlin"));
+    let seen = get(&gateway, "/explain?url=http://a/fixed&header.x-tenant=bursty");
+    let from = seen["limits"][0]["policy"]["plan_from"].as_str().unwrap();
+    assert!(from.starts_with("the hash plans, which has none that can be read: a fixed_window has no burst"), "{from}");
+}
+
+#[test]
 fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
     let _turn = turns::alone();
     let mut redis = RedisServer::start();

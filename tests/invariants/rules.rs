@@ -3,7 +3,8 @@
 use super::source::{Source, block};
 
 /// Crates that one place of `src/` names, so that they can be replaced there.
-const HOMES: [(&str, &str, &str); 5] = [
+const HOMES: [(&str, &str, &str); 6] = [
+    ("jiff", "src/rate_limit/calendar.rs", "ask for a `Period`"),
     ("fred", "src/store/redis/", "ask for a `Store`"),
     ("rustls", "src/store/redis/", "describe it with a `TlsSpec`"),
     ("rustls_native_certs", "src/store/redis/", "describe it with a `TlsSpec`"),
@@ -23,25 +24,36 @@ pub const HTTP_CLIENTS: [(&str, &str); 3] = [
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 28] = [
+const MAY_NAME: [(&str, &str); 33] = [
     ("src/clock.rs", ""),
     ("src/request_id.rs", ""),
     ("src/respond.rs", ""),
     ("src/text.rs", ""),
     ("src/gather.rs", ""),
     ("src/rate_limit/bucket.rs", ""),
+    ("src/rate_limit/calendar.rs", ""),
+    ("src/rate_limit/window.rs", "rate_limit::bucket rate_limit::calendar"),
+    ("src/rate_limit/quota.rs", "rate_limit::bucket rate_limit::window"),
+    ("src/rate_limit/algorithm.rs", "rate_limit::bucket rate_limit::calendar rate_limit::quota rate_limit::window"),
     ("src/rate_limit/carry.rs", "rate_limit::bucket"),
+    (
+        "src/rate_limit/state.rs",
+        "rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::quota rate_limit::window",
+    ),
     ("src/rate_limit/decision.rs", ""),
     ("src/rate_limit/host.rs", ""),
     ("src/rate_limit/key.rs", "text"),
     (
         "src/rate_limit/policy.rs",
-        "rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::key rate_limit::plan respond",
+        "rate_limit::algorithm rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::key rate_limit::plan respond",
     ),
     ("src/rate_limit/cost.rs", "rate_limit::key"),
     ("src/rate_limit/exempt.rs", "rate_limit::key"),
-    ("src/rate_limit/plan.rs", "rate_limit::bucket rate_limit::cost rate_limit::key rate_limit::policy units"),
-    ("src/rate_limit/share.rs", "rate_limit::bucket"),
+    (
+        "src/rate_limit/plan.rs",
+        "rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::key rate_limit::quota units",
+    ),
+    ("src/rate_limit/share.rs", "rate_limit::quota"),
     ("src/rate_limit/enforced.rs", "rate_limit::share"),
     ("src/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy respond"),
@@ -52,7 +64,7 @@ const MAY_NAME: [(&str, &str); 28] = [
     ("src/upstream/", "clock error upstream"),
     (
         "src/store/",
-        "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::key rate_limit::policy rate_limit::share",
+        "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::key rate_limit::policy rate_limit::quota rate_limit::share rate_limit::state rate_limit::window",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
     ("src/proxy/", "body clock error gateway::path gateway::route gather proxy request_id text upstream"),
@@ -65,7 +77,7 @@ const MAY_NAME: [(&str, &str); 28] = [
 const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
-        "config gateway::route rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::plan rate_limit::key rate_limit::policy respond server::ListenerSpec \
+        "config gateway::route rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::plan rate_limit::key rate_limit::policy rate_limit::window respond server::ListenerSpec \
          store::Address store::RedisSpec store::TlsError store::TlsSpec units upstream::Balance upstream::UpstreamSpec",
     ),
     // The judge shares no arithmetic with what it judges.

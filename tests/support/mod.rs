@@ -12,6 +12,7 @@ use tollgate::clock;
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::key::Key;
 use tollgate::rate_limit::policy::OnOutage;
+use tollgate::rate_limit::quota::Quota;
 use tollgate::store::Ask;
 
 pub const SECOND: u64 = 1_000_000;
@@ -23,8 +24,8 @@ pub fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
     Shape::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
 }
 
-pub fn ask(key: &str, shape: Shape, cost: u64) -> Ask {
-    Ask { key: Key::from(key), shape, cost, largest_cost: cost, on_outage: OnOutage::Local }
+pub fn ask<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> Ask {
+    Ask { key: Key::from(key), quota: quota.into(), cost, largest_cost: cost, on_outage: OnOutage::Local }
 }
 
 /// Asks again and again until the condition holds. Fails when it does not within `limit`.
@@ -50,7 +51,7 @@ where
 
 /// What is named here is not dead in the test crates that don't use it.
 const _: () = {
-    let _ = (SECOND, HOUR, shape as fn(_, _, _) -> _, ask as fn(&str, _, _) -> _);
+    let _ = (SECOND, HOUR, shape as fn(_, _, _) -> _, ask::<Shape> as fn(&str, _, _) -> _);
     let _ = eventually::<Ready<bool>, fn() -> Ready<bool>>;
     let _ = eventually_within::<Ready<bool>, fn() -> Ready<bool>>;
 };

@@ -8,6 +8,7 @@ use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tollgate::clock;
 use tollgate::rate_limit::decision::Level;
+use tollgate::rate_limit::quota::Quota;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
 
@@ -37,7 +38,8 @@ impl Store for OwnClock {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let mut bucket = self.bucket.lock();
         let now_us = clock::monotonic_micros() + self.ahead_us;
-        let (shape, cost) = (asks[0].shape, asks[0].cost);
+        let Quota::Bucket(shape) = asks[0].quota else { panic!("{asks:?}") };
+        let cost = asks[0].cost;
         let passed = now_us.saturating_sub(bucket.at_us) * shape.ticks_per_us();
         bucket.at_us = now_us;
         bucket.used_ticks = bucket.used_ticks.saturating_sub(passed);

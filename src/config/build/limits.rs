@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::algorithm::Counting;
 use super::named::Named;
 use super::rewrite::check_names;
 use super::{costs, on_limit, optional, plans};
@@ -11,11 +12,10 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, Shape, ShapeError};
 use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
 use crate::rate_limit::plan::Plans;
-use crate::rate_limit::policy::{Limit, LimitUse, Rate};
+use crate::rate_limit::policy::{Consistency, Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
 
 /// One limit; `stored`: the file names a store. `None`: said in the report.
@@ -26,18 +26,27 @@ pub(super) fn limit(
     stored: bool,
     report: &mut Report,
 ) -> Option<Limit> {
-    let burst = burst(&raw.rate, &raw.burst, report);
-    let cost = raw.cost.good().and_then(|cost| costs::build(cost, burst?, "the burst", report));
+    let counting = Counting::of(raw, report);
+    let algorithm = counting.as_ref().and_then(|counting| {
+        let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
+        check_consistency(counting, &raw.consistency, report)?;
+        Some(algorithm)
+    });
+    let cost = raw
+        .cost
+        .good()
+        .and_then(|cost| costs::build(cost, algorithm.as_ref()?.burst(), counting.as_ref()?.most(), report));
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
-    let plans = optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), cost.as_ref(), stored, report));
+    let plans = optional(&raw.plans, |raw| {
+        plans::build(raw, parts.as_deref(), counting.as_ref()?, cost.as_ref(), stored, report)
+    });
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
         key: KeySpec { parts: parts?, on_missing: raw.on_missing.value()? },
-        rate: raw.rate.value()?,
-        burst: burst?,
+        algorithm: algorithm?,
         cost: cost?,
         on_outage: raw.on_outage.value()?,
         on_limit,
@@ -67,26 +76,16 @@ fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
     key.0.iter().map(|raw::Part(part)| part.clone()).collect()
 }
 
-/// The burst, checked together with the rate.
-pub(super) fn burst<const MIN: u64, const MAX: u64>(
-    rate: &Slot<At<Rate>>,
-    burst: &Slot<At<raw::Whole<MIN, MAX>>>,
-    report: &mut Report,
-) -> Option<NonZeroU64> {
-    let rate = rate.good()?;
-    let (burst, burst_place) = match burst {
-        Slot::Absent => (rate.value.tokens, &rate.place),
-        Slot::Bad => return None,
-        Slot::Good(at) => (NonZeroU64::new(at.value.0)?, &at.place),
-    };
-    let Err(bound) = Shape::new(rate.value.tokens, rate.value.period_us, burst) else { return Some(burst) };
-    let (place, hint) = match bound {
-        ShapeError::TooFast => (&rate.place, format!("write at most {MAX_TOKENS_PER_SECOND}/s")),
-        ShapeError::BurstTooLarge => (burst_place, format!("set \"burst\" to at most {MAX_BURST}")),
-        ShapeError::TooSlow => (burst_place, "lower the burst or raise the rate".to_owned()),
-    };
-    report.mistake(place, Trouble::new(bound.to_string()).hint(hint));
-    None
+/// Only tokens that flow back can be taken ahead.
+fn check_consistency(counting: &Counting<'_>, slot: &Slot<At<Consistency>>, report: &mut Report) -> Option<()> {
+    match slot {
+        Slot::Good(At { value: Consistency::Leased, place }) if counting.kind != raw::Kind::TokenBucket => {
+            let trouble = Trouble::new(format!("a {} cannot be leased", counting.kind.name()));
+            report.mistake(place, trouble.hint("leave \"consistency\" out, or take a token_bucket"));
+            None
+        }
+        _ => Some(()),
+    }
 }
 
 /// One use and where it is written.
@@ -123,8 +122,8 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
 
 fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = optional(cost, |raw| {
-        let cost = costs::build(raw, limit.burst, &format!("the burst of {}", quote(&limit.name)), report)?;
-        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.shape().burst()).min();
+        let cost = costs::build(raw, limit.algorithm.burst(), &format!("the burst of {}", quote(&limit.name)), report)?;
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             costs::check_fixed(&cost, burst, &whose, raw.place(), report)?;

@@ -3,6 +3,7 @@
 //! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report, and
 //! nothing is said of what only follows from it.
 
+mod algorithm;
 mod costs;
 mod limits;
 mod listeners;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::limits::burst;
+use super::algorithm::Counting;
 use super::{costs, optional};
 use crate::config::decode::{Row, Slot, Table};
 use crate::config::mistake::{Report, Trouble, quote};
@@ -19,6 +19,7 @@ use crate::rate_limit::plan::{Plan, PlanHash, PlanSource, Plans};
 pub(super) fn build(
     raw: &raw::Plans,
     parts: Option<&[KeyPart]>,
+    counting: &Counting<'_>,
     cost: Option<&Cost>,
     stored: bool,
     report: &mut Report,
@@ -26,7 +27,7 @@ pub(super) fn build(
     let by = optional(&raw.by, |raw::Part(part)| part.clone());
     let by = by.and_then(|by| by.or_else(|| parts?.first().cloned()));
     let source = match (&raw.table, &raw.redis) {
-        (Slot::Good(rows), Slot::Absent) => table(rows, by.as_ref(), cost, report),
+        (Slot::Good(rows), Slot::Absent) => table(rows, by.as_ref(), counting, cost, report),
         (Slot::Absent, Slot::Good(redis)) => hash(redis, stored, report),
         (Slot::Absent, Slot::Absent) | (Slot::Good(_) | Slot::Bad, Slot::Good(_) | Slot::Bad) => {
             let trouble = Trouble::new("plans are in exactly one of table and redis");
@@ -53,6 +54,7 @@ fn hash(raw: &raw::PlanHash, stored: bool, report: &mut Report) -> Option<PlanSo
 fn table(
     rows: &Table<raw::Text, raw::Plan>,
     by: Option<&KeyPart>,
+    counting: &Counting<'_>,
     cost: Option<&Cost>,
     report: &mut Report,
 ) -> Option<PlanSource> {
@@ -60,7 +62,7 @@ fn table(
     let mut sound = true;
     for row in &rows.0 {
         let value = by.and_then(|by| value(by, row, report));
-        let plan = row.value.as_ref().and_then(|raw| plan(raw, cost, report));
+        let plan = row.value.as_ref().and_then(|raw| plan(raw, counting, cost, report));
         sound &= value.is_some() && plan.is_some();
         let (Some(value), Some(plan)) = (value, plan) else { continue };
         if let Some(line) = lines.insert(value.clone(), row.place.line) {
@@ -94,9 +96,10 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
     Some(Key::of_ip(address, *ipv4_prefix, *ipv6_prefix).as_bytes().into())
 }
 
-fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
-    let burst = burst(&raw.rate, &raw.burst, report)?;
-    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, "the burst", report))?;
+fn plan(raw: &raw::Plan, counting: &Counting<'_>, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
+    let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
+    let burst = algorithm.burst();
+    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, counting.most(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
         && *inherited > burst
     {
@@ -106,5 +109,5 @@ fn plan(raw: &raw::Plan, limits_cost: Option<&Cost>, report: &mut Report) -> Opt
         report.mistake(place, trouble.hint("raise the burst, or give the plan a cost of its own"));
         return None;
     }
-    Plan::new(raw.rate.value()?, burst, cost).ok()
+    Plan::new(algorithm, cost).ok()
 }

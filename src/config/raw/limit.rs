@@ -10,23 +10,28 @@ use super::cost::Cost;
 use super::number::{Span, Whole};
 use super::on_limit::OnLimit;
 use super::route::HeaderCondition;
-use super::word::{Name, Text, unknown};
+use super::word::{Kind, Name, Text, unknown};
 use crate::config::decode::{At, Decode, Definitions, Many, Slot, Table, mismatch};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
+use crate::rate_limit::algorithm::WindowRate;
 use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{Consistency, OnOutage, Rate};
+use crate::rate_limit::policy::{Consistency, OnOutage};
 
 record! {
     /// A rate limit: how much, counted by what.
     Limit {
         /// What requests are counted by: one part or a list of parts.
         required key: Key,
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s.
-        required rate: At<Rate>,
+        /// How tokens come back: one by one, at the end of a window of the clock, or when they are a window old.
+        default("token_bucket") algorithm: At<Kind>,
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
+        required rate: At<WindowRate>,
+        /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin. Default: UTC.
+        optional time_zone: At<Text>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes.
@@ -74,7 +79,7 @@ record! {
     /// A rate instead of the limit's own.
     Plan at place {
         /// Tokens per period.
-        required rate: At<Rate>,
+        required rate: At<WindowRate>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes. Default: the limit's cost.

@@ -19,7 +19,7 @@ pub(super) use number::{Size, Span, Whole};
 pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};
 pub(super) use path::Prefix;
 pub(super) use route::{Match, Respond, Route};
-pub(super) use word::{Name, Text};
+pub(super) use word::{Kind, Name, Text};
 
 use std::net::SocketAddr;
 

@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
+use crate::rate_limit::algorithm::{Per, WindowRate};
 use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::policy::Rate;
 use crate::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 
 /// A whole number from MIN to MAX.
@@ -83,7 +83,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for Size<MIN, MAX> {
     }
 }
 
-impl Scalar for Rate {
+impl Scalar for WindowRate {
     const WHAT: &'static str = "a rate";
 
     fn read(text: &str) -> Result<Self, Trouble> {
@@ -91,14 +91,14 @@ impl Scalar for Rate {
             let trouble = Trouble::new(format!("{} lets nothing pass", quote(text)));
             return Err(trouble.hint("to refuse requests, give them a route that responds with an error"));
         }
-        let (tokens, period_us) = units::parse_rate(text).ok_or_else(|| {
+        let (tokens, period_us) = units::parse_window_rate(text).ok_or_else(|| {
             Trouble::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
         })?;
-        Ok(Self { tokens, period_us })
+        Ok(Self { tokens, per: period_us.map_or(Per::Month, Per::Micros) })
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("[0-9]+/[0-9]*(s|m|h|d)") })
+        json!({ "type": "string", "pattern": or_variable("[0-9]+/([0-9]*(s|m|h|d)|month)") })
     }
 }
 

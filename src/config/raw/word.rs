@@ -20,6 +20,14 @@ pub(in crate::config) struct Name(pub Arc<str>);
 #[derive(Clone)]
 pub(in crate::config) struct Text(pub Arc<str>);
 
+/// The name of an algorithm.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) enum Kind {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+}
+
 /// A switch that is only ever turned on.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Yes;
@@ -104,7 +112,20 @@ macro_rules! words {
     )* };
 }
 
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+        }
+    }
+}
+
 words! {
+    Kind: "an algorithm" {
+        "token_bucket" => TokenBucket, "fixed_window" => FixedWindow, "sliding_window" => SlidingWindow
+    }
     AccessLog: "off or json" { "off" => Off, "json" => Json }
     OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
     Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }

@@ -17,7 +17,7 @@ fn ask(tokens: u64, burst: u64, cost: u64) -> Ask {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
     let shape = Shape::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
     assert!(shape.lease_us() > 0);
-    Ask { key: Key::from("k"), shape, cost, largest_cost: cost, on_outage: OnOutage::Local }
+    Ask { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost, on_outage: OnOutage::Local }
 }
 
 /// What happens at a node.
@@ -104,9 +104,9 @@ impl World {
                 }
             }
             Message::GiveBack { tokens, taken_at_us } => {
-                let shape = self.ask.shape;
-                let change = Change::GiveBack { ticks: shape.charge(tokens), taken_at_us };
-                let adjustment = Adjustment { key: self.ask.key.clone(), shape, change };
+                let quota = self.ask.quota;
+                let change = Change::GiveBack { charge: quota.charge(tokens), taken_at_us };
+                let adjustment = Adjustment { key: self.ask.key.clone(), quota, change };
                 self.store.adjust_at(&[adjustment], self.store_clock());
             }
         }
@@ -188,7 +188,7 @@ proptest! {
 #[test]
 fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
     let ask = ask(1_000, 200, 1);
-    let lease_us = ask.shape.lease_us();
+    let lease_us = ask.quota.lease_us();
     let mut world = World::new(ask);
     let quick = |count| Event::Requests { count, there_us: 0, back_us: 0 };
     world.happen(0, quick(0), 1_000);
@@ -206,7 +206,7 @@ fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
     let (leases, ask) = (Leases::new(), ask(1_000, 1_000, 1));
     let source = Source { sent_us: 100, taken_at_us: 0 };
     leases.deposit(&ask, 2, Level::default(), source);
-    let end = 100 + ask.shape.lease_us();
+    let end = 100 + ask.quota.lease_us();
     assert_eq!(leases.spend(&ask, 1, end - 10, 11), None, "it would be late");
     assert!(leases.spend(&ask, 1, end, 0).is_some());
     assert_eq!(leases.spend(&ask, 1, end + 1, 0), None);

@@ -4,7 +4,7 @@ const HOLD: Duration = Duration::from_secs(5);
 const HOLD_US: u64 = 5_000_000;
 
 fn cache() -> Arc<PlanCache> {
-    PlanCaches::default().of(&"plans".into())
+    PlanCaches::default().of(&"plans".into(), Manner::TokenBucket)
 }
 
 fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
@@ -15,7 +15,7 @@ fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
 /// The burst of the plan, and whether its reading is due, and urgent.
 fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
     let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
-    (plan.map(|plan| plan.shape().burst()), lookup.map(|lookup| lookup.urgent))
+    (plan.map(|plan| plan.quota().burst()), lookup.map(|lookup| lookup.urgent))
 }
 
 #[test]
@@ -80,12 +80,24 @@ fn a_hash_that_cannot_be_read_is_said_in_its_turn_and_nobody_waits_for_it() {
 #[test]
 fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
     let caches = PlanCaches::default();
-    let one = caches.of(&"plans".into());
+    let one = caches.of(&"plans".into(), Manner::TokenBucket);
     learn(&one, "a", Some("7/s"), 0);
-    assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_some());
-    assert!(caches.of(&"others".into()).plan(&Key::from("a")).is_none());
+    assert!(caches.of(&"plans".into(), Manner::TokenBucket).plan(&Key::from("a")).is_some());
+    assert!(caches.of(&"others".into(), Manner::TokenBucket).plan(&Key::from("a")).is_none());
     drop(one);
-    assert!(caches.of(&"plans".into()).plan(&Key::from("a")).is_none());
+    assert!(caches.of(&"plans".into(), Manner::TokenBucket).plan(&Key::from("a")).is_none());
+}
+
+#[test]
+fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
+    let (caches, zone) = (PlanCaches::default(), |name: &str| Manner::FixedWindow { zone: Some(name.into()) });
+    let of = |manner| caches.of(&"plans".into(), manner);
+    let (bucket, berlin) = (of(Manner::TokenBucket), of(zone("Europe/Berlin")));
+    for cache in [&bucket, &berlin] {
+        learn(cache, "a", Some("7/h burst=9"), 0);
+    }
+    assert_eq!((find(&bucket, "a", 0).0, find(&berlin, "a", 0).0), (Some(9), None));
+    assert!(Arc::ptr_eq(&berlin, &of(zone("Europe/Berlin"))) && !Arc::ptr_eq(&berlin, &of(zone("UTC"))));
 }
 
 #[test]

@@ -3,50 +3,41 @@
 use std::hash::BuildHasher;
 
 use super::MemoryStore;
-use crate::rate_limit::bucket::Shape;
-use crate::rate_limit::carry::Carried;
 use crate::rate_limit::key::Key;
+use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::Share;
+use crate::rate_limit::state::State;
 use crate::store::Ask;
 use crate::store::inspect::{Changed, Gift, Holder, Seen};
 
 impl MemoryStore {
-    /// `ask`'s bucket at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be shared
-    /// out, and another node has the whole of this bucket.
+    /// What `ask`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
+    /// shared out, and another node has the whole of this key.
     pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<Seen> {
-        let part = share.of(ask.key.as_bytes(), ask.shape, ask.largest_cost)?;
-        let hash = self.hasher.hash_one(ask.key.as_bytes());
-        let found = self.shards[self.shard_of(hash)].lock().find(hash, ask.key.as_bytes(), ask.shape, now_us);
-        Some(Seen::of(part, found.carried))
+        let key = ask.key.as_bytes();
+        let part = share.of(key, ask.quota, ask.largest_cost)?;
+        let hash = self.hasher.hash_one(key);
+        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, ask.quota, now_us, self.epoch_us());
+        Some(Seen { part, state: found.state })
     }
 
     /// Gives back at `now_us`, where there is no shared store.
     pub fn give_at(&self, ask: &Ask, gift: Gift, now_us: u64) -> Changed {
-        let (before, after) = self.change(&ask.key, ask.shape, now_us, |before| gift.applied(ask.shape, before));
-        Changed { before: Seen::of(ask.shape, before), after: Seen::of(ask.shape, after) }
-    }
-
-    /// Before and after. A bucket that falls is stored even when it is full now: one that the table does not know may count
-    /// as less.
-    fn change(&self, key: &Key, shape: Shape, now_us: u64, to: impl FnOnce(Carried) -> Carried) -> (Carried, Carried) {
-        let hash = self.hasher.hash_one(key.as_bytes());
-        let mut shard = self.shards[self.shard_of(hash)].lock();
-        let found = shard.find(hash, key.as_bytes(), shape, now_us);
-        let after = to(found.carried);
-        if after.kept != found.carried.kept {
-            shard.put(&found, hash, key.as_bytes(), after.kept, now_us);
-        }
-        (found.carried, after)
+        let to = |state: &mut State| *state = gift.applied(state.clone());
+        let [before, after] = self.change(ask.key.as_bytes(), ask.quota, now_us, to);
+        let seen = |state| Seen { part: ask.quota, state };
+        Changed { before: seen(before), after: seen(after) }
     }
 }
 
 impl Holder for MemoryStore {
-    fn lower(&self, key: &Key, shape: Shape, full_in_us: u64, now_us: u64) {
+    fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64) {
         let hash = self.hasher.hash_one(key.as_bytes());
         let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
-        if !known {
-            self.change(key, shape, now_us, |before| before.lowered(before.kept.pace.ticks(full_in_us)));
+        if known {
+            return;
         }
+        self.change(key.as_bytes(), quota, now_us, |state| *state = state.clone().full_by(full_in_us));
     }
 }
 
@@ -55,12 +46,13 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
+    use crate::rate_limit::bucket::Shape;
     use crate::rate_limit::policy::OnOutage;
 
     fn ask() -> Ask {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
-        Ask { key: Key::from("l:k"), shape, cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask { key: Key::from("l:k"), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
     }
 
     fn spent(tokens: u32) -> MemoryStore {
@@ -105,7 +97,7 @@ mod tests {
     fn what_is_held_is_lowered_and_never_raised() {
         let store = spent(10);
         for (full_in_us, remaining) in [(2_000_000, 10), (500_000, 15), (0, 20)] {
-            store.lower(&ask().key, ask().shape, full_in_us, 0);
+            store.lower(&ask().key, ask().quota, full_in_us, 0);
             assert_eq!(left(&store, Share::WHOLE), Some(remaining));
         }
     }
@@ -113,10 +105,10 @@ mod tests {
     #[test]
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let plan = Ask { shape: Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap(), ..ask() };
+        let plan = Ask { quota: Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(), ..ask() };
         let store = MemoryStore::new(10);
         store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
-        store.lower(&plan.key, ask().shape, 300_000, 0);
+        store.lower(&plan.key, ask().quota, 300_000, 0);
         assert_eq!(store.peek_at(&plan, 0, Share::WHOLE).map(|seen| seen.level(1).remaining), Some(200));
     }
 }

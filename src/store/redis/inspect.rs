@@ -15,9 +15,12 @@ use super::client::{ConnectError, Voice};
 use super::integer;
 use super::link::{Link, Trouble};
 use super::script::{self, Input, Script};
-use crate::rate_limit::bucket::{self, Pace, Shape};
+use crate::rate_limit::bucket::{self, Pace};
 use crate::rate_limit::carry::Backlog;
 use crate::rate_limit::key::Key as BucketKey;
+use crate::rate_limit::quota::Quota;
+use crate::rate_limit::state::Kept;
+use crate::rate_limit::window::{Entry, Ledger};
 use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
 use crate::store::{Ask, RedisSpec, StoreError};
 
@@ -96,15 +99,17 @@ impl RedisInspector {
         Ok(notices)
     }
 
-    /// The bucket before and after.
+    /// What there is before and after.
     async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[Seen; 2], StoreError> {
         let key = self.key(ask.key.as_bytes());
-        let args = |deadline| vec![Value::Integer(deadline), Value::Integer(tokens), integer(ask.shape.burst())];
+        let args = |deadline| {
+            let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(ask.quota)];
+            args.extend(script::numbers(ask.quota, deadline, TIMEOUT));
+            args
+        };
         let input = |deadline| (vec![key.clone()], args(deadline));
-        let reply: Vec<i64> = self.run(&script::BUCKET_ADJUST, &key, input).await?;
-        let states = reply.get(2..).ok_or(StoreError::Protocol)?;
-        let [before, after] = [0, 3].map(|at| seen(states.get(at..at + 3)?, ask.shape));
-        Ok([before.ok_or(StoreError::Protocol)?, after.ok_or(StoreError::Protocol)?])
+        let reply: Vec<i64> = self.run(&script::GIVE, &key, input).await?;
+        seen(&reply, ask.quota).ok_or(StoreError::Protocol)
     }
 
     /// The client's own time limit does not cover its waiting for a connection.
@@ -163,13 +168,31 @@ impl Inspect for RedisInspector {
     }
 }
 
-/// A bucket as `shape` sees it. `None`: not a bucket.
-fn seen(integers: &[i64], shape: Shape) -> Option<Seen> {
-    let [ticks, emission, ticks_per_us] = integers else { return None };
-    let [ticks, emission, ticks_per_us] = [*ticks, *emission, *ticks_per_us].map(|number| u64::try_from(number).ok());
-    // One that is not there has no pace.
-    let pace = if emission? == 0 { shape.pace() } else { Pace::new(emission?, ticks_per_us?)? };
-    Some(Seen::of(shape, Backlog { ticks: ticks?, pace }.carried(shape)))
+/// The states that a script replied, as the limit sees them. `None`: no such reply.
+fn seen(reply: &[i64], part: Quota) -> Option<[Seen; 2]> {
+    let number = |at: usize| u64::try_from(*reply.get(at)?).ok();
+    let now_us = number(1)?;
+    let middle = 3 + usize::try_from(number(2)?).ok()?;
+    let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
+    let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
+    let seen =
+        |numbers: &[u64]| Some(Seen { part, state: kept(numbers, part, now_us)?.seen(part, part.moment(now_us, 0)) });
+    Some([seen(&before)?, seen(&after)?])
+}
+
+/// A state as its algorithm's file tells it.
+fn kept(numbers: &[u64], quota: Quota, now_us: u64) -> Option<Kept> {
+    match (quota, numbers) {
+        (_, []) => Some(Kept::full(quota)),
+        (Quota::Bucket(_), [ticks, emission, ticks_per_us]) => {
+            Some(Kept::Bucket(Backlog { ticks: *ticks, pace: Pace::new(*emission, *ticks_per_us)? }))
+        }
+        (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
+            let entry = |pair: &[u64]| Entry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
+            Some(Kept::Window(Ledger::collect(pairs.chunks_exact(2).map(entry))))
+        }
+        _ => None,
+    }
 }
 
 impl std::fmt::Debug for RedisInspector {

@@ -61,15 +61,16 @@ impl RedisStore {
     /// Charges buckets of one slot, in one call.
     async fn take_part(&self, charges: &[&Charge<'_>], slot: u16, units: u32) -> Result<Part, Trouble> {
         let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
-        let input = |deadline| (keys(), args(charges, units, deadline));
-        let reply: Vec<i64> = self.link.run(&script::TOKEN_BUCKET, slot, input).await?;
+        let input = |deadline| (keys(), self.args(charges, units, deadline));
+        let script = script::take(charges.iter().map(|charge| charge.quota));
+        let reply: Vec<i64> = self.link.run(script, slot, input).await?;
         parse(&reply, charges.len()).ok_or(Trouble::Store(StoreError::Protocol))
     }
 
     /// Corrects buckets of one slot, in one call.
     async fn adjust_part(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), Trouble> {
         let keys = || adjustments.iter().map(|adjustment| self.key(adjustment.key.as_bytes())).collect();
-        let input = |deadline| (keys(), adjust_args(adjustments, deadline));
+        let input = |deadline| (keys(), self.adjust_args(adjustments, deadline));
         self.link.run::<Vec<i64>>(&script::ADJUST, slot, input).await.map(drop)
     }
 
@@ -88,6 +89,33 @@ impl RedisStore {
         let parts = self.by_slot(adjustments.iter(), |adjustment| adjustment.key.as_bytes());
         let done = join_all(parts.iter().map(|(slot, part)| self.adjust_slot(part, *slot))).await;
         done.into_iter().collect::<Result<(), _>>().map_err(Trouble::of_one_key)
+    }
+
+    /// The script's ARGV: see its head.
+    fn args(&self, charges: &[&Charge<'_>], units: u32, deadline: i64) -> Vec<Value> {
+        let mut args = Vec::with_capacity(2 + 6 * charges.len());
+        args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
+        for Charge { quota, cost, .. } in charges {
+            args.extend([script::letter(*quota), integer(*cost)]);
+            args.extend(script::numbers(*quota, deadline, self.timeout));
+        }
+        args
+    }
+
+    /// The script's ARGV: see its head.
+    fn adjust_args(&self, adjustments: &[&Adjustment], deadline: i64) -> Vec<Value> {
+        let mut args = Vec::with_capacity(1 + 8 * adjustments.len());
+        args.push(Value::Integer(deadline));
+        for Adjustment { quota, change, .. } in adjustments {
+            let [owed, back, taken_at] = match *change {
+                Change::Owe(charge) => [charge, 0, 0],
+                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
+            };
+            args.push(script::letter(*quota));
+            args.extend([owed, back, taken_at].map(integer));
+            args.extend(script::numbers(*quota, deadline, self.timeout));
+        }
+        args
     }
 
     fn key(&self, key: &[u8]) -> Key {
@@ -117,30 +145,6 @@ impl Store for RedisStore {
     fn timeout(&self) -> Duration {
         self.timeout
     }
-}
-
-/// The script's ARGV: see its head.
-fn args(charges: &[&Charge<'_>], units: u32, deadline: i64) -> Vec<Value> {
-    let mut args = Vec::with_capacity(2 + 5 * charges.len());
-    args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
-    for Charge { shape, cost, .. } in charges {
-        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), *cost, shape.reserve()].map(integer));
-    }
-    args
-}
-
-/// The script's ARGV: see its head.
-fn adjust_args(adjustments: &[&Adjustment], deadline: i64) -> Vec<Value> {
-    let mut args = Vec::with_capacity(1 + 6 * adjustments.len());
-    args.push(Value::Integer(deadline));
-    for Adjustment { shape, change, .. } in adjustments {
-        let [owed, back, taken_at] = match *change {
-            Change::Owe(ticks) => [ticks, 0, 0],
-            Change::GiveBack { ticks, taken_at_us } => [0, ticks, taken_at_us],
-        };
-        args.extend([shape.emission(), shape.capacity(), shape.ticks_per_us(), owed, back, taken_at].map(integer));
-    }
-    args
 }
 
 /// What is beyond can never be granted anyway.

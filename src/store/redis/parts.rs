@@ -106,14 +106,13 @@ impl RedisStore {
             for (place, level) in places.iter().zip(&mut part.levels).filter(|_| extra > 0) {
                 let Some(charge) = charges.list.get(*place) else { continue };
                 let tokens = charge.cost.saturating_mul(extra);
-                let ticks = charge.shape.charge(tokens);
                 *level = Level {
                     remaining: level.remaining.saturating_add(tokens),
                     retry_after_us: 0,
-                    reset_after_us: level.reset_after_us.saturating_sub(ticks / charge.shape.ticks_per_us()),
+                    reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
                 };
-                let change = Change::GiveBack { ticks, taken_at_us: part.at_us };
-                adjustments.push(Adjustment { key: Key::from(charge.key), shape: charge.shape, change });
+                let change = Change::GiveBack { charge: charge.quota.charge(tokens), taken_at_us: part.at_us };
+                adjustments.push(Adjustment { key: Key::from(charge.key), quota: charge.quota, change });
             }
         }
         let store = self.clone();

@@ -3,6 +3,7 @@
 //! Guarantees that a script runs once, also when the server has forgotten it. Refuses to know what scripts do.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use fred::bytes_utils::Str;
 use fred::clients::Client;
@@ -11,26 +12,37 @@ use fred::interfaces::{ClientLike, LuaInterface};
 use fred::types::{ClusterHash, CustomCommand, Key, Value};
 use fred::util::sha1_hash;
 
-pub(super) static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/token_bucket.lua")), true)
+use crate::rate_limit::quota::Quota;
+use crate::rate_limit::window::Span;
+
+/// Scripts are put together of files in `lua/`.
+macro_rules! lua {
+    ($($name:literal),+) => { concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+) };
+}
+
+/// Takes from keys of these algorithms: those that a call does not need would cost it time.
+static TAKE: LazyLock<[Script; 4]> = LazyLock::new(|| {
+    [
+        Script::new(lua!("values", "carry", "token_bucket", "take"), true),
+        Script::new(lua!("values", "window", "fixed_window", "take"), true),
+        Script::new(lua!("values", "window", "sliding_window", "take"), true),
+        Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "take"), true),
+    ]
 });
 
 pub(super) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/adjust.lua")), true)
+    Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "adjust"), true)
 });
 
-pub(super) static HEARTBEAT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua"), false));
-
-pub(super) static BUCKET_ADJUST: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("../../../lua/carry.lua"), include_str!("../../../lua/bucket_adjust.lua")), true)
+pub(super) static GIVE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "give"), true)
 });
 
-pub(super) static CHANGES_TELL: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_tell.lua"), false));
+pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
-pub(super) static CHANGES_HEAR: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/changes_hear.lua"), false));
+pub(super) static CHANGES_TELL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_tell"), false));
+
+pub(super) static CHANGES_HEAR: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
 
 pub(super) static FIELDS_READ: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
@@ -44,6 +56,47 @@ pub(super) struct Script {
     sha1: Str,
     /// Its first argument is a deadline; its reply starts with -1 when that had passed, and then has the server's time.
     pub timed: bool,
+}
+
+/// The script that takes from keys of the algorithms in `quotas`.
+pub(super) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
+    let first = quotas.next().map_or(0, place);
+    let place = if quotas.all(|quota| place(quota) == first) { first } else { 3 };
+    &TAKE[place]
+}
+
+/// Of an algorithm: its place in [`TAKE`].
+fn place(quota: Quota) -> usize {
+    match quota {
+        Quota::Bucket(_) => 0,
+        Quota::Window(window) => match window.span() {
+            Span::Fixed(_) => 1,
+            Span::Sliding { .. } => 2,
+        },
+    }
+}
+
+/// What an algorithm is called in ARGV.
+pub(super) fn letter(quota: Quota) -> Value {
+    Value::String(Str::from_static(["b", "f", "s"][place(quota)]))
+}
+
+/// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the server's time, and was sent
+/// no earlier than twice its `timeout` before.
+pub(super) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
+    let numbers = match quota {
+        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::Window(window) => match window.span() {
+            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
+            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) => {
+                let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
+                let this = period.span_at(u64::try_from(deadline).unwrap_or(0).saturating_sub(twice));
+                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
+            }
+        },
+    };
+    numbers.map(super::integer)
 }
 
 impl Script {
