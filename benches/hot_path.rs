@@ -28,7 +28,14 @@ fn shape(per_second: u64) -> Shape {
 }
 
 fn ask(key: &str, per_second: u64) -> Ask {
-    Ask { key: Key::from(key), quota: shape(per_second).into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+    Ask {
+        key: Key::from(key),
+        quota: shape(per_second).into(),
+        cost: 1,
+        largest_cost: 1,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }
 }
 
 /// `/service-7/*` and so on, as an edge gateway has them.

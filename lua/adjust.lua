@@ -1,11 +1,12 @@
--- Corrects buckets and windows for what happened outside of them: charges what was admitted while Redis was away, gives back
--- what was taken and not spent. Put last, behind the algorithms.
+-- Corrects buckets and windows for what happened outside of them: charges what was admitted while Redis was away and what a
+-- request cost beyond its reservation, gives back what was taken or reserved and not spent. Put last, behind the algorithms.
 --
 -- KEYS   the buckets and windows.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more.
 --        then eight per key: the letter of its algorithm, what is owed, what is given back, the Redis time in microseconds
 --        at which the latter had been taken, and the algorithm's four numbers as for take.lua. Owed and given back are
---        ticks of a bucket, tokens of a window.
+--        ticks of a bucket, tokens of a window. A bucket's capacity and a window's quota only bound what is owed: 2^52
+--        where all of it counts.
 -- Reply  integers: 1 (-1: past the deadline, or not the time that a fixed window was told for), Redis time in microseconds.
 --
 -- A debt counts in tokens like all that was consumed, and leaves a bucket stored by the faster of the two limits.

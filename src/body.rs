@@ -35,8 +35,11 @@ pub trait Tail: Send {
     fn ended(self: Box<Self>);
 }
 
-/// Told when a body has ended or was dropped before its end.
+/// Told what passes of a body, and when it has ended or was dropped before its end.
 pub trait Observer: Send {
+    /// A piece of content passes.
+    fn saw(&mut self, piece: &[u8]);
+
     /// `bytes` of content passed; `complete` says whether that was all of it.
     fn ended(self: Box<Self>, bytes: u64, complete: bool);
 }
@@ -71,10 +74,18 @@ impl Body {
         Kind::Boxed(Box::pin(body)).into()
     }
 
-    /// The same body, whose end is told to `observer`.
+    /// The same body, which `observer` sees pass.
     pub fn observed(mut self, observer: Box<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
+    }
+
+    fn pass(&mut self, frame: &Frame<Bytes>) {
+        let Some(data) = frame.data_ref() else { return };
+        self.passed += data.len() as u64;
+        if let Some(observer) = &mut self.observer {
+            observer.saw(data);
+        }
     }
 
     fn end(&mut self, complete: bool) {
@@ -122,7 +133,7 @@ impl http_body::Body for Body {
         let this = self.get_mut();
         let polled = ready!(this.kind.poll_frame(cx));
         match &polled {
-            Some(Ok(frame)) => this.passed += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Ok(frame)) => this.pass(frame),
             Some(Err(_)) => this.end(false),
             None => this.end(true),
         }

@@ -132,6 +132,11 @@ impl Failure {
         self.row().status
     }
 
+    /// Whether no upstream had the request, through no fault of the client's.
+    pub fn is_before_upstream(&self) -> bool {
+        matches!(self, Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout)
+    }
+
     /// A short name for logs and metrics.
     pub fn name(&self) -> &'static str {
         self.row().name

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
-use tollgate::rate_limit::bucket::Shape;
+use tollgate::rate_limit::bucket::{MAX_TICKS, Shape};
 use tollgate::rate_limit::calendar::{Period, Unit};
 use tollgate::rate_limit::decision::Level;
 use tollgate::rate_limit::key::Key;
@@ -146,13 +146,17 @@ impl Scripted {
         self.redis.now_us.set(now_us);
         let mut args = vec![deadline.to_string()];
         for Adjustment { quota, change, .. } in adjustments {
+            let mut numbers = numbers(*quota, now_us);
+            if let Change::Charge(_) = change {
+                numbers[usize::from(matches!(quota, Quota::Bucket(_)))] = MAX_TICKS.to_string();
+            }
             let change = match *change {
-                Change::Owe(charge) => [charge, 0, 0],
+                Change::Owe(charge) | Change::Charge(charge) => [charge, 0, 0],
                 Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
             };
             args.push(letter(*quota).to_owned());
             args.extend(change.map(|number| number.to_string()));
-            args.extend(numbers(*quota, now_us));
+            args.extend(numbers);
         }
         let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
         self.run(&self.adjust, keys, args).unwrap()
@@ -278,7 +282,8 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
             charge: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
-        for change in [Change::Owe(capped(step.owed))].into_iter().chain(back) {
+        let late = Change::Charge(quota.charge(step.owed / 2).min(MAX_TICKS));
+        for change in [Change::Owe(capped(step.owed)), late].into_iter().chain(back) {
             let adjustment = Adjustment { key: key.clone(), quota, change };
             prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
             memory.adjust_at(&[adjustment], now_us);

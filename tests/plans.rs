@@ -67,7 +67,7 @@ impl Fixture {
     async fn ask(&self, tenant: &str) -> Response<Body> {
         let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
         let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
-        self.layer.layer(inner).oneshot(request).await.unwrap()
+        self.layer.layer(inner).oneshot(request).await.unwrap().map(Body::new)
     }
 
     async fn policy(&self, tenant: &str) -> HeaderValue {

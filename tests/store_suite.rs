@@ -189,6 +189,16 @@ async fn what_is_owed_is_taken_from_the_bucket_but_not_more_than_all(store: Fixt
     assert_eq!(denied.levels[1].remaining, 8);
 }
 
+async fn what_a_request_turned_out_to_cost_counts_however_little_is_left(store: Fixture) {
+    let asks = [ask("k", shape(1_000, SECOND, 10), 1)];
+    store.take(&asks, 10).await;
+    store.adjust(&asks[0], Change::Charge(asks[0].quota.charge(60_000))).await;
+    let left = store.take(&asks, 0).await.levels[0];
+    assert!(left.reset_after_us > 59 * SECOND && left.reset_after_us <= 60_010_000, "{left:?}");
+    store.adjust(&asks[0], Change::Charge(u64::MAX)).await;
+    assert!(!store.passes(&asks).await, "as much as can be counted");
+}
+
 async fn what_was_not_spent_is_given_back(store: Fixture) {
     let asks = [ask("k", shape(10, HOUR, 10), 1)];
     store.take(&asks, 1).await;
@@ -316,6 +326,7 @@ suite! {
     tokens_come_back_with_time
     a_leased_limit_keeps_its_reserve_back
     what_is_owed_is_taken_from_the_bucket_but_not_more_than_all
+    what_a_request_turned_out_to_cost_counts_however_little_is_left
     what_was_not_spent_is_given_back
     a_fixed_window_has_its_quota_once
     a_fixed_window_ends_when_the_clock_says_so

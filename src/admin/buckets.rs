@@ -20,6 +20,7 @@ use crate::config::nearest;
 use crate::gateway::Gateway;
 use crate::rate_limit::algorithm::{Algorithm, Per};
 use crate::rate_limit::catalog::Listed;
+use crate::rate_limit::cost::{ByResponse, Field};
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::explained::{Applied, Origin, part_name};
 use crate::rate_limit::key::{Key, OnMissing};
@@ -38,8 +39,11 @@ pub struct PolicyView {
     pub rate: String,
     /// Tokens in a full bucket, or of a window.
     pub burst: u64,
-    /// Tokens that a request takes.
+    /// Tokens that a request takes; where the response settles it, those that are reserved.
     pub cost: u64,
+    /// How it is settled after the response; none: it is known before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledView>,
     pub on_outage: String,
     /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,6 +54,15 @@ pub struct PolicyView {
     /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells which one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_from: Option<String>,
+}
+
+/// Where a response says what its request cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledView {
+    /// As in the file: `response_header x-tokens-used`.
+    pub by: String,
+    /// Tokens at most.
+    pub max: u64,
 }
 
 /// How full a bucket is.
@@ -252,10 +265,11 @@ impl Asker {
 
 impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, algorithm, quota, cost, .. } = applied;
+        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
         let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
         let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
-        Self { leased_us, plan: plan.clone(), plan_from, ..Self::with(limit, algorithm, cost.get()) }
+        let settled = later.as_deref().map(SettledView::of);
+        Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }
     }
 
     fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
@@ -264,16 +278,28 @@ impl PolicyView {
             OnOutage::Allow => "allow",
             OnOutage::Deny => "deny",
         };
+        let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
             algorithm: algorithm.manner().name().to_owned(),
             rate: show_algorithm(algorithm),
             burst: algorithm.burst().get(),
             cost,
+            settled,
             on_outage: on_outage.to_owned(),
             leased_us: None,
             plan: None,
             plan_from: None,
         }
+    }
+}
+
+impl SettledView {
+    fn of(later: &ByResponse) -> Self {
+        let by = match &later.field {
+            Field::Header(name) => format!("response_header {name}"),
+            Field::Json(path) => format!("response_json {path}"),
+        };
+        Self { by, max: later.max.get() }
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{Common, UPKEEP};
 use crate::body::Body;
@@ -23,6 +23,7 @@ use crate::proxy::Proxy;
 use crate::rate_limit::breaker;
 use crate::rate_limit::limiter::Limiter;
 use crate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, worker};
+use crate::store::Store;
 use crate::store::redis::RedisStore;
 
 /// How long a start waits for the store, before it goes on without.
@@ -149,6 +150,8 @@ async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -
         () = sweep(&proxy) => Vec::new(),
     };
     if let Some(store) = store {
+        // What the last responses told of their costs: as long as a call may take, and it may have to wait for one.
+        let _ = timeout(2 * store.timeout(), limiter.settled()).await;
         store.close().await;
     }
     let cut = ended.into_iter().map(|drained| drained.map(|drained| drained.cut)).sum::<anyhow::Result<usize>>()?;

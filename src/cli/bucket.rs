@@ -8,7 +8,7 @@ use http::Method;
 
 use super::ask::{Admin, Answer, Asker, target};
 use super::span;
-use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView};
+use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView, SettledView};
 use crate::admin::desk::Source;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
@@ -175,8 +175,10 @@ fn show_bucket(bucket: &BucketView) -> String {
     let notes = bucket.store.iter().chain(&bucket.note);
     let from = policy.plan_from.iter().map(|from| format!("  plan     from {from}\n"));
     let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
+    let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
+    let settled = policy.settled.as_ref().map_or_else(String::new, settled);
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         tokens(level, policy.burst),
         next(level, policy.cost),
@@ -186,6 +188,11 @@ fn show_bucket(bucket: &BucketView) -> String {
         policy.on_outage,
         source(bucket.source),
     )
+}
+
+/// `response_header x-used, 8000 at most`.
+pub(super) fn show_settled(SettledView { by, max }: &SettledView) -> String {
+    format!("{by}, {max} at most")
 }
 
 /// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.

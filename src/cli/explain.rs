@@ -9,7 +9,7 @@ use clap::Args;
 use http::Method;
 
 use super::ask::{Admin, Answer, target};
-use super::bucket::{next, source, terms, tokens};
+use super::bucket::{next, show_settled, source, terms, tokens};
 use crate::admin::describe;
 use crate::admin::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView, check_listener};
 use crate::gateway::explain::explain;
@@ -173,6 +173,9 @@ fn limit(limit: &LimitView) -> String {
     };
     if let Some(from) = &policy.plan_from {
         line("plan", &format!("from {from}"));
+    }
+    if let Some(settled) = &policy.settled {
+        line("cost", &format!("{} are reserved; settled by {}", policy.cost, show_settled(settled)));
     }
     if let Some(bucket) = &limit.bucket {
         line("bucket", bucket);

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::body::Observer;
 use crate::clock::{self, Instant};
 use crate::error;
+use crate::rate_limit::held::Holding;
 use crate::telemetry::AccessLog;
 
 /// The metrics of one route.
@@ -50,6 +51,8 @@ pub struct Account {
     pub status: StatusCode,
     /// Why the gateway answered itself, by the failure's name.
     pub problem: Option<&'static str>,
+    /// What the request's limits want to know of the answer.
+    pub holding: Holding,
     bytes: u64,
     complete: bool,
 }
@@ -172,7 +175,8 @@ impl Account {
         log: Option<Box<Entered>>,
     ) -> Box<Self> {
         let status = error::client_closed();
-        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, bytes: 0, complete: false })
+        let (holding, bytes, complete) = (Holding::default(), 0, false);
+        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, holding, bytes, complete })
     }
 
     fn line<'a>(&'a self, entered: &'a Entered, seconds: f64) -> Line<'a> {
@@ -196,10 +200,15 @@ impl Account {
 }
 
 impl Observer for Account {
+    fn saw(&mut self, piece: &[u8]) {
+        self.holding.saw(piece);
+    }
+
     fn ended(mut self: Box<Self>, bytes: u64, complete: bool) {
         self.bytes = bytes;
         // The answer to a HEAD is its head: nobody asks for its body.
         self.complete = complete || self.method == Method::HEAD;
+        self.holding.ended(self.complete);
     }
 }
 

@@ -64,13 +64,13 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.
-fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Verdict> {
+fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Box<Verdict>> {
     for at in 0..asking.asks.len() {
         let Some(line) = rules.line(asking, at) else { continue };
         let Some(queue) = queues.get(line.limit).filter(|queue| queue.has_line(line.key)) else { continue };
         return match queue.join(&line, Duration::ZERO) {
             Ok(ticket) => Ok(Some(ticket)),
-            Err(TooLong(wait)) => Err(rules.turn_away(asking, at, micros(wait))),
+            Err(TooLong(wait)) => Err(Box::new(rules.turn_away(asking, at, micros(wait)))),
         };
     }
     Ok(None)

@@ -43,7 +43,7 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<Guarded>,
     pub upstreams: Upstreams,
-    /// For operators: requests have theirs in [`Guarded::rules`].
+    /// For operators: requests have theirs in [`Guard::rules`].
     pub limits: Catalog,
     /// What is known of plans in the shared store. A reload keeps it.
     pub plans: Arc<PlanCaches>,

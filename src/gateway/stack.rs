@@ -24,6 +24,7 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
+use crate::rate_limit::held::Holding;
 use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
 use crate::rate_limit::policy::Degrade;
@@ -41,6 +42,8 @@ pub struct Exchange {
 struct Passed {
     result: Result<Response<Body>, Failure>,
     fields: Option<Fields>,
+    /// What its limits hold until the answer's body has ended.
+    holding: Holding,
 }
 
 /// Answers one request.
@@ -108,7 +111,7 @@ async fn pass(
     // Limits come before anything of the body is touched: a denied request costs no upstream anything. A listener's also
     // count what no route takes, or whoever asks for nonsense would be free to.
     let rules = &guard.rules[entrance.listener];
-    let mut degraded = None;
+    let (mut degraded, mut holding) = (None, Holding::default());
     let fields = if rules.is_empty() {
         None
     } else {
@@ -119,10 +122,12 @@ async fn pass(
         };
         // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
         let judged = limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await;
-        judged.shadows.watch(&entrance.limiter);
         if let Some(denied) = judged.denied {
-            return Passed { result: Err(denied), fields: Some(judged.fields) };
+            return Passed { result: Err(denied), fields: Some(judged.fields), holding };
         }
+        // From here on the request may hold something: whoever drops it, drops that.
+        holding = judged.reserved.hold(&entrance.limiter);
+        holding.prepare(request.headers_mut());
         degraded = judged.degraded;
         Some(judged.fields)
     };
@@ -130,7 +135,7 @@ async fn pass(
         Ok(guarded) => act(gateway, entrance, exchange, guarded, degraded.as_ref(), request).await,
         Err(failure) => Err(failure),
     };
-    Passed { result, fields }
+    Passed { result, fields, holding }
 }
 
 fn ask(
@@ -204,7 +209,7 @@ async fn answer(
 
 impl From<Failure> for Passed {
     fn from(failure: Failure) -> Self {
-        Self { result: Err(failure), fields: None }
+        Self { result: Err(failure), fields: None, holding: Holding::default() }
     }
 }
 
@@ -243,12 +248,20 @@ impl Exchange {
         response
     }
 
-    /// Adds to the answer what its limits say, and ties the account to its body.
+    /// Adds to the answer what its limits say, and ties to its body the account and what is held until its end.
     fn close(&self, passed: Passed, mut account: Box<Account>) -> Response<Body> {
-        let mut response = passed.result.unwrap_or_else(|failure| {
-            account.problem = Some(failure.name());
-            failure.respond(&self.request_id)
-        });
+        account.holding = passed.holding;
+        let mut response = match passed.result {
+            Ok(response) => {
+                account.holding.answered(response.headers());
+                response
+            }
+            Err(failure) => {
+                account.holding.failed(&failure);
+                account.problem = Some(failure.name());
+                failure.respond(&self.request_id)
+            }
+        };
         if let Some(fields) = passed.fields {
             fields.apply(response.headers_mut());
         }

@@ -186,5 +186,12 @@ pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Durat
 fn probe() -> Option<[Ask; 1]> {
     let plenty = std::num::NonZeroU64::new(1_000_000)?;
     let shape = Shape::new(plenty, plenty, plenty).ok()?;
-    Some([Ask { key: Key::from(PROBE_KEY), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }])
+    Some([Ask {
+        key: Key::from(PROBE_KEY),
+        quota: shape.into(),
+        cost: 1,
+        largest_cost: 1,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }])
 }

@@ -247,6 +247,20 @@ pub fn give_back(shape: Shape, backlog: u64, ticks: u64, held_us: u64) -> u64 {
     backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(shape.ticks_per_us)))
 }
 
+/// Of a reservation that was made `held_us` ago and of which `spent` ticks were spent: the microseconds in which what flowed
+/// in takes nothing from what is left of it. The rest is given back as by [`give_back`], counted from that much later.
+///
+/// Think of every tick of a backlog as somebody's. Time takes ticks away, and whose is ours to say, as long as nobody's goes
+/// twice. What was spent is never removed but by time, so in any window of length t it is at most what is still there, a full
+/// bucket, and what t took away: the promise stands exactly as long as nobody gives back more than is left of its own. Of
+/// its own, a request may let the spent ticks go first. But whether the others' went before them it cannot know (they may
+/// have been given back meanwhile, or taken just now), so all that flowed in counts as its own. Hence: nothing is lost while
+/// no more flowed in than was spent, and a large reservation that is held for long comes back in part or not at all, though
+/// an empty bucket might have had room for it. To say more, the bucket would have to keep what is reserved apart.
+pub fn covered_us(shape: Shape, spent: u64, held_us: u64) -> u64 {
+    (spent / shape.ticks_per_us).min(held_us)
+}
+
 /// Carries a backlog over to another pace: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
 pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
     let scaled = (u128::from(backlog) * u128::from(new.emission)).div_ceil(u128::from(old.emission.max(1)));

@@ -82,9 +82,9 @@ impl Caller {
         Some(grant)
     }
 
-    /// Corrects buckets. Whether that worked is known to nobody who could do something about it.
-    pub async fn adjust(&self, adjustments: &[Adjustment]) {
-        self.call(self.store.adjust(adjustments), 0).await;
+    /// Corrects buckets. `false`: it may have failed, and may have worked all the same.
+    pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
+        self.call(self.store.adjust(adjustments), 0).await.is_some()
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>, requests: u32) -> Option<T> {

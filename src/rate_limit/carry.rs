@@ -74,9 +74,10 @@ impl Carried {
         if taken.granted > 0 { Backlog { ticks: taken.backlog, pace: self.own } } else { self.kept }
     }
 
-    /// What to store when `ticks` of `shape`, which sees it, are owed besides.
-    pub fn owe(&self, shape: Shape, ticks: u64) -> Backlog {
-        let ticks = bucket::owe(self.kept.ticks, self.as_kept(ticks), self.as_kept(shape.capacity()));
+    /// What to store when `ticks`, of the limit that sees it, are owed besides, which make it owe no more than `most` or
+    /// themselves.
+    pub fn owe(&self, ticks: u64, most: u64) -> Backlog {
+        let ticks = bucket::owe(self.kept.ticks, self.as_kept(ticks), self.as_kept(most));
         Backlog { ticks, ..self.kept }
     }
 
@@ -139,10 +140,14 @@ mod tests {
     #[test]
     fn a_debt_is_kept_by_the_faster_limit_and_lowers_nothing() {
         let (fast, slow) = (shape(1_000, SECOND, 1_000), shape(10, 3_600 * SECOND, 10));
-        assert_eq!(consumed(900, fast).carried(slow).owe(slow, slow.charge(3)), consumed(900, fast));
-        assert_eq!(consumed(5, fast).carried(slow).owe(slow, slow.charge(3)), consumed(8, fast));
-        assert_eq!(consumed(5, slow).carried(fast).owe(fast, fast.charge(3)), consumed(8, fast));
-        assert_eq!(consumed(5, slow).carried(slow).owe(slow, slow.charge(30)), consumed(30, slow), "a larger limit's");
+        assert_eq!(consumed(900, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(900, fast));
+        assert_eq!(consumed(5, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(8, fast));
+        assert_eq!(consumed(5, slow).carried(fast).owe(fast.charge(3), fast.capacity()), consumed(8, fast));
+        assert_eq!(
+            consumed(5, slow).carried(slow).owe(slow.charge(30), slow.capacity()),
+            consumed(30, slow),
+            "a larger limit's"
+        );
     }
 
     #[test]

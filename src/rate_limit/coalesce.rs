@@ -197,5 +197,5 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
         }
     };
     let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
-    Verdict { decided_by: DecidedBy::Redis, granted, levels }
+    Verdict { decided_by: DecidedBy::Redis, granted, taken_at_us: grant.at_us, levels }
 }

@@ -1,12 +1,15 @@
 //! How many tokens a request takes.
 //!
-//! Guarantees at least one token, and that saying nothing, or something that cannot be read, is never cheaper than the
-//! truth. Refuses to read a body: what is not told in the head counts as the most.
+//! Guarantees at least one token, and that a request that says nothing, or something that cannot be read, is never cheaper
+//! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
+//! a request's body: what is not told in the head counts as the most.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use http::HeaderName;
 
+use super::json::Path;
 use super::key::Facts;
 
 /// What a request is charged by.
@@ -18,6 +21,26 @@ pub enum Cost {
     Header { name: HeaderName, default: NonZeroU64, max: NonZeroU64 },
     /// One for each `unit` of bytes that the body begins: `max` at most, and for a body of unknown length.
     Body { unit: NonZeroU64, max: NonZeroU64 },
+    /// The response says how many.
+    Response(Arc<ByResponse>),
+}
+
+/// A cost that is known after the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByResponse {
+    pub field: Field,
+    /// Taken before; what the request costs if the response does not tell.
+    pub reserve: NonZeroU64,
+    /// What it costs at most. May be more than a bucket holds.
+    pub max: NonZeroU64,
+}
+
+/// Where a response tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    Header(HeaderName),
+    /// In its body: JSON, several of them on lines, or in the data of an event stream.
+    Json(Path),
 }
 
 impl Cost {
@@ -32,6 +55,7 @@ impl Cost {
             Self::Body { unit, max } => {
                 facts.body_length.map_or(*max, |length| units(length, *unit)).min(*max).min(burst)
             }
+            Self::Response(by) => by.reserve.min(burst),
         }
     }
 
@@ -41,14 +65,24 @@ impl Cost {
             Self::Fixed(cost) => *cost,
             Self::Header { default, max, .. } => (*default).min(*max).min(burst),
             Self::Body { .. } => NonZeroU64::MIN,
+            Self::Response(by) => by.reserve.min(burst),
         }
     }
 
-    /// The most that any request takes, however large its bucket.
+    /// The most that any request takes at once, however large its bucket.
     pub fn largest(&self) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
             Self::Header { max, .. } | Self::Body { max, .. } => *max,
+            Self::Response(by) => by.reserve,
+        }
+    }
+
+    /// What is left to settle after the response.
+    pub fn later(&self) -> Option<&Arc<ByResponse>> {
+        match self {
+            Self::Response(by) => Some(by),
+            Self::Fixed(_) | Self::Header { .. } | Self::Body { .. } => None,
         }
     }
 }
@@ -63,13 +97,13 @@ fn said(facts: &Facts<'_>, name: &HeaderName, default: NonZeroU64, max: NonZeroU
     let mut values = facts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => default,
-        (Some(value), None) => number(value.as_bytes()).unwrap_or(max),
+        (Some(value), None) => number(value.as_bytes()).and_then(NonZeroU64::new).unwrap_or(max),
         (Some(_), Some(_)) => max,
     }
 }
 
-/// Digits only: no sign, no space. `None`: anything else, 0, or beyond 64 bits.
-fn number(text: &[u8]) -> Option<NonZeroU64> {
+/// Digits only: no sign, no space. `None`: anything else, or beyond 64 bits.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     digits.parse().ok()
 }

@@ -127,6 +127,20 @@ impl Debts {
         }
     }
 
+    /// Owes `charge` of `quota` less for `key`: what was reserved and not spent. To a window, as much as was owed in it since
+    /// `at_us`.
+    pub fn lessen(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
+        self.table.with(key, |debt| match (debt, quota) {
+            (Some(Debt::Bucket(flowing)), Quota::Bucket(shape)) => {
+                flowing.flow(now_us);
+                let ticks = bucket::convert_room(charge, shape.pace(), flowing.shape.pace());
+                flowing.ticks = flowing.ticks.saturating_sub(ticks);
+            }
+            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.give_back(charge, from_us),
+            _ => {}
+        });
+    }
+
     /// Drops what is owed for `key`.
     pub fn forget(&self, key: &Key) {
         self.table.remove(key);
@@ -261,13 +275,20 @@ mod tests {
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
-        Ask { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask {
+            key: Key::from(key),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        }
     }
 
     fn owed(debts: &Debts, now_us: u64) -> u64 {
         let tokens = |part: &Adjustment| match part.change {
             Change::Owe(charge) => charge / part.quota.charge(1),
-            Change::GiveBack { .. } => 0,
+            Change::Charge(_) | Change::GiveBack { .. } => 0,
         };
         debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
     }
@@ -338,6 +359,16 @@ mod tests {
         (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, AT));
         debts.lower(&Key::from("k"), 0, 0);
         assert_eq!(owed(&debts, 0), 0);
+    }
+
+    #[test]
+    fn what_was_reserved_and_not_spent_is_not_owed() {
+        let debts = Debts::new();
+        debts.incur(&Ask { cost: 8, ..ask("k", 20) }, 1, 0, AT);
+        let quota = ask("k", 20).quota;
+        debts.lessen(&Key::from("k"), quota, quota.charge(5), 0, 0);
+        debts.lessen(&Key::from("other"), quota, quota.charge(5), 0, 0);
+        assert_eq!(owed(&debts, 0), 3);
     }
 
     #[test]

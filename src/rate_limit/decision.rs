@@ -41,6 +41,8 @@ pub struct Verdict {
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
+    /// When, in microseconds of the clock of who decided; the earliest, where there are several.
+    pub taken_at_us: u64,
     /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
     pub levels: SmallVec<[Level; 4]>,
 }

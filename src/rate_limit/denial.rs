@@ -3,7 +3,8 @@
 //! Guarantees that nobody is denied from memory longer than the store denies: the wait counts from before the question was
 //! sent, and it is kept for the same limit and for costs that are not below the one denied. Bounded; what makes room is
 //! asked again. A leased limit is asked again after an eighth of its lease at the earliest, so that there is something to
-//! take, and after its lease at the latest, because other nodes may have given back. Refuses to know who else takes from the bucket, so what it says is left is what was left.
+//! take, and after its lease at the latest, because other nodes may have given back; a limit whose costs are settled later,
+//! after a second, for the same reason. Refuses to know who else takes from the bucket, so what it says is left is what was left.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +16,9 @@ use crate::store::Ask;
 
 /// Denials kept per node, about 150 bytes each.
 const PLACES: usize = 16_384;
+
+/// How long another node's give-back of a reservation may go unnoticed.
+const LONGEST_WITHOUT_NEWS_US: u64 = 1_000_000;
 
 /// One per node.
 pub(super) struct DenialCache {
@@ -45,7 +49,7 @@ impl DenialCache {
             quota: ask.quota,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(kept_us(ask.quota, level.retry_after_us)),
+            until_us: sent_us.saturating_add(kept_us(ask, level.retry_after_us)),
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
@@ -83,8 +87,9 @@ impl Denial {
 }
 
 /// How long a denial with this wait is kept.
-fn kept_us(quota: Quota, wait_us: u64) -> u64 {
-    match quota.lease_us() {
+fn kept_us(ask: &Ask, wait_us: u64) -> u64 {
+    match ask.quota.lease_us() {
+        0 if ask.settled_later => wait_us.min(LONGEST_WITHOUT_NEWS_US),
         0 => wait_us,
         lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
@@ -100,7 +105,14 @@ mod tests {
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
-        Ask { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask {
+            key: Key::from(key),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        }
     }
 
     fn denied(retry_after_us: u64) -> Level {
@@ -147,6 +159,17 @@ mod tests {
         cache.note(&leased, 1, &denied(100_000), 0);
         assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
         assert_eq!(cache.find(&leased, 1, 50_000), None);
+    }
+
+    #[test]
+    fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
+        let cache = DenialCache::new();
+        let reserved = Ask { settled_later: true, ..ask("k", 20) };
+        cache.note(&reserved, 3, &denied(4_000_000), 0);
+        assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
+        assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
+        cache.note(&reserved, 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&reserved, 3, 100_000), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use super::algorithm::Algorithm;
+use super::cost::ByResponse;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use super::plan::Plan;
 use super::plan_cache::Lookup;
@@ -44,6 +45,8 @@ pub struct Applied {
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
     largest_cost: u64,
+    /// What is settled after the response; then the cost is what is reserved.
+    pub later: Option<Arc<ByResponse>>,
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
     pub bucket: Bucket,
@@ -66,7 +69,7 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, lookup, quota, cost, usual_cost, largest_cost } = terms.price(facts);
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
@@ -77,6 +80,7 @@ impl Applied {
             cost,
             usual_cost,
             largest_cost,
+            later,
             lacking: lacking(&limit.key, facts),
             bucket: Bucket::of(&limit, facts),
             limit,
@@ -92,7 +96,8 @@ impl Applied {
     /// The same of the bucket with this key.
     pub(super) fn ask_of(&self, key: Key) -> Ask {
         let Self { quota, largest_cost, .. } = *self;
-        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage: self.limit.on_outage }
+        let (on_outage, settled_later) = (self.limit.on_outage, self.later.is_some());
+        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage, settled_later }
     }
 
     pub(super) fn acts(&self) -> bool {

@@ -21,12 +21,14 @@ use tower_service::Service;
 use super::algorithm::QuotaError;
 use super::decision::Verdict;
 use super::headers::Fields;
+use super::held::Holding;
 use super::host;
 use super::key::Facts;
 use super::limiter::Limiter;
 use super::plan_cache::PlanCaches;
 use super::policy::{Degrade, Limit, LimitUse};
 use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
+use super::watched::Watched;
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
 use crate::respond::Respond;
@@ -75,9 +77,9 @@ impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for RateLimit<S>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
     ReqBody: http_body::Body,
-    ResBody: From<Bytes>,
+    ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Response = S::Response;
+    type Response = Response<Watched<ResBody>>;
     type Error = S::Error;
     type Future = Limited<S, ReqBody>;
 
@@ -95,7 +97,7 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, layer: self.layer.clone(), request_id, fields: None }
+        Limited { step, layer: self.layer.clone(), request_id, fields: None, holding: Holding::default() }
     }
 }
 
@@ -154,6 +156,7 @@ pin_project! {
         layer: RateLimitLayer,
         request_id: HeaderValue,
         fields: Option<Fields>,
+        holding: Holding,
     }
 }
 
@@ -170,9 +173,9 @@ pin_project! {
 impl<S, B, ResBody> Future for Limited<S, B>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
-    ResBody: From<Bytes>,
+    ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Output = Result<Response<ResBody>, S::Error>;
+    type Output = Result<Response<Watched<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -185,10 +188,15 @@ where
                 StepProj::Degraded { answer: fixed } => {
                     let mut response = fixed.response();
                     response.headers_mut().insert(REQUEST_ID, this.request_id.clone());
+                    this.holding.answered(response.headers());
+                    this.holding.ended(true);
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Passing { inner } => {
                     let response = ready!(inner.poll(cx))?;
+                    let mut holding = std::mem::take(this.holding);
+                    holding.answered(response.headers());
+                    let response = response.map(|body| Watched::new(body, holding));
                     return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
                 }
                 StepProj::Deciding { decision, held } => {
@@ -197,12 +205,15 @@ where
                         *decision = this.layer.decide(asking);
                         continue;
                     }
-                    let Judged { fields, denied, degraded, shadows } = this.layer.rules.judge(asking, &verdict);
-                    shadows.watch(&this.layer.limiter);
+                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(asking, &verdict);
+                    *this.holding = reserved.hold(&this.layer.limiter);
                     *this.fields = Some(fields);
                     match (denied, degraded, held.take()) {
                         (None, Some(Degrade::Respond(answer)), _) => Step::Degraded { answer },
-                        (None, _, Some((mut service, request))) => Step::Passing { inner: service.call(request) },
+                        (None, _, Some((mut service, mut request))) => {
+                            this.holding.prepare(request.headers_mut());
+                            Step::Passing { inner: service.call(request) }
+                        }
                         (denied, ..) => Step::Refused { failure: denied },
                     }
                 }
@@ -241,12 +252,14 @@ mod tests {
     use std::time::Duration;
 
     use axum::body::Body;
-    use http::StatusCode;
+    use http::{HeaderName, StatusCode};
     use tower::{ServiceExt, service_fn};
 
-    use super::super::algorithm::Rate;
+    use super::super::algorithm::{Algorithm, Rate};
+    use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::headers::{DEGRADED, RATELIMIT};
+    use super::super::json::Path;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
     use super::super::policy::{OnLimit, Queueing};
     use super::*;
@@ -263,7 +276,7 @@ mod tests {
         RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
     }
 
-    async fn ask(layer: &RateLimitLayer) -> Response<Body> {
+    async fn ask(layer: &RateLimitLayer) -> Response<Watched<Body>> {
         let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
         layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
     }
@@ -289,6 +302,66 @@ mod tests {
             (StatusCode::ACCEPTED, &HeaderValue::from_static("l"))
         );
         assert_eq!(degraded.headers()[RATELIMIT], "\"l\";r=0;t=3600");
+    }
+
+    /// A thousand an hour, of which a request reserves a hundred.
+    fn settling(field: Field) -> RateLimitLayer {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        layer(|limit| {
+            let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
+            limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
+            limit.cost = Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(100), max: nonzero(700) }));
+        })
+    }
+
+    /// Answers with this body, told as 40 in the head.
+    async fn answered(layer: &RateLimitLayer, body: Body) -> Response<Watched<Body>> {
+        let body = Arc::new(std::sync::Mutex::new(Some(body)));
+        let inner = service_fn(move |request: Request<Body>| {
+            let mut response = Response::new(body.lock().unwrap().take().unwrap());
+            response.headers_mut().insert("x-used", HeaderValue::from_static("40"));
+            if let Some(coding) = request.headers().get("accept-encoding") {
+                response.headers_mut().insert("x-asked-for", coding.clone());
+            }
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
+    }
+
+    fn left(layer: &RateLimitLayer) -> u64 {
+        let explained = layer.ask(&Request::new(Body::empty())).unwrap();
+        let ask = crate::store::Ask { cost: 1_001, ..explained.asks[0].clone() };
+        layer.limiter.decide_now(&[ask]).unwrap().levels[0].remaining
+    }
+
+    #[tokio::test]
+    async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() {
+        let layer = settling(Field::Header(HeaderName::from_static("x-used")));
+        let response = answered(&layer, Body::from("whatever")).await;
+        assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
+
+        let layer = settling(Field::Json(Path::parse("used").unwrap()));
+        let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
+        let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
+        let response = answered(&layer, streamed()).await;
+        assert_eq!((left(&layer), &response.headers()["x-asked-for"]), (900, &HeaderValue::from_static("identity")));
+        let body = axum::body::to_bytes(Body::new(response.into_body()), 100).await.unwrap();
+        assert_eq!((body, left(&layer)), (Bytes::from("{\"used\":150}"), 850));
+        drop(answered(&layer, streamed()).await);
+        assert_eq!(left(&layer), 750, "dropped unread: what is reserved stands");
+
+        let mut body = answered(&layer, Body::from("{\"used\":50}")).await.into_body();
+        let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+        assert_eq!((frame.into_data().unwrap().len(), left(&layer)), (11, 700), "nobody asks after the last byte");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
+        let layer = settling(Field::Json(Path::parse("used").unwrap()));
+        for _ in 0..10 {
+            assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
+        }
+        assert_eq!((left(&layer), ask(&layer).await.status()), (0, StatusCode::TOO_MANY_REQUESTS));
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@ use super::node::Node;
 use super::plan_reader::PlanReader;
 use super::policy::OnOutage;
 use super::rules::Wanted;
+use super::settle::Settler;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
 use crate::clock;
@@ -35,12 +36,14 @@ pub struct Limiter {
     memory: Arc<MemoryStore>,
     shared: Option<Arc<Coalescer>>,
     plans: Option<Arc<PlanReader>>,
+    settler: Arc<Settler>,
 }
 
 impl Limiter {
     /// Limits of this node only.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
-        Self { memory, shared: None, plans: None }
+        let settler = Arc::new(Settler::new(memory.clone(), None));
+        Self { memory, shared: None, plans: None, settler }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -57,8 +60,9 @@ impl Limiter {
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let memory = node.memory.clone();
-        let shared = Some(Arc::new(Coalescer::new(Arc::new(Caller::new(node, store)))));
-        Self { memory, shared, plans: None }
+        let caller = Arc::new(Caller::new(node, store));
+        let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
+        Self { memory, shared: Some(Arc::new(Coalescer::new(caller))), plans: None, settler }
     }
 
     /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
@@ -100,6 +104,16 @@ impl Limiter {
         verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
 
+    /// Who settles what requests turned out to cost.
+    pub(super) fn settler(&self) -> &Arc<Settler> {
+        &self.settler
+    }
+
+    /// Waits until what was told of costs up to now is settled, or is owed.
+    pub async fn settled(&self) {
+        self.settler.idle().await;
+    }
+
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
         if let Some(shared) = &self.shared {
@@ -109,7 +123,12 @@ impl Limiter {
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict { decided_by: DecidedBy::Local, granted: grant.units > 0, levels: grant.levels }
+        Verdict {
+            decided_by: DecidedBy::Local,
+            granted: grant.units > 0,
+            taken_at_us: grant.at_us,
+            levels: grant.levels,
+        }
     }
 
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
@@ -129,6 +148,7 @@ impl Limiter {
         if grant.units > 0 {
             incur(&local, &grant.levels, share, node);
         }
+        let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
         let levels: Levels = asks
             .iter()
@@ -138,7 +158,7 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, levels }
+        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, taken_at_us, levels }
     }
 }
 
@@ -154,10 +174,12 @@ async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Ve
     let mut levels = asked.levels.iter().copied();
     let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
     let levels = stock.held.iter().map(level).collect();
+    let sources = stock.held.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
     if asked.granted {
         stock.spend();
     }
-    Some(Verdict { levels, ..asked })
+    Some(Verdict { levels, taken_at_us, ..asked })
 }
 
 /// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless

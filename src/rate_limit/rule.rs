@@ -6,16 +6,17 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::algorithm::QuotaError;
-use super::cost::Cost;
+use super::cost::{ByResponse, Cost};
 use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
+use super::held::Later;
 use super::key::{Extracted, Facts, Key};
-use super::plan::{Plan, PlanSource};
+use super::plan::{Plan, PlanSource, Plans};
 use super::plan_cache::{Lookup, PlanCache, PlanCaches, Reading};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::quota::Quota;
-use super::tally::{Counted, Tally};
+use super::tally::{Counted, Settlements, Tally};
 use crate::clock;
 use crate::store::Ask;
 
@@ -24,6 +25,8 @@ use crate::store::Ask;
 pub(super) struct Rule {
     pub terms: Terms,
     pub tally: Arc<Tally>,
+    /// Of a limit that may be settled after the response.
+    pub settlements: Option<Arc<Settlements>>,
 }
 
 /// A limit as one route uses it: what it asks, before anything is counted.
@@ -49,6 +52,8 @@ pub(super) struct Price<'t> {
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
     pub largest_cost: u64,
+    /// What is settled after the response.
+    pub later: Option<Arc<ByResponse>>,
 }
 
 /// What one limit asks for a request.
@@ -59,6 +64,8 @@ pub(super) struct Term {
     pub usual_cost: NonZeroU64,
     /// Whether the client has a plan, and so another policy than the limit's.
     pub planned: bool,
+    /// What is settled after the response.
+    pub later: Option<Arc<ByResponse>>,
     pub lookup: Option<Lookup>,
 }
 
@@ -128,6 +135,7 @@ impl Rule {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
+            settlements: may_settle(limit_use).then(|| Arc::new(Settlements::of(&limit.name))),
             terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use), plans)?,
         })
     }
@@ -143,6 +151,11 @@ impl Rule {
     /// The key that a request is counted by.
     pub fn key(&self, facts: &Facts<'_>) -> Extracted {
         self.limit().key.extract(self.name(), facts)
+    }
+
+    /// What settles such a cost.
+    pub fn later(&self, by: Option<Arc<ByResponse>>) -> Option<Later> {
+        by.zip(self.settlements.clone()).map(|(by, settlements)| Later { by, settlements })
     }
 
     /// What clients without a plan are told of the limit.
@@ -240,12 +253,13 @@ impl Terms {
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
+        let later = cost.later().cloned();
         let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
         let quota = match self.limit.consistency {
             Consistency::Exact => quota,
             Consistency::Leased => quota.leased(largest_cost),
         };
-        Price { plan, lookup: None, quota, cost, usual_cost, largest_cost }
+        Price { plan, lookup: None, quota, cost, usual_cost, largest_cost, later }
     }
 
     /// What a request says of its cost, whatever its plan: see [`Self::late_term`].
@@ -263,15 +277,16 @@ impl Terms {
     pub fn late_term(&self, key: Key, plan: Option<Plan>, said: NonZeroU64) -> Term {
         let read = |cost: &Cost, burst| match cost {
             Cost::Fixed(cost) => *cost,
-            Cost::Header { .. } | Cost::Body { .. } => said.min(burst),
+            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
         };
         self.term_at(key, self.price_by(plan.map(Cow::Owned), read))
     }
 
     fn term_at(&self, key: Key, price: Price<'_>) -> Term {
-        let Price { plan, lookup, quota, cost, usual_cost, largest_cost } = price;
-        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage: self.limit.on_outage };
-        Term { ask, usual_cost, planned: plan.is_some(), lookup }
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = price;
+        let (on_outage, settled_later) = (self.limit.on_outage, later.is_some());
+        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
+        Term { ask, usual_cost, planned: plan.is_some(), later, lookup }
     }
 }
 
@@ -296,6 +311,15 @@ fn may_count(limit: &Limit, counted: Counted) -> bool {
         Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
         Counted::Exempt => !limit.exempt.is_empty(),
         Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
+    }
+}
+
+/// Whether what some request costs is known only after its response.
+fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
+    let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
+    match cost {
+        Some(cost) => cost.later().is_some(),
+        None => planned().any(|cost| cost.later().is_some()),
     }
 }
 

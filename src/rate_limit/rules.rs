@@ -12,11 +12,14 @@ use super::algorithm::QuotaError;
 use super::decision::{DecidedBy, Level, Verdict};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
+use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
+use super::limiter::Limiter;
 use super::plan_cache::{Lookup, PlanCaches};
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
 use super::rule::{Rule, Term, seconds_up, standing};
+use super::settle::Reservation;
 use super::shadow::Shadows;
 use super::tally::Counted;
 use crate::error::Failure;
@@ -57,11 +60,12 @@ pub struct Wanted {
 }
 
 /// Whose ask it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Owner {
     rule: usize,
     usual_cost: NonZeroU64,
     planned: bool,
+    later: Option<Later>,
 }
 
 /// What a verdict leads to.
@@ -93,8 +97,16 @@ pub struct Judged {
     pub denied: Option<Failure>,
     /// What it gets instead of what it asked for.
     pub degraded: Option<Degrade>,
-    /// To be watched, whatever the answer.
-    pub shadows: Shadows,
+    /// What it took more or less of than it may need: to be held, with what watches.
+    pub reserved: Reserved,
+}
+
+/// What a request's limits reserved for it, and those that watch it.
+#[derive(Debug, Default)]
+#[must_use = "what is not held is not settled, and what does not watch is not counted"]
+pub struct Reserved {
+    list: Vec<(Later, Reservation)>,
+    shadows: Shadows,
 }
 
 impl Rules {
@@ -152,8 +164,10 @@ impl Rules {
             let Some((at, said)) = *place else { continue };
             let (Some(ask), Some(owner)) = (asking.asks.get_mut(at), asking.owners.get_mut(at)) else { continue };
             let plan = lookup.cache.plan(&lookup.field);
-            let term = self.rules[owner.rule].terms.late_term(ask.key.clone(), plan, said);
-            *owner = Owner { rule: owner.rule, usual_cost: term.usual_cost, planned: term.planned };
+            let rule = &self.rules[owner.rule];
+            let term = rule.terms.late_term(ask.key.clone(), plan, said);
+            let later = rule.later(term.later);
+            *owner = Owner { rule: owner.rule, usual_cost: term.usual_cost, planned: term.planned, later };
             *ask = term.ask;
         }
     }
@@ -205,15 +219,16 @@ impl Rules {
     /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
     /// that is left of it, since no other was asked.
     pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
-        asking.owners = asking.owners.get(at).copied().into_iter().collect();
+        asking.owners = asking.owners.get(at).cloned().into_iter().collect();
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        Verdict { decided_by: DecidedBy::Local, granted: false, levels: asking.asks.iter().map(|_| level).collect() }
+        let levels = asking.asks.iter().map(|_| level).collect();
+        Verdict { decided_by: DecidedBy::Local, granted: false, taken_at_us: 0, levels }
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, mut asking: Asking, verdict: &Verdict) -> Judged {
+    pub fn judge(&self, asking: Asking, verdict: &Verdict) -> Judged {
         self.count(&asking, verdict);
         let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
@@ -222,8 +237,9 @@ impl Rules {
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
-        let shadows = if verdict.granted { std::mem::take(&mut asking.shadows) } else { Shadows::default() };
-        Judged { fields, denied, degraded: degraded.map(|(_, degrade)| degrade.clone()), shadows }
+        let degraded = degraded.map(|(_, degrade)| degrade.clone());
+        let reserved = if verdict.granted { Reserved::of(asking, verdict) } else { Reserved::default() };
+        Judged { fields, denied, degraded, reserved }
     }
 
     fn levels<'a>(
@@ -287,6 +303,24 @@ impl Wanted {
     }
 }
 
+impl Reserved {
+    fn of(asking: Asking, verdict: &Verdict) -> Self {
+        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, verdict)));
+        let list = asking.owners.into_iter().zip(asking.asks).filter_map(reserved).collect();
+        Self { list, shadows: asking.shadows }
+    }
+
+    /// Holds what is reserved until the response is told, and lets those watch that only watch.
+    pub fn hold(self, limiter: &Limiter) -> Holding {
+        let mut holding = Holding::default();
+        for (later, reservation) in self.list {
+            holding.reserve(later, reservation, limiter);
+        }
+        self.shadows.watch(limiter, &mut holding);
+        holding
+    }
+}
+
 impl Asking {
     /// The plans to read first. Empty nearly always.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
@@ -295,7 +329,8 @@ impl Asking {
 
     /// No request waits for a limit that only counts, nor for its plan.
     fn add(&mut self, index: usize, rule: &Rule, term: Term, facts: &Facts<'_>) {
-        let Term { ask, usual_cost, planned, lookup } = term;
+        let Term { ask, usual_cost, planned, later, lookup } = term;
+        let later = rule.later(later);
         let acts = rule.limit().enforced.takes(ask.key.as_bytes());
         if let Some(lookup) = lookup {
             let place = (acts && lookup.urgent).then(|| (self.asks.len(), rule.terms.said_cost(facts)));
@@ -303,9 +338,9 @@ impl Asking {
         }
         if acts {
             self.asks.push(ask);
-            self.owners.push(Owner { rule: index, usual_cost, planned });
+            self.owners.push(Owner { rule: index, usual_cost, planned, later });
         } else {
-            self.shadows.add(ask, rule.tally.clone());
+            self.shadows.add(ask, rule.tally.clone(), later);
         }
     }
 }
@@ -318,10 +353,9 @@ mod tests {
     use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
     use super::super::algorithm::{Algorithm, Rate};
-    use super::super::cost::Cost;
+    use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::limiter::Limiter;
     use super::super::plan::{Plan, PlanHash, PlanSource, Plans};
     use super::super::plan_cache::PlanCache;
     use super::super::policy::Limit;
@@ -355,7 +389,7 @@ mod tests {
             let uses: Vec<_> = uses.collect();
             let rules =
                 Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
-            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(100))) }
+            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
         }
 
         fn ask(&self) -> Asking {
@@ -455,7 +489,7 @@ mod tests {
             let (judged, _) = guard.pass();
             assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
             assert!(judged.denied.is_none());
-            judged.shadows.watch(&guard.limiter);
+            assert!(judged.reserved.hold(&guard.limiter).is_empty());
         }
         let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
         assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
@@ -538,7 +572,8 @@ mod tests {
     #[test]
     fn a_late_plan_is_the_same_as_one_known_before() {
         let by_header = Cost::Header { name: HeaderName::from_static("x-plan"), default: nonzero(2), max: nonzero(9) };
-        let costs = [Cost::Fixed(nonzero(7)), by_header, Cost::Body { unit: nonzero(1), max: Cost::UNBOUNDED }];
+        let by_body = Cost::Body { unit: nonzero(1), max: Cost::UNBOUNDED };
+        let costs = [Cost::Fixed(nonzero(7)), by_header, by_body, settled("l", 4).cost];
         for (cost, text) in
             costs.iter().flat_map(|cost| ["50/h", "50/h burst=3", "50/h burst=5 cost=5"].map(|text| (cost, text)))
         {
@@ -549,6 +584,9 @@ mod tests {
             guard.rules.take_in(&mut late, &wanted);
             let known = guard.ask_as("8");
             assert_eq!((held_to(&late), &late.asks), (held_to(&known), &known.asks), "{cost:?} {text}");
+            let settles = [&late, &known].map(|asking| asking.owners[0].later.is_some());
+            let due = cost.later().is_some() && !text.contains("cost");
+            assert_eq!(settles, [due, due], "{cost:?} {text}: a plan's own cost is all there is to it");
             assert!(late.asks[0].cost <= late.asks[0].quota.burst(), "{cost:?} {text}: it can pass");
             assert!(late.asks[0].cost <= late.asks[0].largest_cost, "{cost:?} {text}");
         }
@@ -559,6 +597,65 @@ mod tests {
         let (guard, _) = planned(|limit| limit.enforced = Enforced::NONE);
         let wanted = guard.ask_as("gold").take_wanted();
         assert_eq!((wanted.len(), wanted[0].is_awaited()), (1, false));
+    }
+
+    /// Tokens left, by limit.
+    fn left(guard: &Guard) -> Vec<u64> {
+        let asking = guard.ask();
+        let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
+        asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
+    }
+
+    fn settled(name: &str, reserve: u64) -> Limit {
+        let field = Field::Header(HeaderName::from_static("x-used"));
+        let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
+        Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
+    }
+
+    #[test]
+    fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
+        let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
+        let told = |said: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-used", HeaderValue::from_static(said));
+            headers
+        };
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
+        holding.answered(&told("20"));
+        assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
+        guard.pass().0.reserved.hold(&guard.limiter).failed(&Failure::ConnectFailed);
+        assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
+        let (denied, _) = guard.pass();
+        assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
+        assert_eq!(left(&guard), [80, 0, 80]);
+    }
+
+    #[test]
+    fn what_becomes_of_a_reservation_without_a_response() {
+        let guard = Guard::new([settled("a", 10)]);
+        let hold = || guard.pass().0.reserved.hold(&guard.limiter);
+        for (failure, remaining) in [
+            (Failure::NoEndpoint, 100),
+            (Failure::ConnectTimeout, 100),
+            (Failure::UpstreamClosed, 90),
+            (Failure::ResponseTimeout, 80),
+            (Failure::BodyTooLarge, 70),
+        ] {
+            hold().failed(&failure);
+            assert_eq!(left(&guard), [remaining], "{failure:?}");
+        }
+        drop(hold());
+        assert_eq!(left(&guard), [60], "whoever leaves leaves what was reserved");
+    }
+
+    #[test]
+    fn a_shadow_settles_as_if_it_were_enforced() {
+        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+        let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
+        assert_eq!(left(&enforced), [75]);
     }
 
     #[test]

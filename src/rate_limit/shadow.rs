@@ -8,9 +8,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::decision::Verdict;
+use super::held::{Holding, Later};
 use super::limiter::Limiter;
+use super::settle::Reservation;
 use super::tally::{Counted, Tally};
 use crate::store::Ask;
 
@@ -23,24 +26,39 @@ pub struct Shadows(SmallVec<[Box<Shadow>; 1]>);
 struct Shadow {
     ask: Ask,
     tally: Arc<Tally>,
+    later: Option<Later>,
 }
 
 impl Shadows {
-    pub(super) fn add(&mut self, ask: Ask, tally: Arc<Tally>) {
-        self.0.push(Box::new(Shadow { ask, tally }));
+    pub(super) fn add(&mut self, ask: Ask, tally: Arc<Tally>, later: Option<Later>) {
+        self.0.push(Box::new(Shadow { ask, tally, later }));
     }
 
     /// Asks and counts, beside the request when a store has to be asked. For a request that its other limits let pass:
-    /// limits are charged all or none, and one that is enforced would not have been charged for any other.
-    pub fn watch(self, limiter: &Limiter) {
+    /// limits are charged all or none, and one that is enforced would not have been charged for any other. What they reserve
+    /// is held with the request.
+    pub fn watch(self, limiter: &Limiter, holding: &mut Holding) {
         for shadow in self.0 {
             if let Some(verdict) = limiter.decide_now(slice::from_ref(&shadow.ask)) {
                 shadow.count(&verdict);
+                if let Some((later, reservation)) = shadow.reserved(&verdict) {
+                    holding.reserve(later, reservation, limiter);
+                }
             } else if let Ok(runtime) = Handle::try_current() {
                 let limiter = limiter.clone();
+                let told = shadow.later.as_ref().map(|later| {
+                    let (sender, told) = oneshot::channel();
+                    holding.report(later, sender);
+                    told
+                });
                 runtime.spawn(async move {
                     let verdict = limiter.decide(slice::from_ref(&shadow.ask)).await;
                     shadow.count(&verdict);
+                    if let Some(((later, reservation), told)) = shadow.reserved(&verdict).zip(told)
+                        && let Ok(told) = told.await
+                    {
+                        later.account(reservation, &limiter).settle(told);
+                    }
                 });
             }
         }
@@ -48,6 +66,12 @@ impl Shadows {
 }
 
 impl Shadow {
+    /// What it reserved, if it was granted.
+    fn reserved(self, verdict: &Verdict) -> Option<(Later, Reservation)> {
+        let later = self.later.filter(|_| verdict.granted)?;
+        Some((later, Reservation::of(self.ask, verdict)))
+    }
+
     fn count(&self, verdict: &Verdict) {
         let counted = if verdict.granted { Counted::ShadowAllowed } else { Counted::ShadowDenied };
         self.tally.count(counted, verdict.decided_by);

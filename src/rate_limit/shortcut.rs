@@ -45,8 +45,10 @@ impl Caller {
         }
         match self.hold(asks) {
             Some(held) => {
-                let levels = held.iter().flatten().map(|spent| spent.level).collect();
-                Some(Verdict { decided_by: DecidedBy::Lease, granted: true, levels })
+                let spent = || held.iter().flatten();
+                let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
+                let levels = spent().map(|spent| spent.level).collect();
+                Some(Verdict { decided_by: DecidedBy::Lease, granted: true, taken_at_us, levels })
             }
             None => denied_before(asks, &self.node, is_leased),
         }
@@ -133,5 +135,5 @@ fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Op
         found.unwrap_or_default()
     };
     let levels: Levels = asks.iter().map(level).collect();
-    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, levels })
+    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, taken_at_us: now_us, levels })
 }

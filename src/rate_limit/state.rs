@@ -146,8 +146,23 @@ impl State {
     pub fn owe(&mut self, charge: u64) {
         let before = self.kept();
         match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => *carried = carried.owe(shape, charge).carried(shape),
+            (Held::Bucket(carried), Quota::Bucket(shape)) => {
+                *carried = carried.owe(charge, shape.capacity()).carried(shape)
+            }
             (Held::Window(ledger), Quota::Window(window)) => ledger.owe(window.quota(), charge, self.at.horizon_us),
+            _ => {}
+        }
+        self.changed |= self.kept() != before;
+    }
+
+    /// Charges all of what a request turned out to cost besides, however little there is.
+    pub fn charge_late(&mut self, charge: u64) {
+        let before = self.kept();
+        match (&mut self.held, self.quota) {
+            (Held::Bucket(carried), Quota::Bucket(shape)) => {
+                *carried = carried.owe(charge, MAX_TICKS).carried(shape);
+            }
+            (Held::Window(ledger), Quota::Window(_)) => ledger.owe(MAX_TICKS, charge, self.at.horizon_us),
             _ => {}
         }
         self.changed |= self.kept() != before;

@@ -116,6 +116,7 @@ impl MemoryStore {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
                 Change::Owe(charge) => state.owe(charge),
+                Change::Charge(charge) => state.charge_late(charge),
                 Change::GiveBack { charge, taken_at_us } => {
                     let from_us = self.moment(*quota, taken_at_us).horizon_us;
                     state.give_back(charge, taken_at_us, from_us);

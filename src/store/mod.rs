@@ -72,6 +72,8 @@ pub struct Ask {
     /// the limit can be shared out among nodes (see [`crate::rate_limit::share`]).
     pub largest_cost: u64,
     pub on_outage: OnOutage,
+    /// The cost is a reservation, of which a part may come back any time.
+    pub settled_later: bool,
 }
 
 /// Tokens that `asks` take together of the bucket of `ask`.
@@ -101,6 +103,9 @@ pub struct Adjustment {
 pub enum Change {
     /// So much was admitted without asking.
     Owe(u64),
+    /// So much is what a request turned out to cost beside what was granted: all of them count, however little the
+    /// bucket or window holds.
+    Charge(u64),
     /// So much, of what was granted at `taken_at_us` of the store's clock, was not spent and never will be.
     GiveBack { charge: u64, taken_at_us: u64 },
 }
@@ -117,7 +122,7 @@ pub trait Store: Send + Sync + 'static {
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
 
-    /// Corrects buckets. Owing makes a bucket at most empty; giving back returns no more than the charge still weighs.
+    /// Corrects buckets. Owing makes a bucket at most empty, a charge leaves it short of all it is; giving back returns no more than the charge still weighs.
     ///
     /// # Errors
     /// When the store did not do so, or may not have. Giving back must not be tried again then.

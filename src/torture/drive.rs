@@ -138,8 +138,14 @@ pub async fn client(limiter: Limiter, demand: Arc<Demand>, orders: Arc<Orders>, 
         let key = demand.pick(&mut rng);
         let shape = **orders.shape.load();
         let cost = demand.cost;
-        let ask =
-            Ask { key: demand.key(key), quota: shape.into(), cost, largest_cost: cost, on_outage: OnOutage::Local };
+        let ask = Ask {
+            key: demand.key(key),
+            quota: shape.into(),
+            cost,
+            largest_cost: cost,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        };
         let asked_us = clock::monotonic_micros();
         let due = demand.ask(key, asked_us);
         let verdict = limiter.decide(&[ask]).await;

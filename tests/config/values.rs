@@ -1,14 +1,16 @@
 //! What a good file becomes.
 
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
-use tollgate::rate_limit::cost::Cost;
+use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
 use tollgate::rate_limit::enforced::Enforced;
+use tollgate::rate_limit::json::Path;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
 use tollgate::rate_limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
@@ -42,6 +44,14 @@ fn reads_every_kind_of_cost() {
         Cost::Header { name, default: nonzero(2), max: nonzero(9) }
     );
     assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
+    let by = |field, reserve, max| {
+        Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(reserve), max: nonzero(max) }))
+    };
+    let header = Field::Header(HeaderName::from_static("x-used"));
+    assert_eq!(cost("{response_header: X-Used}"), by(header.clone(), 1, 9));
+    assert_eq!(cost("{response_header: x-used, reserve: 5, max: 8000}"), by(header, 5, 8_000));
+    let path = Path::parse(r"usage.total\.tokens").unwrap();
+    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(Field::Json(path), 2, 9));
     assert_eq!(cost("4"), tokens(4));
 }
 

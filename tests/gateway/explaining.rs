@@ -169,8 +169,10 @@ limits:
   cheaper: {key: {constant: all}, rate: 100/s, on_limit: {degrade: {upstream: cheap}}, consistency: leased}
   tried: {key: client_ip, rate: 1/s, on_limit: shadow}
   priced: {key: client_ip, rate: 100/s, cost: {body: 1KiB}, on_limit: {reject: {status: 503}}}
+  settled: {key: client_ip, rate: 100/s, cost: {response_json: usage.total_tokens, reserve: 20, max: 800}}
 routes:
   - {name: all, match: {path: /all}, echo: true, limits: [planned, cheaper, tried, priced]}
+  - {name: settled, match: {path: /settled}, echo: true, limits: [settled]}
 ";
 
 #[test]
@@ -211,6 +213,17 @@ fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
 
     let nowhere = explained(LENIENT, &["http://a/nowhere"]);
     assert_eq!((&nowhere["limits"][0]["limit"], &nowhere["refused"]["status"]), (&json!("everyone"), &json!(404)));
+}
+
+#[test]
+fn a_cost_that_the_response_tells_is_told_with_what_is_reserved() {
+    let view = explained(LENIENT, &["http://a/settled"]);
+    let policy = &view["limits"][1]["policy"];
+    assert_eq!(policy["cost"], 20);
+    assert_eq!(policy["settled"], json!({"by": "response_json usage.total_tokens", "max": 800}));
+    let said = String::from_utf8(explain(LENIENT, &["http://a/settled"]).stdout).unwrap();
+    let line = "cost    20 are reserved; settled by response_json usage.total_tokens, 800 at most\n";
+    assert!(said.contains(line), "{said}");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod process;
 #[path = "../support/redis.rs"]
 mod redis;
 mod routing;
+mod settling;
 mod transfer;
 mod turns;
 mod upkeep;

@@ -25,7 +25,14 @@ pub fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
 }
 
 pub fn ask<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> Ask {
-    Ask { key: Key::from(key), quota: quota.into(), cost, largest_cost: cost, on_outage: OnOutage::Local }
+    Ask {
+        key: Key::from(key),
+        quota: quota.into(),
+        cost,
+        largest_cost: cost,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }
 }
 
 /// Asks again and again until the condition holds. Fails when it does not within `limit`.

@@ -1,16 +1,19 @@
 //! What a request costs, held against what a bucket holds.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::rate_limit::bucket::MAX_BURST;
-use crate::rate_limit::cost::Cost;
+use crate::rate_limit::algorithm::Algorithm;
+use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
+use crate::rate_limit::cost::{ByResponse, Cost};
 
-/// A cost out of a bucket of `burst` tokens, which is `whose`. `None`: said in the report.
-pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mut Report) -> Option<Cost> {
+/// A cost out of what `algorithm` holds, which is `whose`. `None`: said in the report.
+pub(super) fn build(raw: &raw::Cost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {
+    let burst = algorithm.burst();
     match raw {
         raw::Cost::Fixed(at) => {
             let cost = tokens(at, burst, whose, report)?;
@@ -29,11 +32,38 @@ pub(super) fn build(raw: &raw::Cost, burst: NonZeroU64, whose: &str, report: &mu
             }
             Some(Cost::Header { name: name.value.clone(), default, max: most })
         }
+        raw::Cost::Response { field, reserve, max } => {
+            let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
+            let max = match max {
+                Slot::Absent => burst,
+                Slot::Bad => return None,
+                Slot::Good(at) => flowing_off(at, algorithm, report)?,
+            };
+            if reserve > max {
+                let trouble = Trouble::new(format!("the reserve of {reserve} is over the max, {max}"));
+                report.mistake(field.place(), trouble.hint("raise \"max\" or lower \"reserve\""));
+                return None;
+            }
+            Some(Cost::Response(Arc::new(ByResponse { field: field.field(), reserve, max })))
+        }
         raw::Cost::Body { unit, max } => {
             let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
             Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
         }
     }
+}
+
+/// What a request may turn out to cost is waited for by all that come after it, and no wait is longer than a bucket's.
+fn flowing_off(max: &At<raw::Whole<1, MAX_BURST>>, algorithm: &Algorithm, report: &mut Report) -> Option<NonZeroU64> {
+    let tokens = NonZeroU64::new(max.value.0)?;
+    // A window forgets at its end.
+    let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
+    if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
+        let trouble = Trouble::new(format!("{tokens} tokens would take over 366 days to come back"));
+        report.mistake(&max.place, trouble.hint("lower \"max\" or raise the rate"));
+        return None;
+    }
+    Some(tokens)
 }
 
 /// A fixed cost above `burst` could never be paid. One that varies is bounded by the bucket.
@@ -50,7 +80,7 @@ pub(super) fn check_fixed(
             report.mistake(place, trouble.hint("lower the cost or raise the burst"));
             None
         }
-        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } => Some(()),
+        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => Some(()),
     }
 }
 

@@ -32,10 +32,8 @@ pub(super) fn limit(
         check_consistency(counting, &raw.consistency, report)?;
         Some(algorithm)
     });
-    let cost = raw
-        .cost
-        .good()
-        .and_then(|cost| costs::build(cost, algorithm.as_ref()?.burst(), counting.as_ref()?.most(), report));
+    let cost =
+        raw.cost.good().and_then(|cost| costs::build(cost, algorithm.as_ref()?, counting.as_ref()?.most(), report));
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
@@ -122,7 +120,7 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
 
 fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = optional(cost, |raw| {
-        let cost = costs::build(raw, limit.algorithm.burst(), &format!("the burst of {}", quote(&limit.name)), report)?;
+        let cost = costs::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
         let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));

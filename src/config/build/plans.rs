@@ -99,7 +99,7 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
 fn plan(raw: &raw::Plan, counting: &Counting<'_>, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
     let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
     let burst = algorithm.burst();
-    let cost = optional(&raw.cost, |cost| costs::build(cost, burst, counting.most(), report))?;
+    let cost = optional(&raw.cost, |cost| costs::build(cost, &algorithm, counting.most(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)
         && *inherited > burst
     {

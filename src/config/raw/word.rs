@@ -8,6 +8,7 @@ use super::number::or_variable;
 use crate::config::AccessLog;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
+use crate::rate_limit::json::Path;
 use crate::rate_limit::key::OnMissing;
 use crate::rate_limit::policy::{Consistency, OnOutage};
 use crate::upstream::Balance;
@@ -58,6 +59,21 @@ impl Scalar for Text {
 
     fn schema() -> Json {
         json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl Scalar for Path {
+    const WHAT: &'static str = "a field's path";
+
+    fn read(text: &str) -> Result<Self, Trouble> {
+        Self::parse(text).map_err(|error| {
+            let trouble = Trouble::new(format!("{} is not a field's path: {error}", quote(text)));
+            trouble.hint("write names joined by dots, such as usage.total_tokens, and \\. for a dot within a name")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
     }
 }
 

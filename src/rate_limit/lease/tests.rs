@@ -17,7 +17,14 @@ fn ask(tokens: u64, burst: u64, cost: u64) -> Ask {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
     let shape = Shape::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
     assert!(shape.lease_us() > 0);
-    Ask { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost, on_outage: OnOutage::Local }
+    Ask {
+        key: Key::from("k"),
+        quota: shape.into(),
+        cost,
+        largest_cost: cost,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }
 }
 
 /// What happens at a node.

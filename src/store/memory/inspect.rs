@@ -52,7 +52,14 @@ mod tests {
     fn ask() -> Ask {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
-        Ask { key: Key::from("l:k"), quota: shape.into(), cost: 1, largest_cost: 1, on_outage: OnOutage::Local }
+        Ask {
+            key: Key::from("l:k"),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        }
     }
 
     fn spent(tokens: u32) -> MemoryStore {

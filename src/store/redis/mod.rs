@@ -33,6 +33,7 @@ use self::link::{Link, Trouble};
 use self::parts::Part;
 use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, RedisSpec, Store, StoreError};
 use crate::clock;
+use crate::rate_limit::bucket::MAX_TICKS;
 use crate::rate_limit::decision::Level;
 
 /// A worker's way to Redis. Clones use the same connections.
@@ -109,11 +110,13 @@ impl RedisStore {
         for Adjustment { quota, change, .. } in adjustments {
             let [owed, back, taken_at] = match *change {
                 Change::Owe(charge) => [charge, 0, 0],
+                Change::Charge(charge) => [charge.min(MAX_TICKS), 0, 0],
                 Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
             };
             args.push(script::letter(*quota));
             args.extend([owed, back, taken_at].map(integer));
-            args.extend(script::numbers(*quota, deadline, self.timeout));
+            let numbers = script::numbers(*quota, deadline, self.timeout);
+            args.extend(if let Change::Charge(_) = change { script::boundless(*quota, numbers) } else { numbers });
         }
         args
     }

@@ -12,6 +12,7 @@ use fred::interfaces::{ClientLike, LuaInterface};
 use fred::types::{ClusterHash, CustomCommand, Key, Value};
 use fred::util::sha1_hash;
 
+use crate::rate_limit::bucket::MAX_TICKS;
 use crate::rate_limit::quota::Quota;
 use crate::rate_limit::window::Span;
 
@@ -97,6 +98,16 @@ pub(super) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
         },
     };
     numbers.map(super::integer)
+}
+
+/// The same where nothing of what is owed is waived because there is less: see `lua/adjust.lua`.
+pub(super) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
+    let place = match quota {
+        Quota::Bucket(_) => 1,
+        Quota::Window(_) => 0,
+    };
+    numbers[place] = super::integer(MAX_TICKS);
+    numbers
 }
 
 impl Script {
