@@ -8,11 +8,12 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
 use crate::rate_limit::algorithm::Rate;
+use crate::rate_limit::policy::Consistency;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
 use crate::units;
@@ -102,6 +103,9 @@ pub struct Torture {
     /// Tokens in a full bucket.
     #[arg(long, value_name = "TOKENS", default_value = "200")]
     pub burst: NonZeroU64,
+    /// Whether Redis is asked for each request, or nodes take tokens of the limit ahead.
+    #[arg(long, value_name = "WORD", default_value = "exact", value_parser = consistency())]
+    pub consistency: Consistency,
     /// Tokens that each request takes.
     #[arg(long, value_name = "TOKENS", default_value = "1")]
     pub cost: NonZeroU64,
@@ -183,6 +187,14 @@ impl ValueEnum for Scenarios {
 fn rate(text: &str) -> Result<Rate, String> {
     let (tokens, period_us) = units::parse_rate(text).ok_or_else(|| format!("a rate is {}", units::RATE_FORMS))?;
     Ok(Rate { tokens, period_us })
+}
+
+/// As `consistency` of a limit is written.
+fn consistency() -> impl TypedValueParser<Value = Consistency> {
+    PossibleValuesParser::new(["exact", "leased"]).map(|word| match word.as_str() {
+        "leased" => Consistency::Leased,
+        _ => Consistency::Exact,
+    })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -190,10 +190,14 @@ impl Stock {
         self.batches.iter().map(|batch| batch.tokens).fold(0, u64::saturating_add)
     }
 
-    /// What is in stock and, as last heard, in the bucket.
+    /// What is in stock and, as last heard, in the bucket. Of what is in stock, only what would be given back: the rest would
+    /// be told of twice, if it is in the bucket again by then.
     fn level(&self, now_us: u64) -> Level {
+        let flowing = self.shape.reserve().div_ceil(self.shape.emission());
+        let lasting =
+            self.batches.iter().map(|batch| batch.tokens.saturating_sub(flowing)).fold(0, u64::saturating_add);
         Level {
-            remaining: self.level.remaining.saturating_add(self.kept()),
+            remaining: self.level.remaining.saturating_add(lasting),
             retry_after_us: 0,
             reset_after_us: self.level.reset_after_us.saturating_sub(now_us.saturating_sub(self.heard_us)),
         }

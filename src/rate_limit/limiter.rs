@@ -99,7 +99,12 @@ impl Limiter {
         let mixed = asks.iter().any(shortcut::is_leased) && !asks.iter().all(shortcut::is_leased);
         let verdict = match if mixed { shared.caller.hold(asks) } else { None } {
             Some(held) => by_both(asks, held, shared).await,
-            None => shared.take(asks).await,
+            None => match shared.take(asks).await {
+                Some(denied) if shortcut::lacks_leased(asks, &denied) => {
+                    from_stock(asks, shared).await.or(Some(denied))
+                }
+                other => other,
+            },
         };
         verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
@@ -160,6 +165,15 @@ impl Limiter {
             .collect();
         Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, taken_at_us, levels }
     }
+}
+
+/// What the buckets lack may be what this node was about to take ahead, and has by now: if that is enough to pass.
+async fn from_stock(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
+    let held = shared.caller.hold(asks)?;
+    if asks.iter().all(shortcut::is_leased) {
+        return Some(shortcut::paid(&held));
+    }
+    by_both(asks, held, shared).await
 }
 
 /// Leased limits from stock, the others from the store.

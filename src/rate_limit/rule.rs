@@ -301,7 +301,9 @@ pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> S
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us) }
+    // A bucket that was heard of a while ago may have tokens again, or have given them to the stock: both is no promise.
+    let least = u64::from(remaining == 0);
+    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us).max(least) }
 }
 
 /// Whether a limit can ever count such a decision.

@@ -26,6 +26,20 @@ pub(super) fn is_leased(ask: &Ask) -> bool {
     ask.quota.lease_us() > 0
 }
 
+/// Whether leased limits alone deny.
+pub(super) fn lacks_leased(asks: &[Ask], verdict: &Verdict) -> bool {
+    let mut denying = asks.iter().zip(&verdict.levels).filter(|(_, level)| level.retry_after_us > 0).peekable();
+    !verdict.granted && denying.peek().is_some() && denying.all(|(ask, _)| is_leased(ask))
+}
+
+/// The verdict on a request whose limits are all paid from stock.
+pub(super) fn paid(held: &Held) -> Verdict {
+    let spent = || held.iter().flatten();
+    let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
+    let levels = spent().map(|spent| spent.level).collect();
+    Verdict { decided_by: DecidedBy::Lease, granted: true, taken_at_us, levels }
+}
+
 impl Caller {
     /// The verdict, when no call is needed for it.
     pub fn known(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
@@ -44,12 +58,7 @@ impl Caller {
             return None;
         }
         match self.hold(asks) {
-            Some(held) => {
-                let spent = || held.iter().flatten();
-                let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
-                let levels = spent().map(|spent| spent.level).collect();
-                Some(Verdict { decided_by: DecidedBy::Lease, granted: true, taken_at_us, levels })
-            }
+            Some(held) => Some(paid(&held)),
             None => denied_before(asks, &self.node, is_leased),
         }
     }
@@ -121,6 +130,8 @@ impl Caller {
             return;
         }
         let change = Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us: source.taken_at_us };
+        // Who was denied for want of these tokens may pass now, and whoever asks from here on does so after them.
+        self.node.denials.forget(&ask.key);
         self.adjust(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }]).await;
     }
 }

@@ -17,6 +17,11 @@ pub fn through_link(spec: &RedisSpec, fault: Fault, seed: u64) -> Result<(Link, 
     Ok((link, RedisSpec { url: url.into(), ..spec.clone() }))
 }
 
+/// Whether a link can stand in the place of the address.
+pub fn takes_link(url: &str) -> bool {
+    split(url).is_some()
+}
+
 /// What stands before the address, the address, and what stands after it.
 fn split(url: &str) -> Option<(&str, &str, &str)> {
     let authority = "redis://".len();

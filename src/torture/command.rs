@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::address;
 use super::report::{self, Outcome};
 use super::{Backing, Error, Limit, Plan, Progress, Scenario, Targets};
 use crate::cli::{Scenarios, Torture};
@@ -15,6 +16,9 @@ const NODES: u32 = 4;
 
 /// Between two changes of the progress line.
 const REDRAW: Duration = Duration::from_millis(200);
+
+/// Where a single Redis is by its URL, a link can stand before it.
+const LINKABLE: &str = "redis://host:port";
 
 /// What to print, and whether a promise was broken.
 #[derive(Debug)]
@@ -29,12 +33,25 @@ pub struct Verdict {
 /// When there is no verdict.
 pub fn run(torture: &Torture, watcher: &mut (impl Write + IsTerminal)) -> Result<Verdict, Error> {
     let outcomes = if torture.target.is_empty() { nodes(torture, watcher)? } else { vec![targets(torture, watcher)?] };
+    let heading = heading(torture);
     let text = if torture.json {
         format!("{}\n", serde_json::to_string_pretty(&outcomes).map_err(std::io::Error::from)?)
     } else {
-        report::table(&outcomes)
+        report::table(&heading, &outcomes)
     };
     Ok(Verdict { text, broken: outcomes.iter().any(Outcome::is_broken) })
+}
+
+/// What all rows of the table have in common.
+fn heading(torture: &Torture) -> String {
+    let plan = plan(torture);
+    let Plan { limit, nodes, workers, .. } = &plan;
+    let driven = match (torture.target.as_slice(), &torture.redis) {
+        ([], Some(_)) => format!("{nodes} nodes of {workers} workers share a Redis"),
+        ([], None) => format!("{workers} workers share the memory of a node"),
+        (targets, _) => targets.iter().map(|target| target.to_string()).collect::<Vec<_>>().join(", "),
+    };
+    format!("{limit}, {}; {driven}; {:?} each", plan.consistency_word(), torture.duration)
 }
 
 /// What the command line itself cannot refuse.
@@ -45,6 +62,9 @@ fn check(torture: &Torture, scenarios: &[Scenario]) -> Result<(), Error> {
     if torture.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
         return Err(Error::Plan("skew, reorder, crash and flap are about buckets in Redis: they need --redis"));
     }
+    if !takes_link(torture) && scenarios.iter().any(|scenario| scenario.needs_link()) {
+        return Err(Error::NoLink);
+    }
     if torture.spawn && !scenarios.contains(&Scenario::Crash) {
         return Err(Error::Plan("--spawn is about crashes: it needs --scenario crash"));
     }
@@ -54,6 +74,7 @@ fn check(torture: &Torture, scenarios: &[Scenario]) -> Result<(), Error> {
 fn nodes(torture: &Torture, watcher: &mut (impl Write + IsTerminal)) -> Result<Vec<Outcome>, Error> {
     let (plan, scenarios) = (plan(torture), scenarios(torture));
     check(torture, &scenarios)?;
+    tell_what_is_left_out(torture, watcher);
     let mut outcomes = Vec::new();
     for scenario in scenarios {
         let redis = redis(torture, &plan, scenario.name());
@@ -84,6 +105,7 @@ fn plan(torture: &Torture) -> Plan {
     let nodes = NonZeroU32::new(if torture.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
     Plan {
         limit: Limit { rate: torture.rate, burst: torture.burst },
+        consistency: torture.consistency,
         cost: torture.cost,
         keys: torture.keys,
         demand: torture.demand,
@@ -95,15 +117,33 @@ fn plan(torture: &Torture) -> Plan {
     }
 }
 
-/// Without Redis, those that are about it are left out of `all`.
+/// `all` leaves out those that cannot be run here.
 fn scenarios(torture: &Torture) -> Vec<Scenario> {
-    let with_redis = torture.redis.is_some();
-    let all = || Scenario::ALL.into_iter().filter(move |scenario| with_redis || !scenario.needs_redis());
     let chosen = torture.scenario.iter().flat_map(|chosen| match chosen {
         Scenarios::One(one) => vec![*one],
-        Scenarios::All => all().collect(),
+        Scenarios::All => Scenario::ALL.into_iter().filter(|scenario| can_run(torture, *scenario)).collect(),
     });
     chosen.collect()
+}
+
+fn can_run(torture: &Torture, scenario: Scenario) -> bool {
+    (torture.redis.is_some() || !scenario.needs_redis()) && (takes_link(torture) || !scenario.needs_link())
+}
+
+/// Whether a link can stand before the Redis that was named.
+fn takes_link(torture: &Torture) -> bool {
+    torture.redis.as_deref().is_none_or(address::takes_link)
+}
+
+fn tell_what_is_left_out(torture: &Torture, watcher: &mut impl Write) {
+    let all = torture.scenario.iter().any(|chosen| matches!(chosen, Scenarios::All));
+    let names = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(torture, *scenario)).map(Scenario::name);
+    let names: Vec<_> = names.collect();
+    if !names.is_empty() {
+        let needed = if torture.redis.is_some() { LINKABLE } else { "--redis" };
+        // Nobody has to see it.
+        let _ = writeln!(watcher, "left out, for they need {needed}: {}", names.join(", "));
+    }
 }
 
 /// Keys of its own for each scenario, so that none starts with what another has used. They expire by themselves.

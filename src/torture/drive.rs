@@ -27,7 +27,8 @@ const TURN: u32 = 16;
 
 /// What all clients of a run share.
 pub struct Demand {
-    pub limit: Limit,
+    /// What a limiter owes each key.
+    owed: Limit,
     pub cost: u64,
     keys: Vec<Key>,
     /// An undelayed bucket of each key.
@@ -64,7 +65,7 @@ impl Demand {
         let per_second = plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
         let seconds = f64::from(clients) / per_second;
         Self {
-            limit: plan.limit,
+            owed: plan.owed(),
             cost: plan.cost.get(),
             keys: (0..keys).map(|number| Key::from(format!("torture:{number}").as_str())).collect(),
             due: (0..keys).map(|_| Bucket::default()).collect(),
@@ -86,7 +87,7 @@ impl Demand {
     pub fn ask(&self, key: u32, now_us: u64) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let bucket = self.due.get(key as usize);
-        if bucket.is_some_and(|bucket| bucket.take(&self.limit, self.cost, now_us)) { self.cost } else { 0 }
+        if bucket.is_some_and(|bucket| bucket.take(&self.owed, self.cost, now_us)) { self.cost } else { 0 }
     }
 
     fn key(&self, key: u32) -> Key {

@@ -189,7 +189,7 @@ impl<'a> Stage<'a> {
         let half = halved(&self.plan.limit, self.plan.cost.get());
         let limit = if self.reloads.is_multiple_of(2) { half } else { self.plan.limit };
         if let Some(node) = self.sites.get(self.reloaded).and_then(|site| site.node.as_ref()) {
-            node.orders.shape.store(Arc::new(limit.shape()?));
+            node.orders.shape.store(Arc::new(self.plan.shape(&limit)?));
         }
         self.reloaded += 1;
         if self.reloaded < self.sites.len() {
@@ -225,7 +225,7 @@ impl Site {
             _ => Fault::None,
         };
         let (backing, link) = match backing {
-            Backing::Redis(spec) if scenario.needs_redis() => {
+            Backing::Redis(spec) if scenario.needs_link() => {
                 let (link, spec) = super::address::through_link(spec, fault, seed)?;
                 (Backing::Redis(spec), Some(link))
             }

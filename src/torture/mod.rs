@@ -45,7 +45,10 @@ pub enum Error {
     Store(#[from] ConnectError),
     #[error("no Redis decides at the address given")]
     Away,
-    #[error("this scenario stands between the nodes and Redis, which it can for redis://host:port only")]
+    #[error(
+        "skew, reorder and flap stand between the nodes and Redis, which they can for redis://host:port only: leave them out, \
+         or name one server without TLS"
+    )]
     NoLink,
     #[error("a target is http://host:port/path: {0:?} is not")]
     Target(String),

@@ -114,7 +114,7 @@ impl Node {
             backing: backing.clone(),
             limits: Arc::new(node::Node::new(memory, Arc::new(Breaker::new()), share)),
             calls: StoreCalls::default(),
-            orders: Arc::new(Orders::new(plan.limit.shape()?)),
+            orders: Arc::new(Orders::new(plan.shape(&plan.limit)?)),
         };
         let (phase, waiting) = watch::channel(Phase::Waiting);
         let (ready, readies) = mpsc::channel();

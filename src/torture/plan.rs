@@ -1,10 +1,20 @@
 //! What a run does: the limit, the demand, the faults.
 
+use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use crate::rate_limit::algorithm::Rate;
 use crate::rate_limit::bucket::{Shape, ShapeError};
+use crate::rate_limit::policy::Consistency;
+
+/// The longest that a token taken ahead may live, and the part of the burst that leases may cost at most: as documented, and
+/// not as the limiter computes it.
+const LEASE_US: u64 = 50_000;
+const LEASE_PRICE: u64 = 4;
+
+/// Requests that a burst must hold for its limit to know leases, as documented.
+const LEASABLE: u64 = 40;
 
 /// Keys of [`Scenario::ManyKeys`], unless the plan has more than one.
 const MANY_KEYS: u32 = 100_000;
@@ -20,6 +30,7 @@ pub struct Limit {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub limit: Limit,
+    pub consistency: Consistency,
     /// Tokens per request.
     pub cost: NonZeroU64,
     pub keys: NonZeroU32,
@@ -44,16 +55,51 @@ pub enum Scenario {
     HotKey,
     /// 100 000 keys, some of them much in demand, with a thousandth of the limit each.
     ManyKeys,
-    /// Each node is further from Redis than the one before, one way only.
+    /// Each node is further from Redis than the one before, one way only. For redis://host:port.
     Skew,
-    /// Every call to Redis takes its own time, so that calls overtake each other.
+    /// Every call to Redis takes its own time, so that calls overtake each other. For redis://host:port.
     Reorder,
     /// Nodes end in the middle of what they do, and start anew.
     Crash,
-    /// Redis is out of reach again and again.
+    /// Redis is out of reach again and again. For redis://host:port.
     Flap,
     /// The limit is halved and doubled, on one node after the other.
     Reload,
+}
+
+impl Plan {
+    /// `limit`, one of this plan's, as the limiter takes it.
+    ///
+    /// # Errors
+    /// When it is out of the limiter's bounds.
+    pub fn shape(&self, limit: &Limit) -> Result<Shape, ShapeError> {
+        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+        Ok(match self.consistency {
+            Consistency::Exact => shape,
+            Consistency::Leased => shape.leased(self.cost.get()),
+        })
+    }
+
+    /// As it is configured.
+    pub fn consistency_word(&self) -> &'static str {
+        match self.consistency {
+            Consistency::Exact => "exact",
+            Consistency::Leased => "leased",
+        }
+    }
+
+    /// What a limiter owes: the limit itself or, where tokens are leased, one with a burst that is smaller by what flows in
+    /// while a leased token lives. What is never over is judged by the limit itself.
+    pub fn owed(&self) -> Limit {
+        let flowing = Limit { burst: NonZeroU64::MIN, ..self.limit }.bound(LEASE_US);
+        let leasable = self.limit.burst.get() >= self.cost.get().saturating_mul(LEASABLE);
+        let price = match self.consistency {
+            Consistency::Leased if leasable => flowing.min(self.limit.burst.get() / LEASE_PRICE),
+            _ => 0,
+        };
+        let burst = NonZeroU64::new(self.limit.burst.get() - price).unwrap_or(NonZeroU64::MIN);
+        Limit { burst, ..self.limit }
+    }
 }
 
 impl Limit {
@@ -84,18 +130,21 @@ impl Limit {
         self.rate.tokens.get() as f64 * 1e6 / self.rate.period_us.get() as f64
     }
 
-    /// As the limiter takes it.
-    ///
-    /// # Errors
-    /// When it is out of the limiter's bounds.
-    pub fn shape(&self) -> Result<Shape, ShapeError> {
-        Shape::new(self.rate.tokens, self.rate.period_us, self.burst)
-    }
-
     /// A part of rate and burst, at least one token each.
     pub fn divided_by(&self, parts: NonZeroU64) -> Self {
         let part = |number: NonZeroU64| NonZeroU64::new(number.get() / parts).unwrap_or(NonZeroU64::MIN);
         Self { rate: Rate { tokens: part(self.rate.tokens), ..self.rate }, burst: part(self.burst) }
+    }
+}
+
+/// As a rate and a burst are written.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tokens, seconds) = (self.rate.tokens, self.rate.period_us.get() as f64 / 1e6);
+        match self.rate.period_us.get() {
+            1_000_000 => write!(f, "{tokens}/s, burst {}", self.burst),
+            _ => write!(f, "{tokens}/{seconds}s, burst {}", self.burst),
+        }
     }
 }
 
@@ -121,6 +170,11 @@ impl Scenario {
         matches!(self, Self::Skew | Self::Reorder | Self::Crash | Self::Flap)
     }
 
+    /// It stands between the nodes and Redis.
+    pub fn needs_link(self) -> bool {
+        matches!(self, Self::Skew | Self::Reorder | Self::Flap)
+    }
+
     /// A limiter that is whole must also let through what is due. Not so when tokens die with a node, shares of an outage are
     /// smaller than the demand on them, or the limit changes.
     pub fn owes(self) -> bool {
@@ -143,5 +197,45 @@ impl Scenario {
             }
             _ => plan,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(limit: Limit, consistency: Consistency) -> Plan {
+        let few = NonZeroU32::MIN;
+        Plan {
+            limit,
+            consistency,
+            cost: NonZeroU64::MIN,
+            keys: few,
+            demand: 3.0,
+            duration: Duration::from_secs(1),
+            nodes: few,
+            workers: few,
+            clients: few,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn no_more_is_owed_than_the_limiter_has_at_once() {
+        for (rate, burst) in [(1_000, 200), (1_000, 1_000), (100, 40), (7, 100), (3, 10_000), (50_000, 1_000)] {
+            let plan = plan(Limit::per_second(rate, burst), Consistency::Leased);
+            let shape = plan.shape(&plan.limit).unwrap();
+            let at_once = shape.usable() / shape.emission();
+            let owed = plan.owed().burst.get();
+            assert!(owed <= at_once && owed + 2 >= at_once, "{rate}/s, burst {burst}: {owed} of {at_once}");
+        }
+    }
+
+    #[test]
+    fn all_of_it_is_owed_where_no_token_is_leased() {
+        let limit = Limit::per_second(1_000, 200);
+        assert_eq!(plan(limit, Consistency::Exact).owed(), limit);
+        let small = Limit::per_second(1_000, 39);
+        assert_eq!(plan(small, Consistency::Leased).owed(), small);
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::judge::{self, Concession, Judgement, Window};
-use super::plan::Limit;
+use super::plan::{Limit, Scenario};
 use super::tally::{Answer, Tally};
 
 /// Admitted of what was due, at least.
@@ -114,11 +114,11 @@ type Column = (&'static str, fn(&Outcome) -> String);
 
 const COLUMNS: [Column; 12] = [
     ("scenario", |outcome| outcome.scenario.clone()),
-    ("requests", |outcome| outcome.requests.to_string()),
-    ("admitted", |outcome| outcome.admitted.to_string()),
-    ("bound", |outcome| outcome.bound.to_string()),
-    ("over", |outcome| outcome.over.to_string()),
-    ("as answered", |outcome| outcome.over_as_answered.to_string()),
+    ("requests", |outcome| grouped(outcome.requests)),
+    ("admitted", |outcome| grouped(outcome.admitted)),
+    ("bound", |outcome| grouped(outcome.bound)),
+    ("over", |outcome| grouped(outcome.over)),
+    ("as answered", |outcome| grouped(outcome.over_as_answered)),
     ("under", |outcome| format!("{:.1} %", outcome.under_percent)),
     ("calls/request", |outcome| match outcome.store_calls {
         Some(calls) if outcome.requests > 0 => format!("{:.3}", calls as f64 / outcome.requests as f64),
@@ -130,13 +130,13 @@ const COLUMNS: [Column; 12] = [
     ("verdict", |outcome| outcome.verdict().to_owned()),
 ];
 
-/// A table, and below it what it has no room for.
-pub fn table(outcomes: &[Outcome]) -> String {
+/// A table below what its rows have in common, and below it what it has no room for.
+pub fn table(heading: &str, outcomes: &[Outcome]) -> String {
     let mut rows = vec![COLUMNS.map(|(name, _)| name.to_owned())];
     rows.extend(outcomes.iter().map(|outcome| COLUMNS.map(|(_, show)| show(outcome))));
     let widths: Vec<usize> =
         (0..COLUMNS.len()).map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
+    let mut text = format!("{heading}\n\n");
     for row in &rows {
         let cells: Vec<String> =
             row.iter().zip(&widths).enumerate().map(|(place, (cell, width))| align(place, cell, *width)).collect();
@@ -162,6 +162,9 @@ fn details(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}", outcome.scenario, answers.collect::<Vec<_>>().join(", "));
     if let Some(failed) = outcome.store_calls_failed.filter(|failed| *failed > 0) {
         let _ = write!(text, "; {failed} store calls failed");
+        if outcome.scenario != Scenario::Flap.name() {
+            text.push_str(", which was not intended: an outage has terms of its own, so try a longer --store-timeout");
+        }
     }
     if outcome.over > outcome.over_terms {
         let _ = write!(text, "; {} over the terms of this scenario", outcome.over_terms);
@@ -175,6 +178,17 @@ fn details(outcome: &Outcome) -> String {
         );
     }
     text
+}
+
+/// Digits in threes.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let begins_group = |place: usize| place > 0 && (digits.len() - place).is_multiple_of(3);
+    digits
+        .chars()
+        .enumerate()
+        .flat_map(|(place, digit)| begins_group(place).then_some(' ').into_iter().chain([digit]))
+        .collect()
 }
 
 fn millis(us: u64) -> String {
@@ -223,9 +237,26 @@ mod tests {
     }
 
     #[test]
+    fn an_outage_that_nobody_intended_is_said_to_be_one() {
+        let said = |scenario: &str, failed| {
+            let outcome = Outcome::of(scenario, &Limit::per_second(1_001, 2), &tally(5, 5), &[], true);
+            details(&outcome.with_calls((5, failed))).contains("--store-timeout")
+        };
+        assert!(said("steady", 1) && !said("steady", 0) && !said("flap", 1));
+    }
+
+    #[test]
+    fn digits_stand_in_threes() {
+        for (number, shown) in [(0, "0"), (999, "999"), (1_000, "1 000"), (12_345_678, "12 345 678")] {
+            assert_eq!(grouped(number), shown);
+        }
+    }
+
+    #[test]
     fn the_table_names_the_worst_window() {
         let over = Outcome::of("steady", &Limit::per_second(500, 2), &tally(100, 50), &[], true);
-        let text = table(&[over]);
+        let text = table("500/s", &[over]);
+        assert!(text.starts_with("500/s\n\nscenario "), "{text}");
         assert!(text.contains("OVER") && text.contains("worst window: key 0 had 100 tokens within 0.099 s"), "{text}");
     }
 }

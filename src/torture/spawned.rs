@@ -144,7 +144,12 @@ fn configuration(plan: &Plan, redis: &RedisSpec, address: SocketAddr) -> String 
         "key_prefix": &*redis.key_prefix,
         "expected_nodes": plan.nodes,
     });
-    let limit = serde_json::json!({"key": {"header": KEY_HEADER}, "rate": rate, "burst": plan.limit.burst});
+    let limit = serde_json::json!({
+        "key": {"header": KEY_HEADER},
+        "rate": rate,
+        "burst": plan.limit.burst,
+        "consistency": plan.consistency_word(),
+    });
     let route = serde_json::json!({
         "name": "torture",
         "match": {"path": "/*"},

@@ -14,12 +14,12 @@ pub const BURST: f64 = 100.0;
 const PATIENT: &str = "500ms";
 
 /// A gateway that limits everybody together to [`RATE`] and [`BURST`].
-pub fn routes(redis_port: u16, timeout: &str) -> String {
+pub fn routes(redis: &str, timeout: &str) -> String {
     format!(
         "workers: 2
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
-store: {{redis: 'redis://127.0.0.1:{redis_port}', timeout: {timeout}}}
+store: {{redis: '{redis}', timeout: {timeout}}}
 limits: {{everybody: {{key: {{constant: all}}, rate: {RATE}/s, burst: {BURST}}}}}
 routes: [{{name: all, match: {{path: '/*'}}, respond: {{status: 200, body: ok}}, limits: [everybody]}}]
 "
@@ -80,7 +80,7 @@ fn assert_exact(samples: &[Sample]) {
 fn two_gateways_admit_what_one_limit_allows() {
     let _turn = turns::alone();
     let redis = RedisServer::start();
-    let routes = routes(redis.port(), PATIENT);
+    let routes = routes(&redis.url(), PATIENT);
     assert_exact(&overload(&[Gateway::start(&routes), Gateway::start(&routes)]));
 }
 
@@ -88,6 +88,6 @@ fn two_gateways_admit_what_one_limit_allows() {
 fn a_clock_that_is_an_hour_off_changes_nothing() {
     let _turn = turns::alone();
     let redis = RedisServer::start();
-    let routes = routes(redis.port(), PATIENT);
+    let routes = routes(&redis.url(), PATIENT);
     assert_exact(&overload(&[Gateway::start(&routes), Gateway::start_with_clock("+1h", &routes)]));
 }

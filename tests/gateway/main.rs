@@ -7,6 +7,7 @@
 mod admin_port;
 mod command_line;
 mod explaining;
+mod faults;
 mod fleet;
 mod load;
 mod on_limit;
@@ -21,3 +22,4 @@ mod settling;
 mod transfer;
 mod turns;
 mod upkeep;
+mod wire;

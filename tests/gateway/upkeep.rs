@@ -1,11 +1,12 @@
 //! Running for long: reloads, signals, health, logs.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::thread;
 
 use crate::process::{Gateway, curl, eventually, status};
+use crate::redis::RedisServer;
 use crate::turns;
 
 fn answering(body: &str) -> String {
@@ -174,4 +175,67 @@ fn a_second_termination_does_not_wait() {
     eventually("it drains", || gateway.log().contains("draining").then_some(()));
     gateway.signal("TERM");
     assert!(!gateway.wait().success());
+}
+
+/// Sends one GET for each value of `X-Client`, all over one connection; who passed.
+fn visit(gateway: &Gateway, clients: impl Iterator<Item = String>) -> Vec<bool> {
+    let stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (mut writer, mut reader) = (stream.try_clone().unwrap(), BufReader::new(stream));
+    let clients: Vec<String> = clients.collect();
+    let mut passed = Vec::new();
+    // A few at a time, so that neither side waits for the other to read.
+    for some in clients.chunks(32) {
+        let ask = |client: &String| format!("GET / HTTP/1.1\r\nHost: h\r\nX-Client: {client}\r\n\r\n");
+        writer.write_all(some.iter().map(ask).collect::<String>().as_bytes()).unwrap();
+        passed.extend(some.iter().map(|_| read_status(&mut reader) == 200));
+    }
+    passed
+}
+
+/// Of an answer with a length, which is read to its end.
+fn read_status(reader: &mut BufReader<TcpStream>) -> u16 {
+    let mut next = || {
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).unwrap() > 0, "closed within an answer");
+        line.trim_end().to_ascii_lowercase()
+    };
+    let status = next()[9..12].parse().unwrap();
+    let fields: Vec<String> = std::iter::repeat_with(next).take_while(|line| !line.is_empty()).collect();
+    let length = fields.iter().find_map(|field| field.strip_prefix("content-length: ")).unwrap().parse().unwrap();
+    reader.read_exact(&mut vec![0; length]).unwrap();
+    status
+}
+
+#[test]
+fn more_clients_than_there_is_room_for_take_no_more_memory_and_hide_nobody() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    let store = format!("store: {{redis: '{}', timeout: 1s}}\n", redis.url());
+    for store in ["", &store] {
+        let gateway = Gateway::start(&format!(
+            "{store}workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+max_local_buckets: 2000
+limits: {{each: {{key: {{header: x-client}}, rate: 5/h, burst: 5}}}}
+routes: [{{name: all, match: {{path: '/*'}}, respond: {{status: 200, body: ok}}, limits: [each]}}]
+"
+        ));
+        // Every tenth request is of one client.
+        let visitors = |from: u32| {
+            let name = |number: u32| if number.is_multiple_of(10) { "busy".to_owned() } else { format!("c{number}") };
+            (from..from + 10_000).map(name)
+        };
+        let mut busy = 0;
+        let mut memory = Vec::new();
+        for round in 0..3 {
+            let passed = visit(&gateway, visitors(round * 10_000));
+            busy += passed.iter().step_by(10).filter(|passed| **passed).count();
+            memory.push(gateway.memory());
+        }
+        println!("with {store:?}: {busy} of the busy client passed, memory was {memory:?}");
+        assert_eq!(busy, 5);
+        assert!(memory[2] < memory[0] + (4 << 20), "{memory:?}");
+    }
 }

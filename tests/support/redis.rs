@@ -61,6 +61,10 @@ impl RedisServer {
         self.port
     }
 
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
     /// A store on this server, with a time limit that a busy machine keeps.
     pub fn spec(&self) -> RedisSpec {
         spec_at(self.port)
@@ -188,7 +192,7 @@ const _: () = {
     let _ = RedisServer::start_at;
     let _ = RedisServer::start_with;
     let _ = (RedisServer::launch, RedisServer::dir);
-    let _ = RedisServer::port;
+    let _ = (RedisServer::port, RedisServer::url);
     let _ = RedisServer::spec;
     let _ = RedisServer::kill9;
     let _ = RedisServer::restart;
