@@ -12,6 +12,8 @@ use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::in_flight::{self, Scope};
 use crate::rate_limit::key::Key;
+use crate::rate_limit::plan_cache::Lookup;
+use crate::rate_limit::plan_reader::PlanReader;
 use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::{Share, ShareCell};
 use crate::rate_limit::slots::Slots;
@@ -34,6 +36,7 @@ pub struct Fleet {
     pub inspect: Arc<dyn Inspect>,
     pub breaker: Arc<Breaker>,
     pub share: Arc<ShareCell>,
+    pub plans: Arc<PlanReader>,
 }
 
 /// What was seen of a bucket.
@@ -92,6 +95,13 @@ impl Desk {
             }
         };
         self.local(ask, fleet.share.get(), Some(away))
+    }
+
+    /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
+    pub async fn read_plans(&self, lookups: &[Lookup]) -> bool {
+        let Some(fleet) = self.fleet.as_ref().filter(|_| !lookups.is_empty()) else { return false };
+        fleet.plans.read(lookups).await;
+        true
     }
 
     /// What this node holds: where its share of the limit would go on from if the store went away now.

@@ -12,7 +12,13 @@ use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
 use crate::rate_limit::verdict::Verdict;
 
 /// Holds a request to its limits.
-pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Asking) -> Judged {
+pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+    let wanted = asking.take_wanted();
+    if let Some(reading) = limiter.read_plans(&wanted) {
+        // Once per client and node, and then again when nobody asked for its plan for long.
+        reading.await;
+        rules.take_in(&mut asking, &wanted);
+    }
     if rules.is_lenient() {
         // Few routes have such limits: the others do not carry the room that waiting takes.
         return Box::pin(insist(queues, limiter, rules, asking)).await;

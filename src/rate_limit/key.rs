@@ -129,6 +129,17 @@ impl Key {
         }
     }
 
+    /// A value as operators write it: as it is, or hashed as in keys. A value that looks like a hash is hashed, so that
+    /// nobody passes for a value of which only the hash is known.
+    fn of_field(value: &[u8], secret: bool) -> Self {
+        if secret || value.len() > LONGEST_IN_CLEAR || value.first() == Some(&HASHED) {
+            let mut key = Self(SmallVec::new());
+            key.push_hash(value);
+            return key;
+        }
+        Self::from(value)
+    }
+
     fn push_value(&mut self, value: &[u8], secret: bool) {
         if secret || value.len() > LONGEST_IN_CLEAR {
             self.push_hash(value);
@@ -221,18 +232,35 @@ impl KeyPart {
         Some(looked)
     }
 
+    /// What [`Self::lend`] lends, as the field of a hash that operators write: as it is up to 64 bytes, and else, if it is a
+    /// secret, or if it begins with `#`, that and the first 32 hexadecimal digits of its SHA-256. Always on the stack.
+    pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
+        self.lend(facts, |value| Key::of_field(value, self.is_secret()))
+    }
+
+    /// Whether what it says leaves the process only as a hash.
+    pub fn is_secret(&self) -> bool {
+        match self {
+            Self::Header(name) => is_secret_header(name),
+            Self::Cookie(_) => true,
+            Self::Query(name) | Self::PathParam(name) => is_secret(name),
+            Self::ClientIp { .. } | Self::Method | Self::Host | Self::Route | Self::Constant(_) => false,
+        }
+    }
+
     /// Appends this part of the request to the key. `None`: the request lacks it.
     fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
+        let secret = self.is_secret();
         match self {
             Self::ClientIp { ipv4_prefix, ipv6_prefix } => key.push_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix),
-            Self::Header(name) => key.push_only(facts.headers.get_all(name).iter(), is_secret_header(name))?,
-            Self::Cookie(name) => key.push_only(cookies(facts.headers, name), true)?,
-            Self::Query(name) => key.push_only(parameters(facts.uri.query()?, name), is_secret(name))?,
-            Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), is_secret(name)),
-            Self::Method => key.push_value(facts.method.as_str().as_bytes(), false),
-            Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), false),
-            Self::Route => key.push_value(facts.route.as_bytes(), false),
-            Self::Constant(text) => key.push_value(text.as_bytes(), false),
+            Self::Header(name) => key.push_only(facts.headers.get_all(name).iter(), secret)?,
+            Self::Cookie(name) => key.push_only(cookies(facts.headers, name), secret)?,
+            Self::Query(name) => key.push_only(parameters(facts.uri.query()?, name), secret)?,
+            Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), secret),
+            Self::Method => key.push_value(facts.method.as_str().as_bytes(), secret),
+            Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), secret),
+            Self::Route => key.push_value(facts.route.as_bytes(), secret),
+            Self::Constant(text) => key.push_value(text.as_bytes(), secret),
         }
         Some(())
     }
@@ -276,10 +304,9 @@ fn is_secret_header(name: &HeaderName) -> bool {
 
 /// Names that people give to things they would not want to read in a key listing.
 fn is_secret(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    ["key", "token", "secret", "auth", "password", "session", "signature", "jwt"]
-        .iter()
-        .any(|word| lower.contains(word))
+    const WORDS: [&[u8]; 8] = [b"key", b"token", b"secret", b"auth", b"password", b"session", b"signature", b"jwt"];
+    // Without a copy in lower case: it is asked for each request.
+    WORDS.iter().any(|word| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)))
 }
 
 fn hex(nibble: u8) -> u8 {
@@ -361,6 +388,32 @@ mod tests {
             let key = text_of(vec![KeyPart::Header(HeaderName::from_static(name))], &request, "");
             assert!(key.starts_with("l:#") && !key.contains("abc") && key.len() == 35, "{key}");
         }
+    }
+
+    #[test]
+    fn an_operator_writes_a_value_as_it_is_or_its_hash() {
+        let field = |name: &'static str, value: &str| {
+            let request = Request::builder().header(name, value).body(()).unwrap();
+            let facts = Facts {
+                method: request.method(),
+                uri: request.uri(),
+                headers: request.headers(),
+                body_length: None,
+                client_ip: None,
+                host: "",
+                route: "",
+                param: &|_| None,
+            };
+            let key = KeyPart::Header(HeaderName::from_static(name)).field(&facts).unwrap();
+            assert!(!key.0.spilled());
+            String::from_utf8(key.0.to_vec()).unwrap()
+        };
+        assert_eq!(field("x-tenant", "Acme | %"), "Acme | %");
+        assert_eq!(field("x-tenant", &"x".repeat(64)), "x".repeat(64));
+        // printf %s abc | sha256sum | cut -c -32
+        assert_eq!(field("x-api-key", "abc"), "#ba7816bf8f01cfea414140de5dae2223");
+        assert_eq!(field("x-tenant", "#ba7816bf8f01cfea414140de5dae2223"), "#9493c5815da59faa5ecbd29f20540646");
+        assert_eq!(field("x-tenant", &"x".repeat(65)).len(), 33);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
@@ -15,7 +16,9 @@ use super::decision::{DecidedBy, Level};
 use super::key::Key;
 use super::lease::Spent;
 use super::node::Node;
+use super::plan_reader::PlanReader;
 use super::policy::OnOutage;
+use super::rules::Wanted;
 use super::settle::Settler;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
@@ -23,6 +26,7 @@ use super::slots::Slots;
 use super::slotted;
 use super::verdict::Verdict;
 use crate::clock;
+use crate::store::fields::Fields;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Ask, Levels, Store};
 
@@ -35,6 +39,7 @@ pub struct Limiter {
     memory: Arc<MemoryStore>,
     pub(super) slots: Arc<Slots>,
     pub(super) shared: Option<Arc<Coalescer>>,
+    plans: Option<Arc<PlanReader>>,
     settler: Arc<Settler>,
 }
 
@@ -47,7 +52,7 @@ impl Limiter {
     /// The same for one of several workers, who have both together.
     pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<Slots>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self { memory, slots, shared: None, settler }
+        Self { memory, slots, shared: None, plans: None, settler }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -66,7 +71,22 @@ impl Limiter {
         let (memory, slots) = (node.memory.clone(), node.slots.clone());
         let caller = Arc::new(Caller::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
-        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(caller))), settler }
+        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(caller))), plans: None, settler }
+    }
+
+    /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
+    /// are read.
+    #[must_use]
+    pub fn reading_plans(mut self, fields: Arc<dyn Fields>) -> Self {
+        let reader = |shared: &Arc<Coalescer>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
+        self.plans = self.shared.as_ref().map(reader);
+        self
+    }
+
+    /// Starts to read the plans that an asking lacks. `Some`: a decision goes by them, so they are waited for, at most for
+    /// the store's time limit; then [`super::rules::Rules::take_in`] has it go by what came of that.
+    pub fn read_plans(&self, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
+        self.plans.as_ref()?.start(wanted)
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.

@@ -25,6 +25,8 @@ mod lease;
 pub mod limiter;
 pub mod node;
 pub mod plan;
+pub mod plan_cache;
+pub mod plan_reader;
 pub mod policy;
 pub mod quota;
 mod rule;

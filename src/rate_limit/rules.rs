@@ -15,6 +15,7 @@ use super::headers::{self, Fields};
 use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
 use super::limiter::Limiter;
+use super::plan_cache::{Lookup, PlanCaches};
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
 use super::rule::{Rule, Term, seconds_up, standing};
@@ -49,6 +50,15 @@ pub struct Asking {
     /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
     yielded: Vec<(Owner, Ask, Level)>,
     shadows: Shadows,
+    wanted: Vec<Wanted>,
+}
+
+/// A plan that is not known, or not anew.
+#[derive(Debug)]
+pub struct Wanted {
+    pub(super) lookup: Lookup,
+    /// The ask that goes by it, and what the request says of its cost. `None`: no decision waits for it.
+    pub(super) place: Option<(usize, NonZeroU64)>,
 }
 
 /// Whose ask it is.
@@ -103,16 +113,18 @@ pub struct Reserved {
 }
 
 impl Rules {
-    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one.
+    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans in the shared store
+    /// are known as `plans` has them.
     pub fn new<'u>(
         uses: impl Iterator<Item = &'u LimitUse>,
         costs: &LargestCosts,
+        plans: &PlanCaches,
         legacy_headers: bool,
     ) -> Result<Self, QuotaError> {
         let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
             rules.retain(|rule| *rule.name() != limit_use.limit.name);
-            rules.push(Rule::new(limit_use, costs)?);
+            rules.push(Rule::new(limit_use, costs, plans)?);
         }
         let acting = || rules.iter().filter(|rule| rule.acts());
         let policy = headers::policy_value(acting().map(Rule::policy));
@@ -131,7 +143,8 @@ impl Rules {
         self.lenient
     }
 
-    /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it.
+    /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it. Where
+    /// [`Asking::take_wanted`] has something, [`super::limiter::Limiter::read_plans`] comes first.
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
@@ -140,12 +153,26 @@ impl Rules {
                 continue;
             }
             match rule.key(facts) {
-                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts)),
+                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts), facts),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
         }
         Ok(asking)
+    }
+
+    /// Goes by the plans that were read for `asking` meanwhile, or by what is known where they were not.
+    pub fn take_in(&self, asking: &mut Asking, read: &[Wanted]) {
+        for Wanted { lookup, place } in read {
+            let Some((at, said)) = *place else { continue };
+            let (Some(ask), Some(owner)) = (asking.asks.get_mut(at), asking.owners.get_mut(at)) else { continue };
+            let plan = lookup.cache.plan(&lookup.field);
+            let rule = &self.rules[owner.rule];
+            let term = rule.terms.late_term(ask.key.clone(), plan, said);
+            let later = rule.later(term.later);
+            *owner = Owner { rule: owner.rule, usual_cost: term.usual_cost, planned: term.planned, later };
+            *ask = term.ask;
+        }
     }
 
     /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
@@ -272,6 +299,12 @@ impl Rules {
     }
 }
 
+impl Wanted {
+    pub(super) fn is_awaited(&self) -> bool {
+        self.place.is_some() && self.lookup.cache.is_readable()
+    }
+}
+
 impl Reserved {
     fn of(asking: Asking, verdict: Verdict) -> Self {
         let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, &verdict)));
@@ -292,11 +325,21 @@ impl Reserved {
 }
 
 impl Asking {
-    fn add(&mut self, index: usize, rule: &Rule, term: Term) {
-        let Term { ask, usual_cost, planned, later } = term;
-        let settlements = rule.settlements.clone();
-        let later = later.zip(settlements).map(|(by, settlements)| Later { by, settlements });
-        if rule.limit().enforced.takes(ask.key.as_bytes()) {
+    /// The plans to read first. Empty nearly always.
+    pub fn take_wanted(&mut self) -> Vec<Wanted> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// No request waits for a limit that only counts, nor for its plan.
+    fn add(&mut self, index: usize, rule: &Rule, term: Term, facts: &Facts<'_>) {
+        let Term { ask, usual_cost, planned, later, lookup } = term;
+        let later = rule.later(later);
+        let acts = rule.limit().enforced.takes(ask.key.as_bytes());
+        if let Some(lookup) = lookup {
+            let place = (acts && lookup.urgent).then(|| (self.asks.len(), rule.terms.said_cost(facts)));
+            self.wanted.push(Wanted { lookup, place });
+        }
+        if acts {
             self.asks.push(ask);
             self.owners.push(Owner { rule: index, usual_cost, planned, later });
         } else {
@@ -316,7 +359,8 @@ mod tests {
     use super::super::cost::{ByResponse, Cost, Field};
     use super::super::enforced::Enforced;
     use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::plan::{Plan, PlanSource, Plans};
+    use super::super::plan::{Plan, PlanHash, PlanSource, Plans};
+    use super::super::plan_cache::PlanCache;
     use super::super::policy::Limit;
     use super::*;
     use crate::respond::Respond;
@@ -346,7 +390,8 @@ mod tests {
         fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
             let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
             let uses: Vec<_> = uses.collect();
-            let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
+            let rules =
+                Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
             Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
         }
 
@@ -483,6 +528,78 @@ mod tests {
             "\"l\";q=10;w=3600 \"l\";r=0;t=108",
             "twelve are used, and flow off as fast as the other plan's"
         );
+    }
+
+    /// A limit with plans in the store, and what is known of them.
+    fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
+        let by = KeyPart::Header(HeaderName::from_static("x-plan"));
+        let hash = PlanHash { name: "plans".into(), cache: Duration::from_secs(5) };
+        let mut limit = Limit { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..limit("l", 10) };
+        change(&mut limit);
+        let (caches, uses) = (PlanCaches::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
+        let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
+        let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
+        (Guard { rules, limiter }, caches.of(&"plans".into(), uses[0].limit.algorithm.manner()))
+    }
+
+    fn learn(cache: &PlanCache, field: &str, text: &str) {
+        let told = (Key::from(field), Some(text.as_bytes().to_vec()));
+        cache.learn(std::iter::once(told), crate::clock::monotonic_micros());
+    }
+
+    /// Burst, cost, the largest of any request, and the cost that clients are told in.
+    fn held_to(asking: &Asking) -> (u64, u64, u64, u64) {
+        let (ask, owner) = (&asking.asks[0], &asking.owners[0]);
+        (ask.quota.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
+    }
+
+    #[test]
+    fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_wanted() {
+        let (guard, cache) = planned(|_| ());
+        learn(&cache, "gold", "50/h burst=40 cost=4");
+        let mut known = guard.ask_as("gold");
+        assert_eq!((known.take_wanted().len(), held_to(&known), known.owners[0].planned), (0, (40, 4, 4, 4), true));
+
+        let mut asking = guard.ask_as("late");
+        let wanted = asking.take_wanted();
+        assert_eq!((wanted.len(), held_to(&asking)), (1, (10, 1, 1, 1)), "the limit's own meanwhile");
+        assert!(guard.limiter.read_plans(&wanted).is_none(), "there is nobody to ask here");
+        learn(&cache, "late", "50/h burst=40 cost=4");
+        guard.rules.take_in(&mut asking, &wanted);
+        assert_eq!((held_to(&asking), asking.owners[0].planned), ((40, 4, 4, 4), true));
+        let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+        let judged = guard.rules.judge(asking, verdict);
+        assert_eq!(Guard::ratelimit(&judged), "\"l\";r=9;t=288");
+    }
+
+    #[test]
+    fn a_late_plan_is_the_same_as_one_known_before() {
+        let by_header = Cost::Header { name: HeaderName::from_static("x-plan"), default: nonzero(2), max: nonzero(9) };
+        let by_body = Cost::Body { unit: nonzero(1), max: Cost::UNBOUNDED };
+        let costs = [Cost::Fixed(nonzero(7)), by_header, by_body, settled("l", 4).cost];
+        for (cost, text) in
+            costs.iter().flat_map(|cost| ["50/h", "50/h burst=3", "50/h burst=5 cost=5"].map(|text| (cost, text)))
+        {
+            let (guard, cache) = planned(|limit| limit.cost = cost.clone());
+            let mut late = guard.ask_as("8");
+            let wanted = late.take_wanted();
+            learn(&cache, "8", text);
+            guard.rules.take_in(&mut late, &wanted);
+            let known = guard.ask_as("8");
+            assert_eq!((held_to(&late), &late.asks), (held_to(&known), &known.asks), "{cost:?} {text}");
+            let settles = [&late, &known].map(|asking| asking.owners[0].later.is_some());
+            let due = cost.later().is_some() && !text.contains("cost");
+            assert_eq!(settles, [due, due], "{cost:?} {text}: a plan's own cost is all there is to it");
+            assert!(late.asks[0].cost <= late.asks[0].quota.burst(), "{cost:?} {text}: it can pass");
+            assert!(late.asks[0].cost <= late.asks[0].largest_cost, "{cost:?} {text}");
+        }
+    }
+
+    #[test]
+    fn no_request_waits_for_the_plan_of_a_limit_that_only_counts() {
+        let (guard, _) = planned(|limit| limit.enforced = Enforced::NONE);
+        let wanted = guard.ask_as("gold").take_wanted();
+        assert_eq!((wanted.len(), wanted[0].is_awaited()), (1, false));
     }
 
     /// Tokens left, by limit.

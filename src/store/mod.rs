@@ -3,6 +3,7 @@
 //! A store promises atomicity and a bound on its waiting; what taking from a bucket means is [`crate::rate_limit::bucket`]'s.
 
 mod address;
+pub mod fields;
 pub mod inspect;
 pub mod memory;
 pub mod redis;

@@ -14,6 +14,7 @@ mod load;
 mod on_limit;
 mod operator;
 mod outage;
+mod plans;
 mod process;
 #[path = "../support/redis.rs"]
 mod redis;

@@ -55,10 +55,13 @@ const MAY_NAME: [(&str, &str); 36] = [
     ("src/rate_limit/json.rs", ""),
     ("src/rate_limit/event_stream.rs", ""),
     ("src/rate_limit/exempt.rs", "rate_limit::key"),
-    ("src/rate_limit/plan.rs", "rate_limit::algorithm rate_limit::cost rate_limit::key rate_limit::quota"),
+    (
+        "src/rate_limit/plan.rs",
+        "rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::key rate_limit::quota units",
+    ),
     ("src/rate_limit/share.rs", "rate_limit::quota"),
     ("src/rate_limit/enforced.rs", "rate_limit::share"),
-    ("src/config/units.rs", ""),
+    ("src/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy respond"),
     ("src/body.rs", "clock"),
     ("src/error.rs", "request_id respond"),
@@ -81,7 +84,7 @@ const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
         "config gateway::route rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::json rate_limit::plan rate_limit::in_flight rate_limit::key rate_limit::policy rate_limit::window respond server::ListenerSpec \
-         store::Address store::RedisSpec store::TlsError store::TlsSpec upstream::Balance upstream::UpstreamSpec",
+         store::Address store::RedisSpec store::TlsError store::TlsSpec units upstream::Balance upstream::UpstreamSpec",
     ),
     // The judge shares no arithmetic with what it judges.
     ("src/torture/judge.rs", "torture::plan"),
@@ -90,7 +93,7 @@ const BESIDE: [(&str, &str); 6] = [
     ("src/torture/", "clock rate_limit store torture"),
     (
         "src/admin/",
-        "admin body clock config error gateway metrics rate_limit request_id server store telemetry upstream",
+        "admin body clock config error gateway metrics rate_limit request_id server store telemetry units upstream",
     ),
 ];
 

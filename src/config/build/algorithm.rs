@@ -7,7 +7,7 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw::{self, Kind};
-use crate::rate_limit::algorithm::{Algorithm, Per, QuotaError, Rate, WindowRate};
+use crate::rate_limit::algorithm::{Algorithm, Manner, QuotaError, WindowRate};
 use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, ShapeError};
 use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
 use crate::rate_limit::policy::Consistency;
@@ -43,33 +43,40 @@ impl<'a> Counting<'a> {
         Some(Self { kind, zone, scope: scope.map(|scope| scope.value).unwrap_or_default() })
     }
 
+    fn manner(&self) -> Manner {
+        match self.kind {
+            Kind::TokenBucket => Manner::TokenBucket,
+            Kind::FixedWindow => Manner::FixedWindow { zone: self.zone.map(|zone| Arc::clone(&zone.value.0)) },
+            Kind::SlidingWindow => Manner::SlidingWindow,
+            Kind::Concurrency => Manner::Concurrency { scope: self.scope },
+        }
+    }
+
     /// The algorithm with its numbers. `None`: said in the report.
     pub fn algorithm(&self, numbers: &Numbers<'_>, report: &mut Report) -> Option<Algorithm> {
         self.check_numbers(numbers, report)?;
+        let manner = self.manner();
         if self.kind == Kind::Concurrency {
             let Slot::Good(most) = numbers.max_in_flight else {
                 return lacks(numbers, "max_in_flight", "max_in_flight: 100", numbers.max_in_flight.is_bad(), report);
             };
-            return Some(Algorithm::Concurrency { most: NonZeroU64::new(most.value.0)?, scope: self.scope });
+            return manner.slots(NonZeroU64::new(most.value.0)?).ok();
         }
         let Slot::Good(rate) = numbers.rate else {
             return lacks(numbers, "rate", "rate: 10/s", numbers.rate.is_bad(), report);
         };
-        let WindowRate { tokens, per } = rate.value;
-        let algorithm = match self.kind {
-            Kind::TokenBucket => {
-                let burst = match numbers.burst {
-                    Slot::Absent => tokens,
-                    Slot::Bad => return None,
-                    Slot::Good(at) => NonZeroU64::new(at.value.0)?,
-                };
-                Algorithm::TokenBucket { rate: self.steady(rate, report)?, burst }
+        let burst = match numbers.burst {
+            Slot::Absent => None,
+            Slot::Bad => return None,
+            Slot::Good(at) => Some(NonZeroU64::new(at.value.0)?),
+        };
+        let algorithm = match manner.algorithm(rate.value.clone(), burst) {
+            Ok(algorithm) => algorithm,
+            Err(misfit) => {
+                let trouble = Trouble::new(misfit.to_string());
+                report.mistake(&rate.place, trouble.hint("set \"algorithm: fixed_window\", or write 30d"));
+                return None;
             }
-            Kind::FixedWindow => {
-                let zone = self.zone.map(|zone| Arc::clone(&zone.value.0));
-                Algorithm::FixedWindow { rate: WindowRate { tokens, per }, zone }
-            }
-            Kind::SlidingWindow | Kind::Concurrency => Algorithm::SlidingWindow { rate: self.steady(rate, report)? },
         };
         let Err(bound) = algorithm.quota() else { return Some(algorithm) };
         self.refuse(&bound, rate, numbers, report);
@@ -89,18 +96,6 @@ impl<'a> Counting<'a> {
         let rate = of_kind(numbers.rate, kind, "has no rate", rate, report);
         let most = of_kind(numbers.max_in_flight, kind, "knows no max_in_flight", most, report);
         (burst.is_some() && rate.is_some() && most.is_some()).then_some(())
-    }
-
-    /// A rate of so many tokens in a fixed time.
-    fn steady(&self, rate: &At<WindowRate>, report: &mut Report) -> Option<Rate> {
-        match rate.value.per {
-            Per::Micros(period_us) => Some(Rate { tokens: rate.value.tokens, period_us }),
-            Per::Month => {
-                let trouble = Trouble::new(format!("{} counts no months, which differ in length", self.kind.noun()));
-                report.mistake(&rate.place, trouble.hint("set \"algorithm: fixed_window\", or write 30d"));
-                None
-            }
-        }
     }
 
     fn refuse(&self, bound: &QuotaError, rate: &At<WindowRate>, numbers: &Numbers<'_>, report: &mut Report) {

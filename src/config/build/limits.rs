@@ -18,11 +18,12 @@ use crate::rate_limit::plan::Plans;
 use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
 
-/// One limit. `None`: said in the report.
+/// One limit; `stored`: the file names a store. `None`: said in the report.
 pub(super) fn limit(
     name: &raw::Name,
     raw: &raw::Limit,
     upstreams: &Named<UpstreamSpec>,
+    stored: bool,
     report: &mut Report,
 ) -> Option<Limit> {
     let counting = Counting::of(raw, report);
@@ -34,8 +35,9 @@ pub(super) fn limit(
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
-    let plans =
-        optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), counting.as_ref()?, cost.as_ref(), report));
+    let plans = optional(&raw.plans, |raw| {
+        plans::build(raw, parts.as_deref(), counting.as_ref()?, cost.as_ref(), stored, report)
+    });
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::address::Cidr;
 use super::cost::Cost;
-use super::number::Whole;
+use super::number::{Span, Whole};
 use super::on_limit::OnLimit;
 use super::route::HeaderCondition;
 use super::word::{Kind, Name, Text, unknown};
@@ -60,12 +60,24 @@ record! {
 }
 
 record! {
-    /// Other rates for some clients.
-    Plans {
+    /// Other rates for some clients. One of table and redis.
+    Plans at place {
         /// The part of the request that tells a client's plan. Default: the first part of the limit's key.
         optional by: Part,
         /// The plans, by what that part says.
-        required table: Table<Text, Plan>,
+        optional table: Table<Text, Plan>,
+        /// A hash in Redis with the plans by what that part says, changed without a reload.
+        optional redis: PlanHash,
+    }
+}
+
+record! {
+    /// Plans in Redis: texts such as "100/s burst=200 cost=2" in a hash.
+    PlanHash at place {
+        /// The name of the hash, behind the store's key_prefix.
+        required hash: At<Name>,
+        /// How long a node uses a plan before it reads it again. 100ms to 1h.
+        default("5s") cache: At<Span<3_600_000, 100>>,
     }
 }
 

@@ -27,7 +27,7 @@ use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
 use crate::store::{Ask, RedisSpec, SlotClaim, StoreError};
 
 /// An operator has this much patience.
-const TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause between two looks at the stream.
 const HEAR_EVERY: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ const CHANGES_KEY: &str = "!changes";
 /// Clones use the same connection.
 #[derive(Clone)]
 pub struct RedisInspector {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     prefix: Arc<str>,
 }
 
@@ -137,7 +137,7 @@ impl RedisInspector {
         answer.map_err(|_| StoreError::Timeout)?.map_err(Trouble::of_one_key)
     }
 
-    fn key(&self, key: &[u8]) -> Key {
+    pub(super) fn key(&self, key: &[u8]) -> Key {
         Key::from([self.prefix.as_bytes(), key].concat().as_slice())
     }
 

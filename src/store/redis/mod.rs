@@ -10,6 +10,7 @@ mod client;
 mod cluster;
 mod diary;
 mod error;
+mod fields;
 pub mod fleet;
 pub mod inspect;
 mod link;

@@ -47,6 +47,9 @@ pub(super) static CHANGES_TELL: LazyLock<Script> = LazyLock::new(|| Script::new(
 
 pub(super) static CHANGES_HEAR: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
 
+pub(super) static FIELDS_READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
+
 /// KEYS and ARGV.
 pub(super) type Input = (Vec<Key>, Vec<Value>);
 
