@@ -57,7 +57,7 @@ const MAY_NAME: [(&str, &str); 36] = [
     ("src/rate_limit/exempt.rs", "rate_limit::key"),
     (
         "src/rate_limit/plan.rs",
-        "rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::key rate_limit::quota units",
+        "rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::in_flight rate_limit::key rate_limit::quota units",
     ),
     ("src/rate_limit/share.rs", "rate_limit::quota"),
     ("src/rate_limit/enforced.rs", "rate_limit::share"),
