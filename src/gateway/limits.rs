@@ -9,24 +9,35 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::queue::{Queues, Ticket, TooLong};
-use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
+use crate::rate_limit::verdict::Verdict;
 
 /// The last word on a request, when nothing has to be waited for. `None`: [`hold`] it.
 pub fn decide_now(limiter: &Limiter, rules: &Rules, asking: &Asking) -> Option<Verdict> {
-    if rules.is_lenient() { None } else { limiter.decide_now(&asking.asks) }
+    if rules.is_lenient() || asking.lacks_plans() { None } else { limiter.decide_now(&asking.asks) }
 }
 
 /// Holds a request to its limits. Boxed: a request that waits for nothing does not carry the room that waiting takes,
 /// which would be moved with it.
-pub fn hold<'a>(queues: &'a Queues, limiter: &'a Limiter, rules: &'a Rules, asking: Asking) -> BoxFuture<'a, Judged> {
-    if rules.is_lenient() {
-        return Box::pin(insist(queues, limiter, rules, asking));
-    }
+pub fn hold<'a>(
+    queues: &'a Queues,
+    limiter: &'a Limiter,
+    rules: &'a Rules,
+    mut asking: Asking,
+) -> BoxFuture<'a, Judged> {
     Box::pin(async move {
-        let verdict = limiter.decide(&asking.asks).await;
-        rules.judge(asking, &verdict)
+        let wanted = asking.take_wanted();
+        if let Some(reading) = limiter.read_plans(&wanted) {
+            // Once per client and node, and then again when nobody asked for its plan for long.
+            reading.await;
+            rules.take_in(&mut asking, &wanted);
+        }
+        if rules.is_lenient() {
+            return insist(queues, limiter, rules, asking).await;
+        }
+        let verdict = decide(limiter, &asking).await;
+        rules.judge(asking, verdict)
     })
 }
 
@@ -41,7 +52,7 @@ async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
 async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
     let mut ticket = match behind_others(queues, rules, &mut asking) {
         Ok(ticket) => ticket,
-        Err(verdict) => return rules.judge(asking, &verdict),
+        Err(verdict) => return rules.judge(asking, *verdict),
     };
     let mut said = None;
     let verdict = loop {
@@ -63,7 +74,7 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
             },
         };
     };
-    rules.judge(asking, &verdict)
+    rules.judge(asking, verdict)
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.

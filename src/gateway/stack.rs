@@ -122,7 +122,7 @@ async fn pass(
         };
         // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
         let judged = match limits::decide_now(&entrance.limiter, rules, &asking) {
-            Some(verdict) => rules.judge(asking, &verdict),
+            Some(verdict) => rules.judge(asking, verdict),
             None => limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await,
         };
         if let Some(denied) = judged.denied {
