@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Sleep, sleep_until};
@@ -38,8 +38,6 @@ pub struct Patience {
     since: Instant,
     stalled: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whom the timer wakes, unless it was set anew since.
-    waiting: Option<Waker>,
 }
 
 impl Patience {
@@ -52,7 +50,6 @@ impl Patience {
             since: clock::now(),
             stalled: None,
             timer: None,
-            waiting: None,
         }
     }
 
@@ -121,18 +118,12 @@ impl Patience {
         }
     }
 
-    /// Ready at `due` or before. A timer that will wake this task already is left alone, which is nearly always.
+    /// Ready at `due` or before.
     fn poll_timer(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if timer.is_elapsed() || timer.deadline() > due {
             timer.as_mut().reset(due);
-            self.waiting = None;
         }
-        if self.waiting.as_ref().is_some_and(|waiting| waiting.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        ready!(timer.as_mut().poll(cx));
-        self.waiting = Some(cx.waker().clone());
-        Poll::Pending
+        timer.as_mut().poll(cx)
     }
 }
