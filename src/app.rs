@@ -25,6 +25,7 @@ use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
+use crate::rate_limit::slots;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
 use crate::store::RedisSpec;
@@ -41,6 +42,7 @@ const UPKEEP: Duration = Duration::from_secs(2);
 struct Common {
     gateway: Arc<ArcSwap<Gateway>>,
     memory: Arc<MemoryStore>,
+    slots: Arc<slots::Slots>,
     fleet: Option<FleetState>,
     drain: Drain,
 }
@@ -79,7 +81,8 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
-    let common = Common { gateway: gateway.clone(), memory, fleet, drain };
+    let slots = fleet.as_ref().map(|fleet| fleet.node.slots.clone()).unwrap_or_default();
+    let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
     let live = Live { path: path.to_owned(), watch, config, gateway, access_log };

@@ -12,11 +12,11 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
-use crate::config::units;
 use crate::rate_limit::algorithm::Rate;
 use crate::rate_limit::policy::Consistency;
 use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
+use crate::units;
 
 /// An HTTP gateway whose rate limit is a promise.
 ///

@@ -19,4 +19,5 @@ pub mod store;
 pub mod telemetry;
 mod text;
 pub mod torture;
+pub mod units;
 pub mod upstream;

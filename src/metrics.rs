@@ -41,6 +41,7 @@ fn describe() {
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
     describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
+    describe_counter!("tollgate_plan_lookups_total", "Values looked up in hashes of plans, by what came of it.");
     describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known.");
     describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
     describe_gauge!("tollgate_connections", "Open client connections.");

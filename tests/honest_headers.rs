@@ -19,6 +19,7 @@ use http::{HeaderName, Request, Response, StatusCode};
 use tokio::time::sleep;
 use tollgate::rate_limit::algorithm::Rate;
 use tollgate::rate_limit::breaker::Breaker;
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::layer::RateLimitLayer;
 use tollgate::rate_limit::limiter::Limiter;
@@ -26,7 +27,7 @@ use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::policy::{Consistency, Limit, LimitUse};
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -51,6 +52,10 @@ impl Store for Distant {
             sleep(Duration::from_millis(2)).await;
             self.0.adjust(adjustments).await
         })
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        self.0.claim(claims)
     }
 
     fn timeout(&self) -> Duration {

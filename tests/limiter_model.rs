@@ -12,13 +12,15 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::decision::{DecidedBy, Level, Verdict};
+use tollgate::rate_limit::decision::{DecidedBy, Level};
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
+use tollgate::rate_limit::verdict::Verdict;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -323,6 +325,10 @@ impl Store for Told {
         Box::pin(ready(Ok(())))
     }
 
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_millis(20)
     }
@@ -351,7 +357,7 @@ fn with(on_outage: OnOutage, key: &str, burst: u64) -> Ask {
 async fn a_store_that_decides_is_believed() {
     let node = node(false, 1);
     let asks = [ask("k", shape(10, HOUR, 10), 1)];
-    assert_eq!(node.limiter.decide_now(&asks), None);
+    assert!(node.limiter.decide_now(&asks).is_none());
     let verdict = node.limiter.decide(&asks).await;
     assert_eq!((verdict.decided_by, verdict.granted, verdict.levels[0].remaining), (DecidedBy::Redis, true, 7));
 }

@@ -24,12 +24,13 @@ use tollgate::clock;
 use tollgate::rate_limit::breaker::Breaker;
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::{DecidedBy, Level};
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -141,6 +142,10 @@ impl Store for Oracle {
 
     fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(ready(Ok(())))
+    }
+
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(ready(Ok(Vec::new())))
     }
 
     fn timeout(&self) -> Duration {

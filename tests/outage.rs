@@ -20,13 +20,14 @@ use tollgate::clock;
 use tollgate::rate_limit::breaker::{Breaker, run_control};
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::DecidedBy;
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node as NodeState;
 use tollgate::rate_limit::share::ShareCell;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
 use tollgate::store::redis::fleet::Fleet;
-use tollgate::store::{Adjustment, Ask, Grant, RedisSpec, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, RedisSpec, SlotClaim, Store, StoreError};
 
 /// Redis must decide again this soon after its return.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -45,6 +46,10 @@ impl Store for Counted {
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.store.adjust(adjustments)
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        self.store.claim(claims)
     }
 
     fn timeout(&self) -> Duration {

@@ -14,13 +14,14 @@ use support::{HOUR, SECOND, ask, shape};
 use tollgate::rate_limit::bucket::{MAX_TICKS, Shape};
 use tollgate::rate_limit::calendar::{Period, Unit};
 use tollgate::rate_limit::decision::Level;
+use tollgate::rate_limit::in_flight::{Claim, Held, LEASE_US};
 use tollgate::rate_limit::key::Key;
 use tollgate::rate_limit::quota::Quota;
 use tollgate::rate_limit::share::Share;
 use tollgate::rate_limit::window::{Span, Window};
 use tollgate::store::inspect::Gift;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant};
+use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim};
 
 /// Every algorithm, and what is done with them.
 macro_rules! lua {
@@ -40,6 +41,7 @@ macro_rules! lua {
 const TAKE: &str = lua!("take");
 const ADJUST: &str = lua!("adjust");
 const GIVE: &str = lua!("give");
+const CONCURRENCY: &str = include_str!("../lua/concurrency.lua");
 
 /// As much of Redis as the script uses, on a clock of the test's own.
 #[derive(Default)]
@@ -84,6 +86,7 @@ fn letter(quota: Quota) -> &'static str {
             Span::Fixed(_) => "f",
             Span::Sliding { .. } => "s",
         },
+        Quota::InFlight(_) => panic!("slots have a script of their own"),
     }
 }
 
@@ -99,6 +102,7 @@ fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
                 [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
             }
         },
+        Quota::InFlight(_) => panic!("slots have a script of their own"),
     };
     numbers.map(|number| number.to_string())
 }
@@ -109,6 +113,7 @@ struct Scripted {
     take: Function,
     adjust: Function,
     give: Function,
+    concurrency: Function,
     redis: Rc<FakeRedis>,
 }
 
@@ -129,7 +134,8 @@ impl Scripted {
         let take = lua.load(TAKE).into_function().unwrap();
         let adjust = lua.load(ADJUST).into_function().unwrap();
         let give = lua.load(GIVE).into_function().unwrap();
-        Self { lua, take, adjust, give, redis }
+        let concurrency = lua.load(CONCURRENCY).into_function().unwrap();
+        Self { lua, take, adjust, give, concurrency, redis }
     }
 
     fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
@@ -171,6 +177,19 @@ impl Scripted {
         let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
         let middle = 3 + usize::try_from(reply[2]).unwrap();
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
+    }
+
+    /// What the nodes of these claims hold then; all of one node.
+    fn claim(&self, claims: &[SlotClaim], now_us: u64) -> Vec<Held> {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
+        for SlotClaim { most, claim, .. } in claims {
+            args.extend([*most, claim.wanted, claim.needed, claim.turn].map(|number| number.to_string()));
+        }
+        let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
+        let reply = self.run(&self.concurrency, keys, args).unwrap();
+        let number = |n: i64| u64::try_from(n).unwrap();
+        reply[2..].chunks(2).map(|pair| Held { own: number(pair[0]), others: number(pair[1]) }).collect()
     }
 
     fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
@@ -351,6 +370,23 @@ proptest! {
     #[test]
     fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_rate(steps in any_turns()) {
         largest_burst_and_rate(&steps)?;
+    }
+
+    #[test]
+    fn claims_of_slots_are_answered_the_same(
+        steps in prop::collection::vec(
+            (0_u64..1_500_000, 0_u64..4, 1_u64..12, 0_u64..14, 0_u64..9, -3_i64..3), 1..80,
+        ),
+    ) {
+        let script = Scripted::new(true);
+        let memory = MemoryStore::new(10);
+        let mut now_us: u64 = 1_763_000_000_000_000;
+        for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
+            now_us += wait;
+            let claim = Claim { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
+            let claims = ["a", "b"].map(|key| SlotClaim { key: Key::from(key), most, node, claim });
+            prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
+        }
     }
 
     /// Time that passed before the step passes again: to a bucket that is a wait, never a refill.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use support::redis::{RedisServer, free_port, spec_at};
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tollgate::clock;
+use tollgate::rate_limit::key::Key;
 use tollgate::rate_limit::share::{Share, ShareCell};
+use tollgate::store::fields::Fields;
 use tollgate::store::redis::fleet::Fleet;
 use tollgate::store::redis::{ConnectError, RedisStore};
 use tollgate::store::{RedisSpec, Store, StoreError, TlsError};
@@ -58,6 +60,36 @@ async fn flushed_scripts_are_loaded_again_without_a_failure() {
         let grant = store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
         assert_eq!((grant.units, grant.levels[0].remaining), (1, left));
     }
+}
+
+#[tokio::test]
+async fn a_hash_is_read_field_by_field_and_changes_nothing() {
+    let server = RedisServer::start();
+    let store = connected(&server.spec()).await;
+    let many: Vec<Key> = (0..1_024).map(|n| Key::from(&*n.to_string())).collect();
+    assert_eq!(store.read("plans", &many).await, Ok(vec![None; 1_024]), "a hash that is not there");
+    assert_eq!(server.command(&["EXISTS", "t:plans"]), ":0");
+    server.command(&["HSET", "t:plans", "7", "5/s", "\u{e9} |{}", "", "1023", "x"]);
+    let read = store.read("plans", &many).await.unwrap();
+    let held: Vec<_> = read.iter().enumerate().filter_map(|(n, text)| Some((n, text.clone()?))).collect();
+    assert_eq!(held, [(7, b"5/s".to_vec()), (1_023, b"x".to_vec())]);
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(store.read("plans", &[Key::from("\u{e9} |{}")]).await, Ok(vec![Some(Vec::new())]));
+    server.command(&["SET", "t:text", "5/s"]);
+    let error = store.read("text", &many[..1]).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Script(why) if why.contains("WRONGTYPE")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_read_that_gets_no_answer_ends_in_time() {
+    let server = RedisServer::start();
+    let store = connected(&RedisSpec { timeout: Duration::from_millis(50), ..server.spec() }).await;
+    server.stop();
+    let started = clock::now();
+    let error = store.read("plans", &[Key::from("acme")]).await.unwrap_err();
+    server.cont();
+    assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
 }
 
 #[tokio::test]

@@ -16,6 +16,8 @@ use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
 use tollgate::rate_limit::bucket::Shape;
 use tollgate::rate_limit::decision::DecidedBy;
+use tollgate::rate_limit::key::Key;
+use tollgate::store::fields::Fields;
 use tollgate::store::inspect::Inspect;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
@@ -60,12 +62,13 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
 async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let server = RedisServer::start();
     // No more than docs/configuration.md says.
-    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore";
+    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hmget";
     let rights: Vec<_> = commands.split(' ').map(|command| format!("+{command}")).collect();
     let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
     server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());
     let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
     let node = Node::started(&spec).await;
+    assert_eq!(connected(&spec).await.read("plans", &[Key::from("acme")]).await, Ok(vec![None]));
     server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
     node.notices_the_outage(&spec).await;
     server.command(&["ACL", "SETUSER", "gate", "~t:*"]);
@@ -228,6 +231,13 @@ async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
     eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
     let asks_the_new_one = || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
     eventually_within(RECOVERY, "the promoted one decides", asks_the_new_one).await;
+    watched.replica.command(&["HSET", "t:plans", "acme", "5/s"]);
+    let store = connected(&spec).await;
+    assert_eq!(
+        store.read("plans", &[Key::from("acme")]).await,
+        Ok(vec![Some(b"5/s".to_vec())]),
+        "hashes are read there, too"
+    );
 }
 
 #[tokio::test]
@@ -370,6 +380,24 @@ async fn keys_of_a_slot_that_moves_are_taken_one_by_one() {
     let grant = store.take(&request, 5).await.unwrap();
     assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[1].remaining), (4, 0, 0));
     assert_eq!(store.take(&request, 1).await.unwrap().units, 0);
+}
+
+#[tokio::test]
+async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
+    let cluster = Cluster::start().await;
+    let (store, inspector) = (connected(&cluster.spec()).await, RedisInspector::connect(&cluster.spec()).unwrap());
+    let home = cluster.owner("t:plans");
+    cluster.nodes[home].command(&["HSET", "t:plans", "acme", "5/s"]);
+    let fields = ["acme", "other"].map(Key::from);
+    let held = Ok(vec![Some(b"5/s".to_vec()), None]);
+    let pause = async || {
+        assert_eq!(store.read("plans", &fields).await, held);
+        eventually("operators see it, too", || async { inspector.read("plans", &fields).await == held }).await;
+    };
+    pause().await;
+    for turn in 0..3 {
+        cluster.migrate("t:plans", (home + turn) % 3, (home + turn + 1) % 3, &pause).await;
+    }
 }
 
 #[tokio::test]

@@ -17,21 +17,24 @@ use super::desk::{Given, Source};
 use super::guard::{OPERATOR, REASON};
 use super::problem::{Json, Problem};
 use crate::config::nearest;
-use crate::config::units::show_rate;
 use crate::gateway::Gateway;
 use crate::rate_limit::algorithm::{Algorithm, Per};
 use crate::rate_limit::catalog::Listed;
 use crate::rate_limit::cost::{ByResponse, Field};
 use crate::rate_limit::decision::Level;
-use crate::rate_limit::explained::{Applied, part_name};
+use crate::rate_limit::explained::{Applied, Origin, part_name};
+use crate::rate_limit::in_flight::Scope;
 use crate::rate_limit::key::{Key, OnMissing};
+use crate::rate_limit::plan_cache::Holds;
 use crate::rate_limit::policy::{Consistency, Limit, OnOutage};
+use crate::store::Ask;
 use crate::store::inspect::Gift;
+use crate::units::show_rate;
 
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyView {
-    /// `token_bucket`, `fixed_window` or `sliding_window`.
+    /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
     pub algorithm: String,
     /// As in the file; of a fixed window with its time zone.
     pub rate: String,
@@ -49,6 +52,9 @@ pub struct PolicyView {
     /// The client's plan, which these numbers are of; none: they are the limit's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
+    /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<String>,
 }
 
 /// Where a response says what its request cost.
@@ -138,7 +144,7 @@ pub async fn peek(
         return Err(Problem::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
     let listed = find(&panel.gateway.load(), &limit)?;
-    let (ask, applied) = query.meet(&listed)?;
+    let (ask, applied) = meet(&panel, &query, &listed).await?;
     let look = if query.local { panel.desk.peek_local(&ask) } else { panel.desk.peek(&ask).await };
     Ok(Json(BucketView {
         limit: applied.limit.name.to_string(),
@@ -199,7 +205,11 @@ async fn change(
         return Err(Problem::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
-    let (ask, _) = query.meet(&listed)?;
+    let (ask, _) = meet(panel, query, &listed).await?;
+    if ask.quota.in_flight().is_some() {
+        return Err(Problem::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
+            .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
+    }
     let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &given);
@@ -207,6 +217,12 @@ async fn change(
         asker.log(&view, gift);
     }
     Ok(Json(view))
+}
+
+/// By the client's plan, read for the occasion if this node does not have it.
+async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(Ask, Applied), Problem> {
+    let met = query.meet(listed)?;
+    if panel.desk.read_plans(met.1.lookup.as_slice()).await { query.meet(listed) } else { Ok(met) }
 }
 
 fn find(gateway: &Gateway, limit: &str) -> Result<Listed, Problem> {
@@ -256,8 +272,9 @@ impl PolicyView {
     pub fn of(applied: &Applied) -> Self {
         let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
         let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
+        let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
         let settled = later.as_deref().map(SettledView::of);
-        Self { leased_us, plan: plan.clone(), settled, ..Self::with(limit, algorithm, cost.get()) }
+        Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }
     }
 
     fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
@@ -268,7 +285,7 @@ impl PolicyView {
         };
         let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
-            algorithm: algorithm_name(algorithm).to_owned(),
+            algorithm: algorithm.manner().name().to_owned(),
             rate: show_algorithm(algorithm),
             burst: algorithm.burst().get(),
             cost,
@@ -276,6 +293,7 @@ impl PolicyView {
             on_outage: on_outage.to_owned(),
             leased_us: None,
             plan: None,
+            plan_from: None,
         }
     }
 }
@@ -287,14 +305,6 @@ impl SettledView {
             Field::Json(path) => format!("response_json {path}"),
         };
         Self { by, max: later.max.get() }
-    }
-}
-
-fn algorithm_name(algorithm: &Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::TokenBucket { .. } => "token_bucket",
-        Algorithm::FixedWindow { .. } => "fixed_window",
-        Algorithm::SlidingWindow { .. } => "sliding_window",
     }
 }
 
@@ -310,7 +320,25 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
                 Per::Month => format!("{}/month{place}", rate.tokens),
             }
         }
+        Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
+        Algorithm::Concurrency { most, scope: Scope::Node } => format!("{most} in flight on each node"),
     }
+}
+
+/// Where a plan is from, in words. `planned`: there is one.
+fn from(origin: &Origin, planned: bool) -> Option<String> {
+    let (hash, reading) = match origin {
+        Origin::File => return planned.then(|| "the file".to_owned()),
+        Origin::Hash { hash, reading } => (hash, reading),
+    };
+    let said = match reading.as_ref().map(|reading| &reading.holds) {
+        None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
+        Some(Holds::Plan) => String::new(),
+        Some(Holds::Nothing) => ", which has none".to_owned(),
+        Some(Holds::Other(why)) => format!(", which has none that can be read: {why}"),
+    };
+    let age = reading.as_ref().map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
+    Some(format!("the hash {hash}{said}; read {age:.1}s ago"))
 }
 
 impl From<Level> for LevelView {

@@ -10,9 +10,13 @@ use metrics::{Counter, counter};
 use crate::clock;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::in_flight::{self, Scope};
 use crate::rate_limit::key::Key;
+use crate::rate_limit::plan_cache::Lookup;
+use crate::rate_limit::plan_reader::PlanReader;
 use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::{Share, ShareCell};
+use crate::rate_limit::slots::Slots;
 use crate::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
 use crate::store::memory::MemoryStore;
 use crate::store::{Ask, StoreError};
@@ -20,6 +24,7 @@ use crate::store::{Ask, StoreError};
 /// The buckets of a node and of its fleet.
 pub struct Desk {
     memory: Arc<MemoryStore>,
+    slots: Arc<Slots>,
     fleet: Option<Fleet>,
     /// What keeps something of buckets in this process; the memory among them.
     holders: Vec<Arc<dyn Holder>>,
@@ -31,6 +36,7 @@ pub struct Fleet {
     pub inspect: Arc<dyn Inspect>,
     pub breaker: Arc<Breaker>,
     pub share: Arc<ShareCell>,
+    pub plans: Arc<PlanReader>,
 }
 
 /// What was seen of a bucket.
@@ -62,16 +68,24 @@ pub struct Given {
 
 impl Desk {
     /// Resolves its metrics, so the recorder must be installed already. `holders` are those beside the memory.
-    pub fn new(memory: Arc<MemoryStore>, fleet: Option<Fleet>, holders: Vec<Arc<dyn Holder>>) -> Self {
+    pub fn new(
+        memory: Arc<MemoryStore>,
+        slots: Arc<Slots>,
+        fleet: Option<Fleet>,
+        holders: Vec<Arc<dyn Holder>>,
+    ) -> Self {
         let itself: Arc<dyn Holder> = memory.clone();
         let holders = std::iter::once(itself).chain(holders).collect();
         let changes = ["grant", "reset"].map(|action| counter!("tollgate_admin_changes_total", "action" => action));
-        Self { memory, fleet, holders, changes }
+        Self { memory, slots, fleet, holders, changes }
     }
 
     /// The bucket's level, as the next decision will find it. Changes nothing.
     pub async fn peek(&self, ask: &Ask) -> Look {
         let Some(fleet) = &self.fleet else { return self.local(ask, Share::WHOLE, None) };
+        if ask.quota.in_flight().is_some_and(|slots| slots.scope() == Scope::Node) {
+            return self.local(ask, Share::WHOLE, None);
+        }
         let away = if fleet.breaker.is_open() {
             "the store is away: this node decides by its share of the limit".to_owned()
         } else {
@@ -81,6 +95,13 @@ impl Desk {
             }
         };
         self.local(ask, fleet.share.get(), Some(away))
+    }
+
+    /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
+    pub async fn read_plans(&self, lookups: &[Lookup]) -> bool {
+        let Some(fleet) = self.fleet.as_ref().filter(|_| !lookups.is_empty()) else { return false };
+        fleet.plans.read(lookups).await;
+        true
     }
 
     /// What this node holds: where its share of the limit would go on from if the store went away now.
@@ -142,6 +163,11 @@ impl Desk {
     }
 
     fn local(&self, ask: &Ask, share: Share, away: Option<String>) -> Look {
+        if ask.quota.in_flight().is_some() {
+            let part = ask.quota.shared_by(share.nodes());
+            let level = part.in_flight().map(|part| in_flight::level(part, self.slots.in_use(&ask.key), ask.cost));
+            return Look { level: level.unwrap_or_default(), source: Source::Local, away };
+        }
         let seen = self.memory.peek_at(ask, clock::monotonic_micros(), share);
         // Of a bucket that is another node's, as a request meets it here: nothing, and a guess at when to come back.
         let wait = ask.quota.pace_us(ask.cost);

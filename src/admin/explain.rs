@@ -10,13 +10,13 @@ use super::buckets::{LevelView, PolicyView, show};
 use super::describe::{self, Pairs};
 use super::desk::{Look, Source};
 use super::problem::{Json, Problem};
-use crate::config::units::{show_duration, show_size};
 use crate::error::Failure;
 use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
 use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::explained::{Applied, Bucket};
 use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
+use crate::units::{show_duration, show_size};
 
 /// All that would become of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,7 +131,11 @@ pub(super) async fn page(State(panel): State<Panel>, Query(pairs): Query<Pairs>)
     let described = describe::request(&pairs)?;
     let gateway = panel.gateway.load_full();
     check_listener(gateway.listeners(), &described)?;
-    let explanation = explain(&gateway, &described);
+    let mut explanation = explain(&gateway, &described);
+    let lookups: Vec<_> = explanation.limits.limits.iter().filter_map(|limit| limit.lookup.clone()).collect();
+    if panel.desk.read_plans(&lookups).await {
+        explanation = explain(&gateway, &described);
+    }
     let mut view = ExplainView::of(&described, &explanation);
     for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
         if let Some(ask) = applied.ask() {

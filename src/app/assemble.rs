@@ -30,11 +30,12 @@ pub fn gateway(
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
+    let plans = before.map_or_else(Arc::default, |before| before.plans.clone());
     let guard = |name: Arc<str>, limits: &[LimitUse]| {
         let rules = config
             .listeners
             .iter()
-            .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, config.legacy_headers));
+            .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, &plans, config.legacy_headers));
         let rules = rules.collect::<Result<_, QuotaError>>()?;
         Ok::<_, QuotaError>(Guard { rules, metrics: Arc::new(RouteMetrics::of(name)) })
     };
@@ -53,12 +54,13 @@ pub fn gateway(
         table: RouteTable::build(&config.routes),
         routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
         upstreams,
-        limits: Catalog::of(&config.limits, &costs)?,
+        limits: Catalog::of(&config.limits, &costs, &plans)?,
         queues: queues(config, before),
         trusted_proxies: config.trusted_proxies.clone().into(),
         max_requests: config.max_requests,
         access_log,
         unrouted: guard(UNROUTED.into(), &[])?,
+        plans,
         panics: counter!("tollgate_panics_total"),
     })
 }

@@ -24,6 +24,7 @@ use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::rate_limit::breaker;
+use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
 use crate::store::Store;
 use crate::store::inspect::{Holder, Notice};
@@ -171,8 +172,9 @@ fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
         inspect: Arc::new(inspector.clone()),
         breaker: state.node.breaker.clone(),
         share: state.node.share.clone(),
+        plans: Arc::new(PlanReader::new(Arc::new(inspector.clone()), state.node.breaker.clone())),
     });
-    Desk::new(common.memory.clone(), fleet, holders)
+    Desk::new(common.memory.clone(), common.slots.clone(), fleet, holders)
 }
 
 /// Takes over what operators changed, on whatever node.

@@ -7,8 +7,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::gateway::Entrance;
+use crate::rate_limit::in_flight::Held;
 use crate::rate_limit::limiter::Limiter;
-use crate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use crate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]
@@ -28,6 +29,10 @@ impl Store for Buggy {
 
     fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         panic!("a bug, as told to")
+    }
+
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        panic!("a bug")
     }
 
     fn timeout(&self) -> Duration {

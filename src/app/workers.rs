@@ -122,8 +122,10 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
 async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
     let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
     let limiter = match (&common.fleet, &store) {
-        (Some(fleet), Some(store)) => Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())),
-        _ => Limiter::local(common.memory.clone()),
+        (Some(fleet), Some(store)) => {
+            Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())).reading_plans(Arc::new(store.clone()))
+        }
+        _ => Limiter::of_process(common.memory.clone(), common.slots.clone()),
     };
     if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
         breaker::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;

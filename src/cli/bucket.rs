@@ -173,7 +173,8 @@ impl Change {
 fn show_bucket(bucket: &BucketView) -> String {
     let BucketView { policy, level, .. } = bucket;
     let notes = bucket.store.iter().chain(&bucket.note);
-    let notes: String = notes.map(|note| format!("  note     {note}\n")).collect();
+    let from = policy.plan_from.iter().map(|from| format!("  plan     from {from}\n"));
+    let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
     let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
     let settled = policy.settled.as_ref().map_or_else(String::new, settled);
     format!(

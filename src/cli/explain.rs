@@ -171,6 +171,9 @@ fn limit(limit: &LimitView) -> String {
     let mut line = |label: &str, said: &str| {
         let _ = writeln!(text, "           {label:<7} {said}");
     };
+    if let Some(from) = &policy.plan_from {
+        line("plan", &format!("from {from}"));
+    }
     if let Some(settled) = &policy.settled {
         line("cost", &format!("{} are reserved; settled by {}", policy.cost, show_settled(settled)));
     }

@@ -7,8 +7,8 @@ use std::path::Path;
 use super::decode::Decode;
 use super::mistake::{Mistake, Mistakes, Report, Trouble};
 use super::node::Place;
-use super::units::show_size;
 use super::{Config, build, env, raw, yaml};
+use crate::units::show_size;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;

@@ -13,7 +13,6 @@ mod raw;
 mod record;
 mod restart;
 mod schema;
-pub mod units;
 pub mod watch;
 mod yaml;
 

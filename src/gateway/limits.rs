@@ -7,18 +7,24 @@
 use std::time::Duration;
 
 use super::queue::{Queues, Ticket, TooLong};
-use crate::rate_limit::decision::Verdict;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
+use crate::rate_limit::verdict::Verdict;
 
 /// Holds a request to its limits.
-pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, asking: Asking) -> Judged {
+pub async fn hold(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+    let wanted = asking.take_wanted();
+    if let Some(reading) = limiter.read_plans(&wanted) {
+        // Once per client and node, and then again when nobody asked for its plan for long.
+        reading.await;
+        rules.take_in(&mut asking, &wanted);
+    }
     if rules.is_lenient() {
         // Few routes have such limits: the others do not carry the room that waiting takes.
         return Box::pin(insist(queues, limiter, rules, asking)).await;
     }
     let verdict = decide(limiter, &asking).await;
-    rules.judge(asking, &verdict)
+    rules.judge(asking, verdict)
 }
 
 async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
@@ -32,7 +38,7 @@ async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
 async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
     let mut ticket = match behind_others(queues, rules, &mut asking) {
         Ok(ticket) => ticket,
-        Err(verdict) => return rules.judge(asking, &verdict),
+        Err(verdict) => return rules.judge(asking, *verdict),
     };
     let mut said = None;
     let verdict = loop {
@@ -54,7 +60,7 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
             },
         };
     };
-    rules.judge(asking, &verdict)
+    rules.judge(asking, verdict)
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.

@@ -14,6 +14,7 @@ use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
+use crate::rate_limit::plan_cache::PlanCaches;
 use crate::rate_limit::rules::Rules;
 use crate::telemetry::AccessLog;
 use crate::upstream::Upstream;
@@ -44,6 +45,8 @@ pub struct Gateway {
     pub upstreams: Upstreams,
     /// For operators: requests have theirs in [`Guard::rules`].
     pub limits: Catalog,
+    /// What is known of plans in the shared store. A reload keeps it.
+    pub plans: Arc<PlanCaches>,
     /// Requests that wait for a limit. A reload keeps them.
     pub queues: Queues,
     pub trusted_proxies: TrustedProxies,

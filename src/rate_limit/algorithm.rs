@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::bucket::{Shape, ShapeError};
 use super::calendar::{Period, Unit};
+use super::in_flight::{InFlight, Scope};
 use super::quota::Quota;
 use super::window::{Window, WindowError};
 
@@ -42,6 +43,30 @@ pub enum Algorithm {
     FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
     /// So many tokens in any stretch of time of this length.
     SlidingWindow { rate: Rate },
+    /// So many requests in flight, each until its response's body has ended.
+    Concurrency { most: NonZeroU64, scope: Scope },
+}
+
+/// How a limit counts, its numbers left aside: what its plans share with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Manner {
+    TokenBucket,
+    FixedWindow { zone: Option<Arc<str>> },
+    SlidingWindow,
+    Concurrency { scope: Scope },
+}
+
+/// What only some algorithms count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    #[error("a {0} has no burst")]
+    Burst(&'static str),
+    #[error("a {0} counts no months, which differ in length")]
+    Month(&'static str),
+    #[error("{0} has no rate")]
+    Rate(&'static str),
+    #[error("a {0} knows no max_in_flight")]
+    Slots(&'static str),
 }
 
 /// Why an algorithm's numbers cannot be counted by.
@@ -76,7 +101,63 @@ impl Per {
     }
 }
 
+impl Manner {
+    /// As operators write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::FixedWindow { .. } => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+            Self::Concurrency { .. } => "concurrency",
+        }
+    }
+
+    /// The algorithm that counts so, by these numbers. A bucket's burst is the rate's tokens if nothing else is said.
+    ///
+    /// # Errors
+    /// When such numbers are another algorithm's.
+    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Misfit> {
+        let WindowRate { tokens, per } = rate;
+        let steady = || match per {
+            Per::Micros(period_us) => Ok(Rate { tokens, period_us }),
+            Per::Month => Err(Misfit::Month(self.name())),
+        };
+        let algorithm = match self {
+            Self::TokenBucket => Algorithm::TokenBucket { rate: steady()?, burst: burst.unwrap_or(tokens) },
+            Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
+            Self::SlidingWindow => Algorithm::SlidingWindow { rate: steady()? },
+            Self::Concurrency { .. } => return Err(Misfit::Rate(self.name())),
+        };
+        match (self, burst) {
+            (Self::TokenBucket, _) | (_, None) => Ok(algorithm),
+            (_, Some(_)) => Err(Misfit::Burst(self.name())),
+        }
+    }
+}
+
+impl Manner {
+    /// The algorithm that counts so many requests in flight.
+    ///
+    /// # Errors
+    /// When it does not count them.
+    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Misfit> {
+        match self {
+            Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
+            other => Err(Misfit::Slots(other.name())),
+        }
+    }
+}
+
 impl Algorithm {
+    pub fn manner(&self) -> Manner {
+        match self {
+            Self::TokenBucket { .. } => Manner::TokenBucket,
+            Self::FixedWindow { zone, .. } => Manner::FixedWindow { zone: zone.clone() },
+            Self::SlidingWindow { .. } => Manner::SlidingWindow,
+            Self::Concurrency { scope, .. } => Manner::Concurrency { scope: *scope },
+        }
+    }
+
     /// What is asked of stores.
     ///
     /// # Errors
@@ -88,6 +169,7 @@ impl Algorithm {
                 Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
             }
             Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
+            Self::Concurrency { most, scope } => InFlight::new(most.get(), *scope).into(),
         })
     }
 
@@ -97,6 +179,7 @@ impl Algorithm {
             Self::TokenBucket { burst, .. } => *burst,
             Self::FixedWindow { rate, .. } => rate.tokens,
             Self::SlidingWindow { rate } => rate.tokens,
+            Self::Concurrency { most, .. } => *most,
         }
     }
 }

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
+use super::in_flight::Held;
 use super::lease::Source;
 use super::node::Node;
 use super::policy::OnOutage;
 use super::shortcut;
 use crate::clock;
-use crate::store::{self, Adjustment, Ask, Grant, Store, StoreError};
+use crate::store::{self, Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 /// One worker's way to the shared store.
 pub(super) struct Caller {
@@ -85,6 +86,11 @@ impl Caller {
     /// Corrects buckets. `false`: it may have failed, and may have worked all the same.
     pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
         self.call(self.store.adjust(adjustments), 0).await.is_some()
+    }
+
+    /// Says what this node holds of slots, and hears what it may. `None`: nobody knows.
+    pub async fn claim(&self, claims: &[SlotClaim]) -> Option<Vec<Held>> {
+        self.call(self.store.claim(claims), 1).await
     }
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>, requests: u32) -> Option<T> {

@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Uri};
 use super::algorithm::QuotaError;
 use super::explained::{Applied, part_name};
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use super::plan_cache::PlanCaches;
 use super::policy::Limit;
 use super::rule::{LargestCosts, Terms};
 use crate::store::Ask;
@@ -42,12 +43,12 @@ pub struct Described {
 const LONGEST_KEY: usize = 4096;
 
 impl Catalog {
-    /// Of `limits`, whose uses cost `costs`.
+    /// Of `limits`, whose uses cost `costs`. Plans in the shared store are known as `plans` has them.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
-    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts) -> Result<Self, QuotaError> {
-        let list = |limit| Terms::of_any_use(limit, costs).map(Listed);
+    pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+        let list = |limit| Terms::of_any_use(limit, costs, plans).map(Listed);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
 
@@ -153,7 +154,11 @@ mod tests {
         let rate = Rate { tokens: nonzero(10), period_us: nonzero(1_000_000) };
         let key = KeySpec { parts, on_missing: OnMissing::Share };
         let limit = Limit { cost: Cost::Fixed(nonzero(2)), ..Limit::new("per-tenant", key, rate, nonzero(20)) };
-        Catalog::of(&[Arc::new(limit)], &LargestCosts::default()).unwrap().find("per-tenant").unwrap().clone()
+        Catalog::of(&[Arc::new(limit)], &LargestCosts::default(), &PlanCaches::default())
+            .unwrap()
+            .find("per-tenant")
+            .unwrap()
+            .clone()
     }
 
     fn tenant_and_route() -> Listed {
@@ -189,7 +194,7 @@ mod tests {
     #[test]
     fn a_key_leads_back_to_its_limit() {
         let limits = [tenant_and_route().limit().clone()];
-        let catalog = Catalog::of(&limits, &LargestCosts::default()).unwrap();
+        let catalog = Catalog::of(&limits, &LargestCosts::default(), &PlanCaches::default()).unwrap();
         assert!(catalog.of_key(&Key::from("per-tenant:2001:db8::/64")).is_some());
         assert!(catalog.of_key(&Key::from("!probe")).is_none());
     }

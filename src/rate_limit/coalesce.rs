@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::calls::Caller;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::node::Node;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::{self, Ask, Grant, Levels};
 
@@ -197,5 +198,5 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
         }
     };
     let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
-    Verdict { decided_by: DecidedBy::Redis, granted, taken_at_us: grant.at_us, levels }
+    Verdict::new(DecidedBy::Redis, granted, grant.at_us, levels)
 }

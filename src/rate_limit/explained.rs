@@ -11,8 +11,11 @@ use http::HeaderValue;
 use super::algorithm::Algorithm;
 use super::cost::ByResponse;
 use super::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use super::plan::Plan;
+use super::plan_cache::Lookup;
 use super::policy::Limit;
 use super::quota::Quota;
+pub use super::rule::Origin;
 use super::rule::{Price, Terms};
 use crate::store::Ask;
 
@@ -31,6 +34,10 @@ pub struct Applied {
     pub limit: Arc<Limit>,
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
+    /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
+    pub origin: Option<Origin>,
+    /// What has to be read before it is known, or known anew.
+    pub lookup: Option<Lookup>,
     /// The plan's, or the limit's own.
     pub algorithm: Algorithm,
     pub quota: Quota,
@@ -62,16 +69,18 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, quota, cost, usual_cost, largest_cost, later } = terms.price(facts);
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = terms.price(facts);
         let limit = terms.limit.clone();
         Self {
-            plan: plan.and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
-            algorithm: plan.map_or(&limit.algorithm, |plan| plan.algorithm()).clone(),
+            plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
+            origin: terms.origin(facts),
+            lookup,
+            algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
             quota,
             cost,
             usual_cost,
             largest_cost,
-            later: later.cloned(),
+            later,
             lacking: lacking(&limit.key, facts),
             bucket: Bucket::of(&limit, facts),
             limit,

@@ -24,8 +24,9 @@ pub struct Standing {
     pub quota: u64,
     /// Requests that would pass now.
     pub remaining: u64,
-    /// Seconds until more would: until the next one when there are none, until all of them otherwise.
-    pub reset_secs: u64,
+    /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once requests
+    /// in flight have ended.
+    pub reset_secs: Option<u64>,
 }
 
 /// The fields of one answer, rendered.
@@ -43,15 +44,18 @@ pub struct PolicyItem<'a> {
     pub name: &'a str,
     /// Requests in a full bucket.
     pub quota: u64,
-    /// Seconds until an empty bucket is full.
-    pub window_secs: u64,
+    /// Seconds until an empty bucket is full. `None`: it counts requests in flight, whatever time they take.
+    pub window_secs: Option<u64>,
 }
 
 /// The value of `RateLimit-Policy` for these items.
 pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
     let mut text = Text::default();
     for PolicyItem { name, quota, window_secs } in items {
-        text.item(name, [(b";q=", quota), (b";w=", window_secs)]);
+        match window_secs {
+            Some(window_secs) => text.item(name, [(b";q=", quota), (b";w=", window_secs)]),
+            None => text.item_in_flight(name, quota),
+        }
     }
     text.value()
 }
@@ -61,7 +65,7 @@ pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<H
 struct Text(SmallVec<[u8; 128]>);
 
 impl Text {
-    fn item(&mut self, name: &str, parameters: [(&[u8; 3], u64); 2]) {
+    fn item<const N: usize>(&mut self, name: &str, parameters: [(&[u8; 3], u64); N]) {
         let mut digits = itoa::Buffer::new();
         if !self.0.is_empty() {
             self.0.extend_from_slice(b", ");
@@ -73,6 +77,12 @@ impl Text {
             self.0.extend_from_slice(name);
             self.0.extend_from_slice(digits.format(number).as_bytes());
         }
+    }
+
+    /// Of another quota unit than requests (§2.1.2 of the draft).
+    fn item_in_flight(&mut self, name: &str, quota: u64) {
+        self.item(name, [(b";q=", quota)]);
+        self.0.extend_from_slice(b";qu=\"concurrent-requests\"");
     }
 
     fn value(&self) -> Option<HeaderValue> {
@@ -90,7 +100,10 @@ impl Fields {
         let mut text = Text::default();
         let mut tightest: Option<Standing> = None;
         for (name, standing) in standings {
-            text.item(name, [(b";r=", standing.remaining), (b";t=", standing.reset_secs)]);
+            match standing.reset_secs {
+                Some(reset_secs) => text.item(name, [(b";r=", standing.remaining), (b";t=", reset_secs)]),
+                None => text.item(name, [(b";r=", standing.remaining)]),
+            }
             tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
         }
         Self { policy, limit: text.value(), legacy: tightest.filter(|_| legacy), degraded: None }
@@ -115,7 +128,7 @@ impl Fields {
         if let Some(Standing { quota, remaining, reset_secs }) = self.legacy {
             headers.insert(LEGACY_LIMIT, quota.into());
             headers.insert(LEGACY_REMAINING, remaining.into());
-            headers.insert(LEGACY_RESET, reset_secs.into());
+            headers.insert(LEGACY_RESET, reset_secs.unwrap_or(1).into());
         }
     }
 }
@@ -136,19 +149,30 @@ impl Standing {
 mod tests {
     use super::*;
 
-    const SPENT: Standing = Standing { quota: 20, remaining: 0, reset_secs: 1 };
-    const HALF: Standing = Standing { quota: 1000, remaining: 500, reset_secs: 1800 };
+    const SPENT: Standing = Standing { quota: 20, remaining: 0, reset_secs: Some(1) };
+    const HALF: Standing = Standing { quota: 1000, remaining: 500, reset_secs: Some(1800) };
 
     #[test]
     fn writes_the_fields_of_the_draft() {
         let item = |name, quota, window_secs| PolicyItem { name, quota, window_secs };
-        let policy = policy_value([item("per-client", 20, 2), item("t", 1000, 3600)].into_iter());
+        let policy = policy_value([item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter());
         let fields = Fields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
         assert_eq!(headers[RATELIMIT_POLICY], "\"per-client\";q=20;w=2, \"t\";q=1000;w=3600");
         assert_eq!(headers[RATELIMIT], "\"per-client\";r=0;t=1, \"t\";r=500;t=1800");
         assert_eq!(headers.len(), 2);
+    }
+
+    #[test]
+    fn requests_in_flight_have_a_quota_unit_and_no_time() {
+        let policy = policy_value(std::iter::once(PolicyItem { name: "slots", quota: 5, window_secs: None }));
+        let standing = Standing { quota: 5, remaining: 2, reset_secs: None };
+        let fields = Fields::render(policy, std::iter::once(("slots", standing)), false);
+        let mut headers = HeaderMap::new();
+        fields.apply(&mut headers);
+        assert_eq!(headers[RATELIMIT_POLICY], "\"slots\";q=5;qu=\"concurrent-requests\"");
+        assert_eq!(headers[RATELIMIT], "\"slots\";r=2");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::cost::ByResponse;
 use super::limiter::Limiter;
 use super::settle::{Reservation, Settled, Settler};
+use super::slots::Slot;
 use super::tally::{SettlementOutcome as Outcome, Settlements};
 use super::told::{Reading, Told};
 use crate::error::Failure;
@@ -25,6 +26,9 @@ pub struct Holding(Option<Box<Held>>);
 #[derive(Debug, Default)]
 struct Held {
     deposits: Vec<Deposit>,
+    slots: Vec<Slot>,
+    /// Those who stay in slots beside the request, as long as it does.
+    companions: Vec<oneshot::Sender<()>>,
 }
 
 /// Tokens reserved, and where the response says how many are needed.
@@ -75,6 +79,20 @@ impl Holding {
         self.add(later.by.clone(), Due::Elsewhere(told));
     }
 
+    /// Stays in these slots until the response has ended.
+    pub(super) fn stay_in(&mut self, slots: Vec<Slot>) {
+        if !slots.is_empty() {
+            self.0.get_or_insert_default().slots.extend(slots);
+        }
+    }
+
+    /// Resolves when the response has ended.
+    pub(super) fn end(&mut self) -> oneshot::Receiver<()> {
+        let (companion, ended) = oneshot::channel();
+        self.0.get_or_insert_default().companions.push(companion);
+        ended
+    }
+
     fn add(&mut self, by: Arc<ByResponse>, due: Due) {
         let held = self.0.get_or_insert_default();
         held.deposits.push(Deposit { reading: Reading::new(by), due });
@@ -100,7 +118,7 @@ impl Holding {
         held.deposits.iter_mut().for_each(|deposit| deposit.reading.head(fields));
         // What the head says need not wait for the body.
         held.deposits.extract_if(.., |deposit| !deposit.reading.reads_on()).for_each(|deposit| deposit.end(true));
-        if held.deposits.is_empty() {
+        if held.is_empty() {
             self.0 = None;
         }
     }
@@ -125,6 +143,12 @@ impl Holding {
         for deposit in self.0.take().map(|held| held.deposits).into_iter().flatten() {
             deposit.end(complete);
         }
+    }
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.deposits.is_empty() && self.slots.is_empty() && self.companions.is_empty()
     }
 }
 

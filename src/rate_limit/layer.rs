@@ -19,14 +19,15 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::algorithm::QuotaError;
-use super::decision::Verdict;
 use super::headers::Fields;
 use super::held::Holding;
 use super::host;
 use super::key::Facts;
 use super::limiter::Limiter;
+use super::plan_cache::PlanCaches;
 use super::policy::{Degrade, Limit, LimitUse};
 use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
+use super::verdict::Verdict;
 use super::watched::Watched;
 use crate::error::Failure;
 use crate::request_id::{self, REQUEST_ID};
@@ -60,7 +61,7 @@ impl RateLimitLayer {
     pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, QuotaError> {
         let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
-        Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, false)?) })
+        Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, &PlanCaches::default(), false)?) })
     }
 }
 
@@ -115,7 +116,17 @@ impl RateLimitLayer {
         })
     }
 
-    fn decide(&self, asking: Asking) -> Decision {
+    fn decide(&self, mut asking: Asking) -> Decision {
+        let wanted = asking.take_wanted();
+        if let Some(reading) = self.limiter.read_plans(&wanted) {
+            let (limiter, rules) = (self.limiter.clone(), self.rules.clone());
+            return Decision::Waiting(Box::pin(async move {
+                reading.await;
+                rules.take_in(&mut asking, &wanted);
+                let verdict = limiter.decide(&asking.asks).await;
+                (asking, verdict)
+            }));
+        }
         if let Some(verdict) = self.limiter.decide_now(&asking.asks) {
             return Decision::Made(Some(Box::new((asking, verdict))));
         }
@@ -194,7 +205,7 @@ where
                         *decision = this.layer.decide(asking);
                         continue;
                     }
-                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(asking, &verdict);
+                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(asking, verdict);
                     *this.holding = reserved.hold(&this.layer.limiter);
                     *this.fields = Some(fields);
                     match (denied, degraded, held.take()) {

@@ -6,20 +6,27 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
 use super::breaker::Breaker;
 use super::calls::Caller;
 use super::coalesce::Coalescer;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::key::Key;
 use super::lease::Spent;
 use super::node::Node;
+use super::plan_reader::PlanReader;
 use super::policy::OnOutage;
+use super::rules::Wanted;
 use super::settle::Settler;
 use super::share::{Share, ShareCell};
 use super::shortcut::{self, Held};
+use super::slots::Slots;
+use super::slotted;
+use super::verdict::Verdict;
 use crate::clock;
+use crate::store::fields::Fields;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Ask, Levels, Store};
 
@@ -30,15 +37,22 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 #[derive(Clone)]
 pub struct Limiter {
     memory: Arc<MemoryStore>,
-    shared: Option<Arc<Coalescer>>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) shared: Option<Arc<Coalescer>>,
+    plans: Option<Arc<PlanReader>>,
     settler: Arc<Settler>,
 }
 
 impl Limiter {
-    /// Limits of this node only.
+    /// Limits of this process only, for all clones of this limiter.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
+        Self::of_process(memory, Arc::default())
+    }
+
+    /// The same for one of several workers, who have both together.
+    pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<Slots>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self { memory, shared: None, settler }
+        Self { memory, slots, shared: None, plans: None, settler }
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -54,14 +68,39 @@ impl Limiter {
 
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        let memory = node.memory.clone();
+        let (memory, slots) = (node.memory.clone(), node.slots.clone());
         let caller = Arc::new(Caller::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
-        Self { memory, shared: Some(Arc::new(Coalescer::new(caller))), settler }
+        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(caller))), plans: None, settler }
+    }
+
+    /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
+    /// are read.
+    #[must_use]
+    pub fn reading_plans(mut self, fields: Arc<dyn Fields>) -> Self {
+        let reader = |shared: &Arc<Coalescer>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
+        self.plans = self.shared.as_ref().map(reader);
+        self
+    }
+
+    /// Starts to read the plans that an asking lacks. `Some`: a decision goes by them, so they are waited for, at most for
+    /// the store's time limit; then [`super::rules::Rules::take_in`] has it go by what came of that.
+    pub fn read_plans(&self, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
+        self.plans.as_ref()?.start(wanted)
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
     pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
+        if slotted::needs_slots(asks) { self.slotted_now(asks) } else { self.tokens_now(asks) }
+    }
+
+    /// The verdict, from the store if it decides in time.
+    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
+        if slotted::needs_slots(asks) { self.slotted(asks).await } else { self.tokens(asks).await }
+    }
+
+    /// The same where no limit counts requests in flight.
+    pub(super) fn tokens_now(&self, asks: &[Ask]) -> Option<Verdict> {
         match &self.shared {
             None => Some(self.by_share(asks, Share::WHOLE)),
             Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
@@ -70,9 +109,9 @@ impl Limiter {
         }
     }
 
-    /// The verdict, from the store if it decides in time.
-    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
-        if let Some(verdict) = self.decide_now(asks) {
+    /// The same where no limit counts requests in flight.
+    pub(super) async fn tokens(&self, asks: &[Ask]) -> Verdict {
+        if let Some(verdict) = self.tokens_now(asks) {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
@@ -108,12 +147,7 @@ impl Limiter {
 
     fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict {
-            decided_by: DecidedBy::Local,
-            granted: grant.units > 0,
-            taken_at_us: grant.at_us,
-            levels: grant.levels,
-        }
+        Verdict::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
     fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
@@ -143,7 +177,7 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict { decided_by: DecidedBy::Local, granted: !denied && grant.units > 0, taken_at_us, levels }
+        Verdict::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
     }
 }
 

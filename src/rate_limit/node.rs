@@ -11,6 +11,7 @@ use super::key::Key;
 use super::lease::Leases;
 use super::quota::Quota;
 use super::share::ShareCell;
+use super::slots::Slots;
 use crate::store::inspect::Holder;
 use crate::store::memory::MemoryStore;
 
@@ -23,12 +24,15 @@ pub struct Node {
     pub(super) denials: DenialCache,
     pub(super) leases: Leases,
     pub(super) debts: Debts,
+    /// What this process counts of requests in flight.
+    pub slots: Arc<Slots>,
 }
 
 impl Node {
     /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
-        Self { memory, breaker, share, denials: DenialCache::new(), leases: Leases::new(), debts: Debts::new() }
+        let (denials, leases, debts) = (DenialCache::new(), Leases::new(), Debts::new());
+        Self { memory, breaker, share, denials, leases, debts, slots: Arc::default() }
     }
 
     /// Drops what time has settled. For a background task.

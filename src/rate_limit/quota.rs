@@ -4,6 +4,7 @@
 //! [`window`](super::window). Refuses to know clocks, keys and stores.
 
 use super::bucket::Shape;
+use super::in_flight::InFlight;
 use super::window::{Moment, Window};
 
 /// The numbers of a limit, as the arithmetic uses them.
@@ -13,14 +14,22 @@ pub enum Quota {
     Bucket(Shape),
     /// Tokens that come back with the time they were taken at.
     Window(Window),
+    /// Slots that come back when their requests have ended. No store counts them: see [`slots`](super::slots).
+    InFlight(InFlight),
 }
 
 impl Quota {
+    /// Of a limit of requests in flight.
+    pub fn in_flight(self) -> Option<InFlight> {
+        if let Self::InFlight(slots) = self { Some(slots) } else { None }
+    }
+
     /// The part of it that one of `nodes` equal nodes enforces.
     pub fn shared_by(self, nodes: u32) -> Self {
         match self {
             Self::Bucket(shape) => Self::Bucket(shape.shared_by(nodes)),
             Self::Window(window) => Self::Window(window.shared_by(nodes)),
+            Self::InFlight(slots) => Self::InFlight(slots.shared_by(nodes)),
         }
     }
 
@@ -34,11 +43,11 @@ impl Quota {
         u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
-    /// The same limit, for tokens that may be spent a while after they were taken. Windows know no such thing.
+    /// The same limit, for tokens that may be spent a while after they were taken. Only buckets know such a thing.
     pub fn leased(self, largest_cost: u64) -> Self {
         match self {
             Self::Bucket(shape) => Self::Bucket(shape.leased(largest_cost)),
-            Self::Window(_) => self,
+            Self::Window(_) | Self::InFlight(_) => self,
         }
     }
 
@@ -46,7 +55,7 @@ impl Quota {
     pub fn lease_us(self) -> u64 {
         match self {
             Self::Bucket(shape) => shape.lease_us(),
-            Self::Window(_) => 0,
+            Self::Window(_) | Self::InFlight(_) => 0,
         }
     }
 
@@ -55,6 +64,7 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.burst(),
             Self::Window(window) => window.quota(),
+            Self::InFlight(slots) => slots.most(),
         }
     }
 
@@ -63,6 +73,7 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.micros(shape.capacity()),
             Self::Window(window) => window.width_us(),
+            Self::InFlight(_) => 0,
         }
     }
 
@@ -70,14 +81,14 @@ impl Quota {
     pub fn spare_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
-            Self::Window(_) => 0,
+            Self::Window(_) | Self::InFlight(_) => 0,
         }
     }
 
     /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
     pub fn moment(self, now_us: u64, epoch_us: u64) -> Moment {
         match self {
-            Self::Bucket(_) => Moment { now_us, horizon_us: u64::MAX },
+            Self::Bucket(_) | Self::InFlight(_) => Moment { now_us, horizon_us: u64::MAX },
             Self::Window(window) => Moment { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
         }
     }
@@ -87,6 +98,7 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.charge(tokens),
             Self::Window(window) => window.charge(tokens),
+            Self::InFlight(_) => tokens,
         }
     }
 
@@ -95,6 +107,7 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.charge(tokens) <= shape.usable(),
             Self::Window(window) => window.charge(tokens) <= window.quota(),
+            Self::InFlight(slots) => tokens <= slots.most(),
         }
     }
 
@@ -102,7 +115,7 @@ impl Quota {
     pub fn flow_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
-            Self::Window(_) => 0,
+            Self::Window(_) | Self::InFlight(_) => 0,
         }
     }
 
@@ -110,7 +123,7 @@ impl Quota {
     pub fn dearer_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
-            Self::Window(_) => 0,
+            Self::Window(_) | Self::InFlight(_) => 0,
         }
     }
 
@@ -122,7 +135,15 @@ impl Quota {
                 let all = u128::from(window.width_us()) * u128::from(window.charge(tokens));
                 u64::try_from(all.div_ceil(window.quota().max(1).into())).unwrap_or(u64::MAX)
             }
+            // Nobody knows how long requests take.
+            Self::InFlight(_) => 0,
         }
+    }
+}
+
+impl From<InFlight> for Quota {
+    fn from(slots: InFlight) -> Self {
+        Self::InFlight(slots)
     }
 }
 

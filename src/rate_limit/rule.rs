@@ -1,5 +1,6 @@
 //! One limit on one route, prepared: what it asks of the limiter for a request, and what its level means to the client.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -9,11 +10,14 @@ use super::cost::{ByResponse, Cost};
 use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
+use super::held::Later;
 use super::key::{Extracted, Facts, Key};
-use super::plan::{Plan, Plans};
+use super::plan::{Plan, PlanSource, Plans};
+use super::plan_cache::{Lookup, PlanCache, PlanCaches, Reading};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::quota::Quota;
 use super::tally::{Counted, Settlements, Tally};
+use crate::clock;
 use crate::store::Ask;
 
 /// A limit at work.
@@ -33,19 +37,23 @@ pub(super) struct Terms {
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
+    /// Where the limit's plans are in the shared store.
+    plans: Option<Arc<PlanCache>>,
 }
 
 /// What a request is held to under a limit, whatever its key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Price<'t> {
-    pub plan: Option<&'t Plan>,
+    pub plan: Option<Cow<'t, Plan>>,
+    /// What has to be read before the plan is known, or known anew.
+    pub lookup: Option<Lookup>,
     pub quota: Quota,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
     pub largest_cost: u64,
     /// What is settled after the response.
-    pub later: Option<&'t Arc<ByResponse>>,
+    pub later: Option<Arc<ByResponse>>,
 }
 
 /// What one limit asks for a request.
@@ -58,6 +66,18 @@ pub(super) struct Term {
     pub planned: bool,
     /// What is settled after the response.
     pub later: Option<Arc<ByResponse>>,
+    pub lookup: Option<Lookup>,
+}
+
+/// Where a client's plan is from, and what was said there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    File,
+    /// A hash of the shared store. `None`: it has not said yet.
+    Hash {
+        hash: Arc<str>,
+        reading: Option<Reading>,
+    },
 }
 
 /// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
@@ -111,12 +131,12 @@ impl LargestCost {
 }
 
 impl Rule {
-    pub fn new(limit_use: &LimitUse, costs: &LargestCosts) -> Result<Self, QuotaError> {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
         Ok(Self {
             tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
             settlements: may_settle(limit_use).then(|| Arc::new(Settlements::of(&limit.name))),
-            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use))?,
+            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use), plans)?,
         })
     }
 
@@ -133,6 +153,11 @@ impl Rule {
         self.limit().key.extract(self.name(), facts)
     }
 
+    /// What settles such a cost.
+    pub fn later(&self, by: Option<Arc<ByResponse>>) -> Option<Later> {
+        by.zip(self.settlements.clone()).map(|(by, settlements)| Later { by, settlements })
+    }
+
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
         let Terms { limit, quota, own_cost, .. } = &self.terms;
@@ -141,7 +166,7 @@ impl Rule {
     }
 
     pub fn policy_of(&self, quota: Quota, usual_cost: NonZeroU64) -> PolicyItem<'_> {
-        let window_secs = seconds_up(quota.fill_us()).max(1);
+        let window_secs = quota.in_flight().is_none().then(|| seconds_up(quota.fill_us()).max(1));
         PolicyItem { name: self.name(), quota: quota.burst() / usual_cost, window_secs }
     }
 
@@ -164,37 +189,104 @@ impl Rule {
 }
 
 impl Terms {
-    fn of(limit: &Arc<Limit>, own_cost: Option<Cost>, largest: LargestCost) -> Result<Self, QuotaError> {
-        Ok(Self { limit: limit.clone(), quota: limit.algorithm.quota()?, own_cost, largest })
+    fn of(
+        limit: &Arc<Limit>,
+        own_cost: Option<Cost>,
+        largest: LargestCost,
+        plans: &PlanCaches,
+    ) -> Result<Self, QuotaError> {
+        let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
+            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.manner())),
+            Some(PlanSource::Table(_)) | None => None,
+        };
+        Ok(Self { limit: limit.clone(), quota: limit.algorithm.quota()?, own_cost, largest, plans })
     }
 
     /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
-    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts) -> Result<Self, QuotaError> {
-        Self::of(limit, None, costs.of_limit(&limit.name))
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+        Self::of(limit, None, costs.of_limit(&limit.name), plans)
+    }
+
+    /// The request's plan as far as it is known, and what has to be read of it.
+    fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<Lookup>) {
+        let Some(plans) = &self.limit.plans else { return (None, None) };
+        match (&plans.source, &self.plans) {
+            (PlanSource::Table(table), _) => {
+                (plans.by.lend(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+            }
+            (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
+                let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
+                (plan.map(Cow::Owned), lookup)
+            }),
+            (PlanSource::Hash(_), None) => (None, None),
+        }
+    }
+
+    /// Where the request's plan is from, or would be. `None`: the limit has no plans, or the request does not say which.
+    pub fn origin(&self, facts: &Facts<'_>) -> Option<Origin> {
+        let plans = self.limit.plans.as_ref()?;
+        match &self.plans {
+            None => plans.by.lend(facts, |_| Origin::File),
+            Some(cache) => {
+                let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
+                Some(Origin::Hash { hash: cache.hash().clone(), reading })
+            }
+        }
     }
 
     /// What a request is held to: by its plan, if it has one.
     pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
-        let plan = self.limit.plans.as_ref().and_then(|plans| plans.find(facts));
-        let quota = plan.map_or(self.quota, Plan::quota);
+        let (plan, lookup) = self.plan(facts);
+        Price { lookup, ..self.price_by(plan, |cost, burst| cost.of(facts, burst)) }
+    }
+
+    /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
+    /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
+    fn price_by<'t>(
+        &'t self,
+        plan: Option<Cow<'t, Plan>>,
+        read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
+    ) -> Price<'t> {
+        let quota = plan.as_deref().map_or(self.quota, Plan::quota);
         let burst = burst(quota);
-        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let unsaid = plan.as_deref().and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
+        let later = cost.later().cloned();
+        let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
         let quota = match self.limit.consistency {
             Consistency::Exact => quota,
             Consistency::Leased => quota.leased(largest_cost),
         };
-        let (later, usual_cost) = (cost.later(), cost.usual(burst));
-        Price { plan, quota, cost: cost.of(facts, burst), usual_cost, largest_cost, later }
+        Price { plan, lookup: None, quota, cost, usual_cost, largest_cost, later }
+    }
+
+    /// What a request says of its cost, whatever its plan: see [`Self::late_term`].
+    pub fn said_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
+        self.own_cost.as_ref().unwrap_or(&self.limit.cost).of(facts, Cost::UNBOUNDED)
     }
 
     /// What the limit asks for a request with this key.
     pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        let Price { plan, quota, cost, usual_cost, largest_cost, later } = self.price(facts);
+        self.term_at(key, self.price(facts))
+    }
+
+    /// The same for a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
+    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
+    pub fn late_term(&self, key: Key, plan: Option<Plan>, said: NonZeroU64) -> Term {
+        let read = |cost: &Cost, burst| match cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
+        };
+        self.term_at(key, self.price_by(plan.map(Cow::Owned), read))
+    }
+
+    fn term_at(&self, key: Key, price: Price<'_>) -> Term {
+        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = price;
         let (on_outage, settled_later) = (self.limit.on_outage, later.is_some());
         let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
-        Term { ask, usual_cost, planned: plan.is_some(), later: later.cloned() }
+        Term { ask, usual_cost, planned: plan.is_some(), later, lookup }
     }
 }
 
@@ -211,7 +303,8 @@ pub(super) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> S
     };
     // A bucket that was heard of a while ago may have tokens again, or have given them to the stock: both is no promise.
     let least = u64::from(remaining == 0);
-    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs: seconds_up(wait_us).max(least) }
+    let reset_secs = quota.in_flight().is_none().then(|| seconds_up(wait_us).max(least));
+    Standing { quota: quota.burst() / usual_cost, remaining, reset_secs }
 }
 
 /// Whether a limit can ever count such a decision.

@@ -9,18 +9,21 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use super::algorithm::QuotaError;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::explained::{Applied, Explained};
 use super::headers::{self, Fields};
 use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
 use super::limiter::Limiter;
+use super::plan_cache::{Lookup, PlanCaches};
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
 use super::rule::{Rule, Term, seconds_up, standing};
 use super::settle::Reservation;
 use super::shadow::Shadows;
+use super::slots::Slot;
 use super::tally::Counted;
+use super::verdict::Verdict;
 use crate::error::Failure;
 use crate::store::Ask;
 
@@ -47,6 +50,15 @@ pub struct Asking {
     /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
     yielded: Vec<(Owner, Ask, Level)>,
     shadows: Shadows,
+    wanted: Vec<Wanted>,
+}
+
+/// A plan that is not known, or not anew.
+#[derive(Debug)]
+pub struct Wanted {
+    pub(super) lookup: Lookup,
+    /// The ask that goes by it, and what the request says of its cost. `None`: no decision waits for it.
+    pub(super) place: Option<(usize, NonZeroU64)>,
 }
 
 /// Whose ask it is.
@@ -96,20 +108,23 @@ pub struct Judged {
 #[must_use = "what is not held is not settled, and what does not watch is not counted"]
 pub struct Reserved {
     list: Vec<(Later, Reservation)>,
+    slots: Vec<Slot>,
     shadows: Shadows,
 }
 
 impl Rules {
-    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one.
+    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans in the shared store
+    /// are known as `plans` has them.
     pub fn new<'u>(
         uses: impl Iterator<Item = &'u LimitUse>,
         costs: &LargestCosts,
+        plans: &PlanCaches,
         legacy_headers: bool,
     ) -> Result<Self, QuotaError> {
         let mut rules: Vec<Rule> = Vec::new();
         for limit_use in uses {
             rules.retain(|rule| *rule.name() != limit_use.limit.name);
-            rules.push(Rule::new(limit_use, costs)?);
+            rules.push(Rule::new(limit_use, costs, plans)?);
         }
         let acting = || rules.iter().filter(|rule| rule.acts());
         let policy = headers::policy_value(acting().map(Rule::policy));
@@ -128,7 +143,8 @@ impl Rules {
         self.lenient
     }
 
-    /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it.
+    /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it. Where
+    /// [`Asking::take_wanted`] has something, [`super::limiter::Limiter::read_plans`] comes first.
     pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
         let mut asking = Asking::default();
         for (index, rule) in self.rules.iter().enumerate() {
@@ -137,12 +153,26 @@ impl Rules {
                 continue;
             }
             match rule.key(facts) {
-                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts)),
+                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts), facts),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
         }
         Ok(asking)
+    }
+
+    /// Goes by the plans that were read for `asking` meanwhile, or by what is known where they were not.
+    pub fn take_in(&self, asking: &mut Asking, read: &[Wanted]) {
+        for Wanted { lookup, place } in read {
+            let Some((at, said)) = *place else { continue };
+            let (Some(ask), Some(owner)) = (asking.asks.get_mut(at), asking.owners.get_mut(at)) else { continue };
+            let plan = lookup.cache.plan(&lookup.field);
+            let rule = &self.rules[owner.rule];
+            let term = rule.terms.late_term(ask.key.clone(), plan, said);
+            let later = rule.later(term.later);
+            *owner = Owner { rule: owner.rule, usual_cost: term.usual_cost, planned: term.planned, later };
+            *ask = term.ask;
+        }
     }
 
     /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
@@ -196,17 +226,16 @@ impl Rules {
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        let levels = asking.asks.iter().map(|_| level).collect();
-        Verdict { decided_by: DecidedBy::Local, granted: false, taken_at_us: 0, levels }
+        Verdict::new(DecidedBy::Local, false, 0, asking.asks.iter().map(|_| level).collect())
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, asking: Asking, verdict: &Verdict) -> Judged {
-        self.count(&asking, verdict);
-        let denied = (!verdict.granted).then(|| self.denied(&asking, verdict));
+    pub fn judge(&self, asking: Asking, verdict: Verdict) -> Judged {
+        self.count(&asking, &verdict);
+        let denied = (!verdict.granted).then(|| self.denied(&asking, &verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
         let degraded = first.filter(|_| verdict.granted).and_then(|rule| Some((rule, rule.degrades()?)));
-        let mut fields = self.fields(&asking, verdict);
+        let mut fields = self.fields(&asking, &verdict);
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
@@ -270,11 +299,17 @@ impl Rules {
     }
 }
 
+impl Wanted {
+    pub(super) fn is_awaited(&self) -> bool {
+        self.place.is_some() && self.lookup.cache.is_readable()
+    }
+}
+
 impl Reserved {
-    fn of(asking: Asking, verdict: &Verdict) -> Self {
-        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, verdict)));
+    fn of(asking: Asking, verdict: Verdict) -> Self {
+        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, &verdict)));
         let list = asking.owners.into_iter().zip(asking.asks).filter_map(reserved).collect();
-        Self { list, shadows: asking.shadows }
+        Self { list, slots: verdict.slots, shadows: asking.shadows }
     }
 
     /// Holds what is reserved until the response is told, and lets those watch that only watch.
@@ -283,17 +318,28 @@ impl Reserved {
         for (later, reservation) in self.list {
             holding.reserve(later, reservation, limiter);
         }
+        holding.stay_in(self.slots);
         self.shadows.watch(limiter, &mut holding);
         holding
     }
 }
 
 impl Asking {
-    fn add(&mut self, index: usize, rule: &Rule, term: Term) {
-        let Term { ask, usual_cost, planned, later } = term;
-        let settlements = rule.settlements.clone();
-        let later = later.zip(settlements).map(|(by, settlements)| Later { by, settlements });
-        if rule.limit().enforced.takes(ask.key.as_bytes()) {
+    /// The plans to read first. Empty nearly always.
+    pub fn take_wanted(&mut self) -> Vec<Wanted> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// No request waits for a limit that only counts, nor for its plan.
+    fn add(&mut self, index: usize, rule: &Rule, term: Term, facts: &Facts<'_>) {
+        let Term { ask, usual_cost, planned, later, lookup } = term;
+        let later = rule.later(later);
+        let acts = rule.limit().enforced.takes(ask.key.as_bytes());
+        if let Some(lookup) = lookup {
+            let place = (acts && lookup.urgent).then(|| (self.asks.len(), rule.terms.said_cost(facts)));
+            self.wanted.push(Wanted { lookup, place });
+        }
+        if acts {
             self.asks.push(ask);
             self.owners.push(Owner { rule: index, usual_cost, planned, later });
         } else {
@@ -303,252 +349,4 @@ impl Asking {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
-
-    use super::super::algorithm::{Algorithm, Rate};
-    use super::super::cost::{ByResponse, Cost, Field};
-    use super::super::enforced::Enforced;
-    use super::super::key::{KeyPart, KeySpec, OnMissing};
-    use super::super::plan::{Plan, PlanSource, Plans};
-    use super::super::policy::Limit;
-    use super::*;
-    use crate::respond::Respond;
-    use crate::store::memory::MemoryStore;
-
-    fn nonzero(number: u64) -> NonZeroU64 {
-        NonZeroU64::new(number).unwrap()
-    }
-
-    /// `burst` an hour, counted together.
-    fn limit(name: &str, burst: u64) -> Limit {
-        let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
-        Limit::new(name, key, Rate { tokens: nonzero(burst), period_us: nonzero(3_600_000_000) }, nonzero(burst))
-    }
-
-    fn answer(status: u16) -> Arc<Respond> {
-        Arc::new(Respond { status: StatusCode::from_u16(status).unwrap(), headers: vec![], body: "".into() })
-    }
-
-    /// Limits and where they count.
-    struct Guard {
-        rules: Rules,
-        limiter: Limiter,
-    }
-
-    impl Guard {
-        fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
-            let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
-            let uses: Vec<_> = uses.collect();
-            let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), false).unwrap();
-            Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
-        }
-
-        fn ask(&self) -> Asking {
-            self.ask_as("")
-        }
-
-        /// Asks for a client on this plan.
-        fn ask_as(&self, plan: &'static str) -> Asking {
-            let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
-            headers.insert("x-plan", HeaderValue::from_static(plan));
-            let facts = Facts {
-                method: &method,
-                uri: &uri,
-                headers: &headers,
-                body_length: Some(0),
-                client_ip: None,
-                host: "",
-                route: "",
-                param: &|_| None,
-            };
-            self.rules.ask(&facts).unwrap()
-        }
-
-        /// Judges a request to the end, as long as it need not wait. Says how often the limiter was asked.
-        fn pass(&self) -> (Judged, usize) {
-            let mut asking = self.ask();
-            for times in 1.. {
-                let verdict = self.limiter.decide_now(&asking.asks).unwrap();
-                if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
-                    return (self.rules.judge(asking, &verdict), times);
-                }
-            }
-            unreachable!()
-        }
-
-        fn ratelimit(judged: &Judged) -> String {
-            let mut headers = HeaderMap::new();
-            judged.fields.apply(&mut headers);
-            headers.get(headers::RATELIMIT).map_or("", |value| value.to_str().unwrap()).to_owned()
-        }
-    }
-
-    #[test]
-    fn a_limit_that_degrades_drops_out_and_the_others_still_hold() {
-        let degrade = OnLimit::Degrade(Degrade::Respond(answer(200)));
-        let guard = Guard::new([limit("all", 3), Limit { on_limit: degrade, ..limit("each", 1) }]);
-        assert_eq!((guard.pass().0.degraded, guard.pass().1), (None, 2));
-        let (judged, _) = guard.pass();
-        assert_eq!((judged.denied.is_none(), judged.degraded.is_some()), (true, true));
-        assert!(Guard::ratelimit(&judged).starts_with("\"all\";r=0;"), "charged as well: {:?}", judged.fields);
-        assert!(Guard::ratelimit(&judged).contains("\"each\";r=0;t=3600"), "and both are told: {:?}", judged.fields);
-        let (judged, _) = guard.pass();
-        let Some(Failure::QuotaExceeded { violated, .. }) = judged.denied else { panic!("{judged:?}") };
-        assert_eq!((violated, judged.degraded), (vec!["all".into(), "each".into()], None));
-    }
-
-    #[test]
-    fn a_limit_that_rejects_goes_before_those_that_do_not() {
-        let queue = Queueing { max_wait: Duration::from_secs(1), max_waiting: std::num::NonZeroUsize::MIN };
-        let answered = OnLimit::Answer(answer(503));
-        let limits = [
-            Limit { on_limit: OnLimit::Queue(queue), ..limit("q", 1) },
-            Limit { on_limit: OnLimit::Degrade(Degrade::Upstream("u".into())), ..limit("d", 1) },
-            Limit { on_limit: answered, ..limit("r", 1) },
-        ];
-        let guard = Guard::new(limits.clone());
-        assert!(guard.pass().0.denied.is_none());
-        let (judged, times) = guard.pass();
-        assert!(matches!(&judged.denied, Some(Failure::QuotaExceeded { violated, .. }) if violated.len() == 3));
-        assert_eq!(times, 1);
-
-        let guard = Guard::new(limits[..2].to_vec());
-        guard.pass();
-        let mut asking = guard.ask();
-        let mut next = || {
-            let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
-            guard.rules.next(&mut asking, &verdict)
-        };
-        assert_eq!((next(), next()), (Next::AskAgain, Next::Wait(0)));
-        let line = guard.rules.line(&asking, 0).unwrap();
-        assert_eq!((line.limit, line.bounds, line.charge_us), ("q", queue, 3_600_000_000));
-    }
-
-    #[test]
-    fn the_answer_is_that_of_the_first_limit_that_denies() {
-        let guard =
-            Guard::new([Limit { on_limit: OnLimit::Answer(answer(503)), ..limit("own", 1) }, limit("plain", 1)]);
-        guard.pass();
-        let denied = guard.pass().0.denied.unwrap();
-        assert_eq!(denied, Failure::Refused { answer: answer(503), retry_after_secs: 3_600 });
-    }
-
-    #[test]
-    fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
-        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
-        for left in [2, 1, 0] {
-            let (judged, _) = guard.pass();
-            assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
-            assert!(judged.denied.is_none());
-            assert!(judged.reserved.hold(&guard.limiter).is_empty());
-        }
-        let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
-        assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
-    }
-
-    #[test]
-    fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
-        let plan = |tokens, cost| {
-            let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
-            let algorithm = Algorithm::TokenBucket { rate, burst: nonzero(tokens) };
-            Plan::new(algorithm, NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
-        };
-        let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
-        let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();
-        let by = KeyPart::Header(HeaderName::from_static("x-plan"));
-        let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
-        let guard = Guard::new([limit]);
-        let pass = |plan| {
-            let asking = guard.ask_as(plan);
-            let largest = asking.asks[0].largest_cost;
-            let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
-            let mut headers = HeaderMap::new();
-            guard.rules.judge(asking, &verdict).fields.apply(&mut headers);
-            let told =
-                [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
-            (largest, told.join(" "))
-        };
-        assert_eq!(pass("none"), (1, "\"l\";q=10;w=3600 \"l\";r=9;t=360".into()));
-        assert_eq!(pass("gold"), (1, "\"l\";q=100;w=3600 \"l\";r=98;t=72".into()));
-        assert_eq!(pass("dear"), (10, "\"l\";q=10;w=3600 \"l\";r=8;t=432".into()));
-        assert_eq!(
-            pass("none").1,
-            "\"l\";q=10;w=3600 \"l\";r=0;t=108",
-            "twelve are used, and flow off as fast as the other plan's"
-        );
-    }
-
-    /// Tokens left, by limit.
-    fn left(guard: &Guard) -> Vec<u64> {
-        let asking = guard.ask();
-        let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
-        asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
-    }
-
-    fn settled(name: &str, reserve: u64) -> Limit {
-        let field = Field::Header(HeaderName::from_static("x-used"));
-        let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
-        Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
-    }
-
-    #[test]
-    fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
-        let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
-        let told = |said: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("x-used", HeaderValue::from_static(said));
-            headers
-        };
-        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
-        assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
-        holding.answered(&told("20"));
-        assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
-        guard.pass().0.reserved.hold(&guard.limiter).failed(&Failure::ConnectFailed);
-        assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
-        let (denied, _) = guard.pass();
-        assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
-        assert_eq!(left(&guard), [80, 0, 80]);
-    }
-
-    #[test]
-    fn what_becomes_of_a_reservation_without_a_response() {
-        let guard = Guard::new([settled("a", 10)]);
-        let hold = || guard.pass().0.reserved.hold(&guard.limiter);
-        for (failure, remaining) in [
-            (Failure::NoEndpoint, 100),
-            (Failure::ConnectTimeout, 100),
-            (Failure::UpstreamClosed, 90),
-            (Failure::ResponseTimeout, 80),
-            (Failure::BodyTooLarge, 70),
-        ] {
-            hold().failed(&failure);
-            assert_eq!(left(&guard), [remaining], "{failure:?}");
-        }
-        drop(hold());
-        assert_eq!(left(&guard), [60], "whoever leaves leaves what was reserved");
-    }
-
-    #[test]
-    fn a_shadow_settles_as_if_it_were_enforced() {
-        let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
-        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
-        holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
-        let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
-        assert_eq!(left(&enforced), [75]);
-    }
-
-    #[test]
-    fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
-        let guard = Guard::new([limit("a", 5), limit("b", 5)]);
-        let mut asking = guard.ask();
-        let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
-        let judged = guard.rules.judge(asking, &verdict);
-        assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
-        let violated = vec!["b".into()];
-        assert_eq!(judged.denied, Some(Failure::QuotaExceeded { violated, retry_after_secs: 3 }));
-    }
-}
+mod tests;

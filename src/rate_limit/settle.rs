@@ -18,9 +18,10 @@ use tokio::sync::Notify;
 
 use super::bucket::{self, MAX_TICKS};
 use super::calls::Caller;
-use super::decision::{DecidedBy, Verdict};
+use super::decision::DecidedBy;
 use super::policy::OnOutage;
 use super::quota::Quota;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, Ask, Change};
@@ -275,7 +276,7 @@ fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64)
             let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
             (charge.saturating_sub(flowed), covered_us)
         }
-        Quota::Window(_) => (charge, 0),
+        Quota::Window(_) | Quota::InFlight(_) => (charge, 0),
     }
 }
 

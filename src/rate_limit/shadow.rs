@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::decision::Verdict;
 use super::held::{Holding, Later};
 use super::limiter::Limiter;
 use super::settle::Reservation;
 use super::tally::{Counted, Tally};
+use super::verdict::Verdict;
 use crate::store::Ask;
 
 /// The limits that watch one request.
@@ -44,6 +44,7 @@ impl Shadows {
                 if let Some((later, reservation)) = shadow.reserved(&verdict) {
                     holding.reserve(later, reservation, limiter);
                 }
+                holding.stay_in(verdict.slots);
             } else if let Ok(runtime) = Handle::try_current() {
                 let limiter = limiter.clone();
                 let told = shadow.later.as_ref().map(|later| {
@@ -51,6 +52,7 @@ impl Shadows {
                     holding.report(later, sender);
                     told
                 });
+                let ended = shadow.ask.quota.in_flight().map(|_| holding.end());
                 runtime.spawn(async move {
                     let verdict = limiter.decide(slice::from_ref(&shadow.ask)).await;
                     shadow.count(&verdict);
@@ -58,6 +60,11 @@ impl Shadows {
                         && let Ok(told) = told.await
                     {
                         later.account(reservation, &limiter).settle(told);
+                    }
+                    if let Some(ended) = ended {
+                        // Told by being dropped.
+                        let _ = ended.await;
+                        drop(verdict.slots);
                     }
                 });
             }

@@ -10,9 +10,10 @@ use tokio::runtime::Handle;
 use tokio::time::sleep_until;
 
 use super::calls::Caller;
-use super::decision::{DecidedBy, Level, Verdict};
+use super::decision::{DecidedBy, Level};
 use super::lease::{Source, Spent};
 use super::node::Node;
+use super::verdict::Verdict;
 use crate::clock;
 use crate::store::{self, Adjustment, Ask, Change, Levels};
 
@@ -37,7 +38,7 @@ pub(super) fn paid(held: &Held) -> Verdict {
     let spent = || held.iter().flatten();
     let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
     let levels = spent().map(|spent| spent.level).collect();
-    Verdict { decided_by: DecidedBy::Lease, granted: true, taken_at_us, levels }
+    Verdict::new(DecidedBy::Lease, true, taken_at_us, levels)
 }
 
 impl Caller {
@@ -61,6 +62,11 @@ impl Caller {
             Some(held) => Some(paid(&held)),
             None => denied_before(asks, &self.node, is_leased),
         }
+    }
+
+    /// Denied, when the store is known to deny one of `asks` still, tokens taken ahead left aside.
+    pub fn denied(&self, asks: &[Ask]) -> Option<Verdict> {
+        denied_before(asks, &self.node, |ask| !is_leased(ask))
     }
 
     /// Spends from stock for every leased one of `asks`, or for none of them. When others have to be asked for, what is
@@ -146,5 +152,5 @@ fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Op
         found.unwrap_or_default()
     };
     let levels: Levels = asks.iter().map(level).collect();
-    denied.then_some(Verdict { decided_by: DecidedBy::DenialCache, granted: false, taken_at_us: now_us, levels })
+    denied.then(|| Verdict::new(DecidedBy::DenialCache, false, now_us, levels).of_denials_only())
 }

@@ -7,6 +7,7 @@
 use super::bucket::{self, MAX_TICKS, Taken};
 use super::carry::{Backlog, Carried};
 use super::decision::Level;
+use super::in_flight::{self, RETRY_US};
 use super::quota::Quota;
 use super::window::{Ledger, Moment};
 
@@ -15,6 +16,8 @@ use super::window::{Ledger, Moment};
 pub enum Kept {
     Bucket(Backlog),
     Window(Ledger),
+    /// So many are in use.
+    Slots(u64),
 }
 
 /// As a limit sees it, at some time.
@@ -30,6 +33,7 @@ pub struct State {
 enum Held {
     Bucket(Carried),
     Window(Ledger),
+    Slots(u64),
 }
 
 impl Kept {
@@ -38,6 +42,7 @@ impl Kept {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Backlog { ticks: 0, pace: shape.pace() }),
             Quota::Window(_) => Self::Window(Ledger::default()),
+            Quota::InFlight(_) => Self::Slots(0),
         }
     }
 
@@ -48,6 +53,7 @@ impl Kept {
                 Self::Bucket(Backlog { ticks: shape.charge(tokens).min(MAX_TICKS), pace: shape.pace() })
             }
             Quota::Window(_) => Self::Window(Ledger::of(tokens, at.horizon_us)),
+            Quota::InFlight(_) => Self::Slots(tokens),
         }
     }
 
@@ -55,6 +61,7 @@ impl Kept {
         match self {
             Self::Bucket(backlog) => backlog.ticks == 0,
             Self::Window(ledger) => ledger.is_empty(),
+            Self::Slots(used) => *used == 0,
         }
     }
 
@@ -79,6 +86,10 @@ impl Kept {
                 let late = ledger.settle_time(at.now_us, at.horizon_us);
                 (Held::Window(ledger), late)
             }
+            // Requests in flight are kept apart from tokens: a limit that changes from one to the other starts anew.
+            (Self::Slots(used), Quota::InFlight(_)) => (Held::Slots(used), false),
+            (Self::Slots(_), quota) => return Self::full(quota).seen(quota, at),
+            (_, Quota::InFlight(_)) => (Held::Slots(0), false),
         };
         State { quota, at, held, changed }
     }
@@ -101,6 +112,7 @@ impl State {
         match &self.held {
             Held::Bucket(carried) => Kept::Bucket(carried.kept),
             Held::Window(ledger) => Kept::Window(ledger.clone()),
+            Held::Slots(used) => Kept::Slots(*used),
         }
     }
 
@@ -109,6 +121,13 @@ impl State {
         match &self.held {
             Held::Bucket(carried) => carried.kept.pace.micros(carried.kept.ticks),
             Held::Window(ledger) => ledger.last_us().saturating_sub(self.at.now_us),
+            Held::Slots(used) => {
+                if *used > 0 {
+                    RETRY_US
+                } else {
+                    0
+                }
+            }
         }
     }
 
@@ -132,6 +151,7 @@ impl State {
                 taken
             }
             (Held::Window(ledger), Quota::Window(part)) => ledger.settle(part, cost, [granted, units], self.at),
+            (Held::Slots(used), Quota::InFlight(part)) => return in_flight::level(part, *used, cost),
             _ => Taken { granted: 0, backlog: 0, remaining: 0, retry_after_us: 0, reset_after_us: 0 },
         };
         Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
@@ -217,6 +237,7 @@ impl State {
         match &mut self.held {
             Held::Bucket(carried) => *carried = carried.lowered(carried.kept.pace.ticks(full_in_us)),
             Held::Window(ledger) => ledger.end_by(self.at.now_us, self.at.now_us.saturating_add(full_in_us)),
+            Held::Slots(_) => {}
         }
         self.changed |= self.kept() != before;
         self

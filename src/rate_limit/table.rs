@@ -57,6 +57,20 @@ impl<V> Table<V> {
         (result, displaced)
     }
 
+    /// Puts `value` in the place of what `key` has, or of what is `worth` least, if that is not more than `value` itself.
+    pub fn offer(&self, key: Key, value: V, worth: impl Fn(&V) -> u64) {
+        let mut set = self.set(&key);
+        if let Some((_, known)) = set.iter_mut().find(|(known, _)| *known == key) {
+            *known = value;
+        } else if set.len() < WAYS {
+            set.push((key, value));
+        } else if let Some(least) = set.iter_mut().min_by_key(|(_, known)| worth(known))
+            && worth(&least.1) <= worth(&value)
+        {
+            *least = (key, value);
+        }
+    }
+
     pub fn remove(&self, key: &Key) -> Option<V> {
         let mut set = self.set(key);
         let place = set.iter().position(|(known, _)| known == key)?;
@@ -98,5 +112,19 @@ mod tests {
         assert_eq!(table.with(&Key::from("0"), |found| found.copied()), None);
         assert_eq!(table.with(&Key::from("8"), |found| found.copied()), Some(8));
         assert_eq!((table.remove(&Key::from("3")), table.remove(&Key::from("3"))), (Some(3), None));
+    }
+
+    #[test]
+    fn what_is_worth_less_than_all_there_is_stays_out() {
+        let table = Table::new(8);
+        let offer = |name: &str, value: u64| {
+            table.offer(Key::from(name), value, |value| *value);
+            table.with(&Key::from(name), |found| found.copied())
+        };
+        for n in 10..18 {
+            assert_eq!(offer(&n.to_string(), n), Some(n));
+        }
+        assert_eq!((offer("low", 9), offer("same", 10)), (None, Some(10)));
+        assert_eq!(offer("11", 3), Some(3), "what is there is replaced, whatever it is worth");
     }
 }

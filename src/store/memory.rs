@@ -7,6 +7,7 @@
 
 mod inspect;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,9 +17,11 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::shard::{Found, Shard};
-use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Store, StoreError};
+use super::{Adjustment, Ask, Change, Charge, Charges, Grant, SlotClaim, Store, StoreError};
 use crate::clock;
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::in_flight::{self, Held, Holder};
+use crate::rate_limit::key::Key;
 use crate::rate_limit::quota::Quota;
 use crate::rate_limit::share::Share;
 use crate::rate_limit::state::State;
@@ -38,6 +41,8 @@ pub struct MemoryStore {
     hasher: RandomState,
     /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by the calendar.
     epoch_us: AtomicU64,
+    /// Who holds slots for requests in flight, where this is the store of several nodes.
+    holders: Mutex<HashMap<Key, Vec<Holder>>>,
 }
 
 /// A charge with all that it needs, its shard locked.
@@ -53,7 +58,7 @@ struct Place<'a> {
 }
 
 /// The shards of one request, locked in ascending order so that two requests never wait for each other.
-struct Held<'a> {
+struct Locked<'a> {
     ids: SmallVec<[usize; 4]>,
     guards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
 }
@@ -64,7 +69,7 @@ impl MemoryStore {
         let max = max_buckets.max(1);
         let count = if max >= SHARDS { SHARDS } else { (max + 1).next_power_of_two() / 2 };
         let shards = (0..count).map(|_| Mutex::new(Shard::new(max / count))).collect();
-        let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0) };
+        let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0), holders: Mutex::default() };
         store.follow_clock();
         store
     }
@@ -144,6 +149,18 @@ impl MemoryStore {
         [found.state, after]
     }
 
+    /// Takes over claims as [`Store::claim`] does, at `now_us` of the monotonic clock.
+    pub fn claim_at(&self, claims: &[SlotClaim], now_us: u64) -> Vec<Held> {
+        let mut holders = self.holders.lock();
+        let mut claim = |said: &SlotClaim| {
+            let of_key = holders.entry(said.key.clone()).or_default();
+            in_flight::claim(of_key, said.node, said.most, said.claim, now_us)
+        };
+        let held = claims.iter().map(&mut claim).collect();
+        holders.retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
+        held
+    }
+
     /// Forgets the buckets that are full by `now_us`, one shard at a time. For a background task, so that what an idle
     /// process keeps shrinks.
     pub fn sweep(&self, now_us: u64) {
@@ -166,12 +183,12 @@ impl MemoryStore {
         (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
-    fn lock(&self, hashes: &[u64]) -> Held<'_> {
+    fn lock(&self, hashes: &[u64]) -> Locked<'_> {
         let mut ids: SmallVec<[usize; 4]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         ids.sort_unstable();
         ids.dedup();
         let guards = ids.iter().map(|id| self.shards[*id].lock()).collect();
-        Held { ids, guards }
+        Locked { ids, guards }
     }
 }
 
@@ -185,13 +202,17 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(ready(Ok(self.claim_at(claims, clock::monotonic_micros()))))
+    }
+
     /// It answers at once: this only bounds what waits for another call.
     fn timeout(&self) -> Duration {
         Duration::from_secs(1)
     }
 }
 
-impl Held<'_> {
+impl Locked<'_> {
     /// One time for all of the shards, which none of them takes for the past.
     fn advance(&mut self, now_us: u64) -> u64 {
         let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));

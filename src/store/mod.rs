@@ -3,6 +3,7 @@
 //! A store promises atomicity and a bound on its waiting; what taking from a bucket means is [`crate::rate_limit::bucket`]'s.
 
 mod address;
+pub mod fields;
 pub mod inspect;
 pub mod memory;
 pub mod redis;
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 pub use self::address::{Address, Host, Login, Place};
 pub use self::redis::tls::{TlsError, TlsSpec};
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::in_flight::{Claim, Held};
 use crate::rate_limit::key::Key;
 use crate::rate_limit::policy::OnOutage;
 use crate::rate_limit::quota::Quota;
@@ -112,6 +114,17 @@ pub enum Change {
 /// One level per ask. More than four limits on a request go to the heap.
 pub type Levels = SmallVec<[Level; 4]>;
 
+/// What a node says of the slots that it holds of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotClaim {
+    pub key: Key,
+    /// Slots in all.
+    pub most: u64,
+    /// Who says it.
+    pub node: u64,
+    pub claim: Claim,
+}
+
 /// A place that keeps buckets.
 pub trait Store: Send + Sync + 'static {
     /// Takes as many of `units` equal requests as every asked bucket has room for, and charges that many to each: all or
@@ -126,6 +139,13 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store did not do so, or may not have. Giving back must not be tried again then.
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Takes over what a node says of its slots for requests in flight: of each key it gets what the others leave, for
+    /// [`LEASE_US`](crate::rate_limit::in_flight::LEASE_US). In the order of the claims.
+    ///
+    /// # Errors
+    /// When the store did not do so, or may not have: the next word of the node puts it right.
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>>;
 
     /// The longest that a call takes, and that a request may wait.
     fn timeout(&self) -> Duration;

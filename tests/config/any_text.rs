@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::config::units;
+use tollgate::units;
 
 use super::{EVERY_KEY, check};
 

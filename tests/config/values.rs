@@ -10,9 +10,10 @@ use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewri
 use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
 use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
 use tollgate::rate_limit::enforced::Enforced;
+use tollgate::rate_limit::in_flight::Scope;
 use tollgate::rate_limit::json::Path;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::plan::PlanSource;
+use tollgate::rate_limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
 
@@ -186,6 +187,11 @@ fn reads_every_algorithm() {
     assert_eq!(algorithm("algorithm: token_bucket, rate: 3/s"), bucket(3, 1_000_000, 3));
     let rate = Rate { tokens: nonzero(5), period_us: nonzero(90_000_000) };
     assert_eq!(algorithm("algorithm: sliding_window, rate: 5/90s"), Algorithm::SlidingWindow { rate });
+    let most = nonzero(7);
+    let fleet = algorithm("algorithm: concurrency, max_in_flight: 7");
+    assert_eq!(fleet, Algorithm::Concurrency { most, scope: Scope::Fleet });
+    let node = algorithm("algorithm: concurrency, max_in_flight: 7, scope: node");
+    assert_eq!(node, Algorithm::Concurrency { most, scope: Scope::Node });
     let rate = WindowRate { tokens: nonzero(5), per: Per::Micros(nonzero(90_000_000)) };
     assert_eq!(algorithm("algorithm: fixed_window, rate: 5/90s"), Algorithm::FixedWindow { rate, zone: None });
     let rate = WindowRate { tokens: nonzero(1_000), per: Per::Month };
@@ -225,9 +231,13 @@ fn reads_plans_by_what_the_request_will_say() {
         let config = good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"));
         config.limits[0].plans.clone().unwrap()
     };
-    let PlanSource::Table(table) =
-        plans("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}").source;
-    let gold = &table[&b"gold"[..]];
+    let table = |plans: Plans| match plans.source {
+        PlanSource::Table(table) => table,
+        PlanSource::Hash(hash) => panic!("{hash:?}"),
+    };
+    let table_of = |key: &str, text: &str| table(plans(key, text));
+    let gold = table_of("{header: x-tenant}", "by: {header: x-plan}, table: {gold: {rate: 5/s, burst: 9, cost: 3}}");
+    let gold = &gold[&b"gold"[..]];
     assert_eq!((gold.algorithm(), gold.cost()), (&bucket(5, 1_000_000, 9), Some(&tokens(3))));
 
     let by_client = plans(
@@ -235,12 +245,26 @@ fn reads_plans_by_what_the_request_will_say() {
         "table: {10.0.0.1: {rate: 2/s}, '2001:DB8:1:2::9': {rate: 3/s}, 'fd00:0:0:1::/64': {rate: 4/s}}",
     );
     assert_eq!(by_client.by, KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 });
-    let PlanSource::Table(table) = by_client.source;
+    let table = table(by_client);
     for value in ["10.0.0.1", "2001:db8:1:2::/64", "fd00:0:0:1::/64"] {
         assert!(table.contains_key(value.as_bytes()), "{value}: {table:?}");
     }
-    let PlanSource::Table(table) = plans("host", "table: {API.example: {rate: 2/s}}").source;
+    let table = table_of("host", "table: {API.example: {rate: 2/s}}");
     assert!(table.contains_key(&b"api.example"[..]));
+}
+
+#[test]
+fn reads_where_in_redis_plans_are() {
+    let hash = |redis: &str| {
+        let limits = format!("limits: {{a: {{key: host, rate: 1/s, plans: {{redis: {redis}}}}}}}");
+        let store = "store: {redis: \"redis://r\"}";
+        let config = good(&format!("{LISTENERS}{store}\n{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"));
+        config.limits[0].plans.clone().unwrap().source
+    };
+    let plans = |cache| PlanSource::Hash(PlanHash { name: "plans".into(), cache });
+    assert_eq!(hash("{hash: plans}"), plans(Duration::from_secs(5)));
+    assert_eq!(hash("{hash: plans, cache: 100ms}"), plans(Duration::from_millis(100)));
+    assert_eq!(hash("{hash: plans, cache: 1h}"), plans(Duration::from_secs(3_600)));
 }
 
 #[test]

@@ -8,12 +8,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::decision::Verdict;
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::share::ShareCell;
+use tollgate::rate_limit::verdict::Verdict;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -63,6 +64,10 @@ impl Store for Desk {
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
+    }
+
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
     fn timeout(&self) -> Duration {

@@ -10,11 +10,12 @@ use tokio::sync::Mutex;
 use tollgate::clock;
 use tollgate::rate_limit::breaker::Breaker;
 use tollgate::rate_limit::decision::DecidedBy;
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::limiter::Limiter;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 use crate::support::redis::RedisServer;
 use crate::support::{SECOND, ask, eventually, shape};
@@ -38,6 +39,10 @@ impl Store for Counted {
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.adjust(adjustments)
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        self.store.claim(claims)
     }
 
     fn timeout(&self) -> Duration {

@@ -190,7 +190,9 @@ fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
             "refused with 503"
         ]
     );
-    let planned = policy(json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme"}));
+    let planned = policy(
+        json!({"rate": "500/s", "burst": 500, "cost": 5, "on_outage": "local", "plan": "acme", "plan_from": "the file"}),
+    );
     assert_eq!((&limits[1]["policy"], &limits[1]["bucket"]), (&planned, &json!("planned:acme")));
     assert_eq!(limits[2]["policy"]["leased_us"], 50_000);
     assert_eq!(limits[3]["enforced"], "not at all: it counts, and lets everything pass");

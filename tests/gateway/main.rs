@@ -6,6 +6,7 @@
 
 mod admin_port;
 mod command_line;
+mod concurrency;
 mod explaining;
 mod faults;
 mod fleet;
@@ -13,6 +14,7 @@ mod load;
 mod on_limit;
 mod operator;
 mod outage;
+mod plans;
 mod process;
 #[path = "../support/redis.rs"]
 mod redis;

@@ -24,7 +24,7 @@ pub const HTTP_CLIENTS: [(&str, &str); 3] = [
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 35] = [
+const MAY_NAME: [(&str, &str); 36] = [
     ("src/clock.rs", ""),
     ("src/request_id.rs", ""),
     ("src/respond.rs", ""),
@@ -33,12 +33,16 @@ const MAY_NAME: [(&str, &str); 35] = [
     ("src/rate_limit/bucket.rs", ""),
     ("src/rate_limit/calendar.rs", ""),
     ("src/rate_limit/window.rs", "rate_limit::bucket rate_limit::calendar"),
-    ("src/rate_limit/quota.rs", "rate_limit::bucket rate_limit::window"),
-    ("src/rate_limit/algorithm.rs", "rate_limit::bucket rate_limit::calendar rate_limit::quota rate_limit::window"),
+    ("src/rate_limit/in_flight.rs", "rate_limit::decision"),
+    ("src/rate_limit/quota.rs", "rate_limit::bucket rate_limit::in_flight rate_limit::window"),
+    (
+        "src/rate_limit/algorithm.rs",
+        "rate_limit::bucket rate_limit::calendar rate_limit::in_flight rate_limit::quota rate_limit::window",
+    ),
     ("src/rate_limit/carry.rs", "rate_limit::bucket"),
     (
         "src/rate_limit/state.rs",
-        "rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::quota rate_limit::window",
+        "rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::in_flight rate_limit::quota rate_limit::window",
     ),
     ("src/rate_limit/decision.rs", ""),
     ("src/rate_limit/host.rs", ""),
@@ -51,10 +55,13 @@ const MAY_NAME: [(&str, &str); 35] = [
     ("src/rate_limit/json.rs", ""),
     ("src/rate_limit/event_stream.rs", ""),
     ("src/rate_limit/exempt.rs", "rate_limit::key"),
-    ("src/rate_limit/plan.rs", "rate_limit::algorithm rate_limit::cost rate_limit::key rate_limit::quota"),
+    (
+        "src/rate_limit/plan.rs",
+        "rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::in_flight rate_limit::key rate_limit::quota units",
+    ),
     ("src/rate_limit/share.rs", "rate_limit::quota"),
     ("src/rate_limit/enforced.rs", "rate_limit::share"),
-    ("src/config/units.rs", ""),
+    ("src/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy respond"),
     ("src/body.rs", "clock"),
     ("src/error.rs", "request_id respond"),
@@ -63,7 +70,7 @@ const MAY_NAME: [(&str, &str); 35] = [
     ("src/upstream/", "clock error upstream"),
     (
         "src/store/",
-        "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::key rate_limit::policy rate_limit::quota rate_limit::share rate_limit::state rate_limit::window",
+        "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::in_flight rate_limit::key rate_limit::policy rate_limit::quota rate_limit::share rate_limit::state rate_limit::window",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
     ("src/proxy/", "body clock error gateway::path gateway::route gather proxy request_id text upstream"),
@@ -76,8 +83,8 @@ const MAY_NAME: [(&str, &str); 35] = [
 const BESIDE: [(&str, &str); 6] = [
     (
         "src/config/",
-        "config gateway::route rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::json rate_limit::plan rate_limit::key rate_limit::policy rate_limit::window respond server::ListenerSpec \
-         store::Address store::RedisSpec store::TlsError store::TlsSpec upstream::Balance upstream::UpstreamSpec",
+        "config gateway::route rate_limit::algorithm rate_limit::bucket rate_limit::cost rate_limit::enforced rate_limit::exempt rate_limit::json rate_limit::plan rate_limit::in_flight rate_limit::key rate_limit::policy rate_limit::window respond server::ListenerSpec \
+         store::Address store::RedisSpec store::TlsError store::TlsSpec units upstream::Balance upstream::UpstreamSpec",
     ),
     // The judge shares no arithmetic with what it judges.
     ("src/torture/judge.rs", "torture::plan"),
@@ -86,7 +93,7 @@ const BESIDE: [(&str, &str); 6] = [
     ("src/torture/", "clock rate_limit store torture"),
     (
         "src/admin/",
-        "admin body clock config error gateway metrics rate_limit request_id server store telemetry upstream",
+        "admin body clock config error gateway metrics rate_limit request_id server store telemetry units upstream",
     ),
 ];
 

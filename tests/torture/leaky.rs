@@ -8,9 +8,10 @@ use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tollgate::clock;
 use tollgate::rate_limit::decision::Level;
+use tollgate::rate_limit::in_flight::Held;
 use tollgate::rate_limit::quota::Quota;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, Store, StoreError};
+use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;
@@ -54,6 +55,10 @@ impl Store for OwnClock {
         Box::pin(ready(Ok(())))
     }
 
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
     fn timeout(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -85,6 +90,10 @@ impl Store for Miser {
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.store.adjust(adjustments)
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        self.store.claim(claims)
     }
 
     fn timeout(&self) -> Duration {

@@ -32,6 +32,11 @@ pub(super) fn build(raw: &raw::Cost, algorithm: &Algorithm, whose: &str, report:
             }
             Some(Cost::Header { name: name.value.clone(), default, max: most })
         }
+        raw::Cost::Response { field, .. } if matches!(algorithm, Algorithm::Concurrency { .. }) => {
+            let trouble = Trouble::new("concurrency is settled when the request ends");
+            report.mistake(field.place(), trouble.hint("give it a fixed cost, or one by the request"));
+            None
+        }
         raw::Cost::Response { field, reserve, max } => {
             let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
             let max = match max {

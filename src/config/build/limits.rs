@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::algorithm::Counting;
+use super::algorithm::{Counting, Numbers};
 use super::named::Named;
 use super::rewrite::check_names;
 use super::{costs, on_limit, optional, plans};
@@ -15,29 +15,29 @@ use crate::config::raw;
 use crate::rate_limit::exempt::Exempt;
 use crate::rate_limit::key::{KeyPart, KeySpec};
 use crate::rate_limit::plan::Plans;
-use crate::rate_limit::policy::{Consistency, Limit, LimitUse};
+use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
 
-/// One limit. `None`: said in the report.
+/// One limit; `stored`: the file names a store. `None`: said in the report.
 pub(super) fn limit(
     name: &raw::Name,
     raw: &raw::Limit,
     upstreams: &Named<UpstreamSpec>,
+    stored: bool,
     report: &mut Report,
 ) -> Option<Limit> {
     let counting = Counting::of(raw, report);
-    let algorithm = counting.as_ref().and_then(|counting| {
-        let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
-        check_consistency(counting, &raw.consistency, report)?;
-        Some(algorithm)
-    });
+    let raw::Limit { rate, burst, max_in_flight, place, .. } = raw;
+    let numbers = Numbers { rate, burst, max_in_flight, place };
+    let algorithm = counting.as_ref().and_then(|counting| counting.algorithm(&numbers, report));
     let cost =
         raw.cost.good().and_then(|cost| costs::build(cost, algorithm.as_ref()?, counting.as_ref()?.most(), report));
     let enforcement = on_limit::build(raw, upstreams, report);
     let exempt = optional(&raw.exempt, |raw| exempt(raw, report));
     let parts = raw.key.good().and_then(parts);
-    let plans =
-        optional(&raw.plans, |raw| plans::build(raw, parts.as_deref(), counting.as_ref()?, cost.as_ref(), report));
+    let plans = optional(&raw.plans, |raw| {
+        plans::build(raw, parts.as_deref(), counting.as_ref()?, cost.as_ref(), stored, report)
+    });
     let (on_limit, enforced) = enforcement?;
     Some(Limit {
         name: name.0.clone(),
@@ -70,18 +70,6 @@ fn exempt(raw: &raw::Exempt, report: &mut Report) -> Option<Exempt> {
 
 fn parts(key: &raw::Key) -> Option<Vec<KeyPart>> {
     key.0.iter().map(|raw::Part(part)| part.clone()).collect()
-}
-
-/// Only tokens that flow back can be taken ahead.
-fn check_consistency(counting: &Counting<'_>, slot: &Slot<At<Consistency>>, report: &mut Report) -> Option<()> {
-    match slot {
-        Slot::Good(At { value: Consistency::Leased, place }) if counting.kind != raw::Kind::TokenBucket => {
-            let trouble = Trouble::new(format!("a {} cannot be leased", counting.kind.name()));
-            report.mistake(place, trouble.hint("leave \"consistency\" out, or take a token_bucket"));
-            None
-        }
-        _ => Some(()),
-    }
 }
 
 /// One use and where it is written.

@@ -28,7 +28,8 @@ use crate::upstream::UpstreamSpec;
 /// The whole configuration. `None`: said in the report.
 pub(super) fn config(file: &raw::File, report: &mut Report) -> Option<Config> {
     let upstreams = Named::build("upstream", &file.upstreams, upstream);
-    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, &upstreams, report));
+    let stored = file.store.is_present();
+    let limits = Named::build("limit", &file.limits, |name, raw| limits::limit(name, raw, &upstreams, stored, report));
     let admin = listeners::admin(&file.admin);
     let listeners = listeners::build(&file.listeners, &limits, report);
     listeners::check_admin(file, admin.flatten(), report);

@@ -1,33 +1,67 @@
-//! The plans of a limit: a table by what a part of the request says.
+//! The plans of a limit: a table by what a part of the request says, or where in Redis there is one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::algorithm::Counting;
+use super::algorithm::{Counting, Numbers};
 use super::{costs, optional};
-use crate::config::decode::{Row, Slot};
+use crate::config::decode::{Row, Slot, Table};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
 use crate::rate_limit::cost::Cost;
 use crate::rate_limit::key::{Key, KeyPart};
-use crate::rate_limit::plan::{Plan, PlanSource, Plans};
+use crate::rate_limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
-/// All plans. `parts` and `cost` are the limit's own, where they could be built. `None`: said in the report.
+/// All plans. `parts` and `cost` are the limit's own, where they could be built; `stored`: the file names a store. `None`:
+/// said in the report.
 pub(super) fn build(
     raw: &raw::Plans,
     parts: Option<&[KeyPart]>,
     counting: &Counting<'_>,
     cost: Option<&Cost>,
+    stored: bool,
     report: &mut Report,
 ) -> Option<Plans> {
     let by = optional(&raw.by, |raw::Part(part)| part.clone());
     let by = by.and_then(|by| by.or_else(|| parts?.first().cloned()));
+    let source = match (&raw.table, &raw.redis) {
+        (Slot::Good(rows), Slot::Absent) => table(rows, by.as_ref(), counting, cost, report),
+        (Slot::Absent, Slot::Good(redis)) => hash(redis, stored, report),
+        (Slot::Absent, Slot::Absent) | (Slot::Good(_) | Slot::Bad, Slot::Good(_) | Slot::Bad) => {
+            let trouble = Trouble::new("plans are in exactly one of table and redis");
+            report.mistake(
+                &raw.place,
+                trouble.hint("write {table: {gold: {rate: 100/s}}} for those of this file, or {redis: {hash: plans}}"),
+            );
+            None
+        }
+        (Slot::Bad, Slot::Absent) | (Slot::Absent, Slot::Bad) => None,
+    };
+    Some(Plans { by: by?, source: source? })
+}
+
+fn hash(raw: &raw::PlanHash, stored: bool, report: &mut Report) -> Option<PlanSource> {
+    if !stored {
+        let trouble = Trouble::new("plans in Redis, and there is no store");
+        report.mistake(&raw.place, trouble.hint("add store: {redis: \"redis://…\"}, or write the plans in a table"));
+        return None;
+    }
+    Some(PlanSource::Hash(PlanHash { name: raw.hash.value()?.0, cache: raw.cache.value()?.0 }))
+}
+
+fn table(
+    rows: &Table<raw::Text, raw::Plan>,
+    by: Option<&KeyPart>,
+    counting: &Counting<'_>,
+    cost: Option<&Cost>,
+    report: &mut Report,
+) -> Option<PlanSource> {
     let (mut table, mut lines) = (HashMap::new(), HashMap::new());
     let mut sound = true;
-    for row in &raw.table.good()?.0 {
-        let value = by.as_ref().and_then(|by| value(by, row, report));
+    for row in &rows.0 {
+        let value = by.and_then(|by| value(by, row, report));
         let plan = row.value.as_ref().and_then(|raw| plan(raw, counting, cost, report));
         sound &= value.is_some() && plan.is_some();
         let (Some(value), Some(plan)) = (value, plan) else { continue };
@@ -37,7 +71,7 @@ pub(super) fn build(
         }
         table.insert(value, plan);
     }
-    sound.then_some(Plans { by: by?, source: PlanSource::Table(table) })
+    sound.then_some(PlanSource::Table(table))
 }
 
 /// What the part of the request says when it means this row.
@@ -63,7 +97,8 @@ fn value(by: &KeyPart, row: &Row<raw::Text, raw::Plan>, report: &mut Report) -> 
 }
 
 fn plan(raw: &raw::Plan, counting: &Counting<'_>, limits_cost: Option<&Cost>, report: &mut Report) -> Option<Plan> {
-    let algorithm = counting.algorithm(raw.rate.good()?, &raw.burst, report)?;
+    let raw::Plan { rate, burst, max_in_flight, place, .. } = raw;
+    let algorithm = counting.algorithm(&Numbers { rate, burst, max_in_flight, place }, report)?;
     let burst = algorithm.burst();
     let cost = optional(&raw.cost, |cost| costs::build(cost, &algorithm, counting.most(), report))?;
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limits_cost)

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::address::Cidr;
 use super::cost::Cost;
-use super::number::Whole;
+use super::number::{Span, Whole};
 use super::on_limit::OnLimit;
 use super::route::HeaderCondition;
 use super::word::{Kind, Name, Text, unknown};
@@ -18,18 +18,24 @@ use crate::config::record::record;
 use crate::rate_limit::algorithm::WindowRate;
 use crate::rate_limit::bucket::MAX_BURST;
 use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
 use crate::rate_limit::key::{KeyPart, OnMissing};
 use crate::rate_limit::policy::{Consistency, OnOutage};
 
 record! {
     /// A rate limit: how much, counted by what.
-    Limit {
+    Limit at place {
         /// What requests are counted by: one part or a list of parts.
         required key: Key,
-        /// How tokens come back: one by one, at the end of a window of the clock, or when they are a window old.
+        /// How tokens come back: one by one, at the end of a window of the clock, when they are a window old, or when their
+        /// request has ended.
         default("token_bucket") algorithm: At<Kind>,
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month.
-        required rate: At<WindowRate>,
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. All but concurrency need it.
+        optional rate: At<WindowRate>,
+        /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
+        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
+        /// Of concurrency: whether the requests of all nodes count together, or each node's alone. Default: fleet.
+        optional scope: At<Scope>,
         /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin. Default: UTC.
         optional time_zone: At<Text>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
@@ -54,20 +60,34 @@ record! {
 }
 
 record! {
-    /// Other rates for some clients.
-    Plans {
+    /// Other rates for some clients. One of table and redis.
+    Plans at place {
         /// The part of the request that tells a client's plan. Default: the first part of the limit's key.
         optional by: Part,
         /// The plans, by what that part says.
-        required table: Table<Text, Plan>,
+        optional table: Table<Text, Plan>,
+        /// A hash in Redis with the plans by what that part says, changed without a reload.
+        optional redis: PlanHash,
+    }
+}
+
+record! {
+    /// Plans in Redis: texts such as "100/s burst=200 cost=2" in a hash.
+    PlanHash at place {
+        /// The name of the hash, behind the store's key_prefix.
+        required hash: At<Name>,
+        /// How long a node uses a plan before it reads it again. 100ms to 1h.
+        default("5s") cache: At<Span<3_600_000, 100>>,
     }
 }
 
 record! {
     /// A rate instead of the limit's own.
     Plan at place {
-        /// Tokens per period.
-        required rate: At<WindowRate>,
+        /// Tokens per period. All but concurrency need it.
+        optional rate: At<WindowRate>,
+        /// Of concurrency: requests in flight at most.
+        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes. Default: the limit's cost.

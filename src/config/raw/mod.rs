@@ -14,7 +14,7 @@ mod word;
 
 pub(super) use address::{Authority, Cidr, FilePath, RedisUrl};
 pub(super) use cost::Cost;
-pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, Plans};
+pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, PlanHash, Plans};
 pub(super) use number::{Size, Span, Whole};
 pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};
 pub(super) use path::Prefix;

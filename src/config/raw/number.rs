@@ -7,17 +7,17 @@ use serde_json::{Value as Json, json};
 
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
-use crate::config::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 use crate::rate_limit::algorithm::{Per, WindowRate};
 use crate::rate_limit::enforced::Enforced;
+use crate::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 
 /// A whole number from MIN to MAX.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Whole<const MIN: u64, const MAX: u64>(pub u64);
 
-/// A duration from 1 ms to MAX_MS.
+/// A duration from MIN_MS to MAX_MS.
 #[derive(Clone, Copy)]
-pub(in crate::config) struct Span<const MAX_MS: u64>(pub Duration);
+pub(in crate::config) struct Span<const MAX_MS: u64, const MIN_MS: u64 = 1>(pub Duration);
 
 /// Bytes from MIN to MAX.
 #[derive(Clone, Copy)]
@@ -49,14 +49,14 @@ impl<const MIN: u64, const MAX: u64> Scalar for Whole<MIN, MAX> {
     }
 }
 
-impl<const MAX_MS: u64> Scalar for Span<MAX_MS> {
+impl<const MAX_MS: u64, const MIN_MS: u64> Scalar for Span<MAX_MS, MIN_MS> {
     const WHAT: &'static str = "a duration";
 
     fn read(text: &str) -> Result<Self, Trouble> {
         let duration = units::parse_duration(text).ok_or_else(|| {
             Trouble::new(format!("{} is not a duration", quote(text))).hint(format!("write {DURATION_FORMS}"))
         })?;
-        let (least, most) = (Duration::from_millis(1), Duration::from_millis(MAX_MS));
+        let (least, most) = (Duration::from_millis(MIN_MS), Duration::from_millis(MAX_MS));
         within(duration, least, most, |duration| units::show_duration(*duration)).map(Self)
     }
 

@@ -8,6 +8,7 @@ use super::number::or_variable;
 use crate::config::AccessLog;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
+use crate::rate_limit::in_flight::Scope;
 use crate::rate_limit::json::Path;
 use crate::rate_limit::key::OnMissing;
 use crate::rate_limit::policy::{Consistency, OnOutage};
@@ -27,6 +28,7 @@ pub(in crate::config) enum Kind {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
+    Concurrency,
 }
 
 /// A switch that is only ever turned on.
@@ -129,19 +131,27 @@ macro_rules! words {
 }
 
 impl Kind {
+    /// In a sentence.
+    pub fn noun(self) -> String {
+        if self == Self::Concurrency { self.name().to_owned() } else { format!("a {}", self.name()) }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "token_bucket",
             Self::FixedWindow => "fixed_window",
             Self::SlidingWindow => "sliding_window",
+            Self::Concurrency => "concurrency",
         }
     }
 }
 
 words! {
     Kind: "an algorithm" {
-        "token_bucket" => TokenBucket, "fixed_window" => FixedWindow, "sliding_window" => SlidingWindow
+        "token_bucket" => TokenBucket, "fixed_window" => FixedWindow, "sliding_window" => SlidingWindow,
+        "concurrency" => Concurrency
     }
+    Scope: "fleet or node" { "fleet" => Fleet, "node" => Node }
     AccessLog: "off or json" { "off" => Off, "json" => Json }
     OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
     Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }

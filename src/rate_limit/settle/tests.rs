@@ -13,7 +13,8 @@ use super::super::node::Node;
 use super::super::share::{Share, ShareCell};
 use super::super::window::Window;
 use super::*;
-use crate::store::{Grant, Store, StoreError};
+use crate::rate_limit::in_flight;
+use crate::store::{Grant, SlotClaim, Store, StoreError};
 
 const SECOND: u64 = 1_000_000;
 
@@ -228,6 +229,10 @@ impl Store for Switched {
         self.changes.lock().extend(adjustments.iter().map(|one| one.change));
         self.memory.adjust_at(adjustments, clock::monotonic_micros());
         Box::pin(ready(Ok(())))
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<in_flight::Held>, StoreError>> {
+        self.memory.claim(claims)
     }
 
     fn timeout(&self) -> Duration {

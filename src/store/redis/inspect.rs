@@ -15,17 +15,19 @@ use super::client::{ConnectError, Voice};
 use super::integer;
 use super::link::{Link, Trouble};
 use super::script::{self, Input, Script};
+use super::slots;
 use crate::rate_limit::bucket::{self, Pace};
 use crate::rate_limit::carry::Backlog;
+use crate::rate_limit::in_flight::{Claim, InFlight};
 use crate::rate_limit::key::Key as BucketKey;
 use crate::rate_limit::quota::Quota;
 use crate::rate_limit::state::Kept;
-use crate::rate_limit::window::{Entry, Ledger};
+use crate::rate_limit::window::{Entry, Ledger, Moment};
 use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
-use crate::store::{Ask, RedisSpec, StoreError};
+use crate::store::{Ask, RedisSpec, SlotClaim, StoreError};
 
 /// An operator has this much patience.
-const TIMEOUT: Duration = Duration::from_millis(500);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Pause between two looks at the stream.
 const HEAR_EVERY: Duration = Duration::from_millis(250);
@@ -42,7 +44,7 @@ const CHANGES_KEY: &str = "!changes";
 /// Clones use the same connection.
 #[derive(Clone)]
 pub struct RedisInspector {
-    link: Arc<Link>,
+    pub(super) link: Arc<Link>,
     prefix: Arc<str>,
 }
 
@@ -112,6 +114,18 @@ impl RedisInspector {
         seen(&reply, ask.quota).ok_or(StoreError::Protocol)
     }
 
+    /// Slots that are held, as somebody hears who holds none and wants none.
+    async fn in_flight(&self, ask: &Ask, slots: InFlight) -> Result<Seen, StoreError> {
+        let nobody = Claim { wanted: 0, needed: 0, turn: 0 };
+        let said = SlotClaim { key: ask.key.clone(), most: slots.most(), node: 0, claim: nobody };
+        let key = self.key(&slots::key(&ask.key));
+        let input = |deadline| (vec![key.clone()], slots::args(&[&said], deadline));
+        let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
+        let held = slots::parse(&reply, 1).ok_or(StoreError::Protocol)?;
+        let used = held.first().map_or(0, |held| held.others);
+        Ok(Seen { part: ask.quota, state: Kept::Slots(used).seen(ask.quota, Moment::default()) })
+    }
+
     /// The client's own time limit does not cover its waiting for a connection.
     async fn run<R: FromValue>(
         &self,
@@ -123,7 +137,7 @@ impl RedisInspector {
         answer.map_err(|_| StoreError::Timeout)?.map_err(Trouble::of_one_key)
     }
 
-    fn key(&self, key: &[u8]) -> Key {
+    pub(super) fn key(&self, key: &[u8]) -> Key {
         Key::from([self.prefix.as_bytes(), key].concat().as_slice())
     }
 
@@ -141,6 +155,9 @@ fn notice(pair: &[Vec<u8>]) -> Option<Notice> {
 impl Inspect for RedisInspector {
     fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
         Box::pin(async move {
+            if let Some(slots) = ask.quota.in_flight() {
+                return self.in_flight(ask, slots).await;
+            }
             let [before, _] = self.adjust(ask, 0).await?;
             Ok(before)
         })

@@ -10,12 +10,14 @@ mod client;
 mod cluster;
 mod diary;
 mod error;
+mod fields;
 pub mod fleet;
 pub mod inspect;
 mod link;
 mod parts;
 mod script;
 mod sentinel;
+mod slots;
 mod time;
 pub mod tls;
 
@@ -30,10 +32,11 @@ pub use self::client::ConnectError;
 use self::client::Voice;
 use self::link::{Link, Trouble};
 use self::parts::Part;
-use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, RedisSpec, Store, StoreError};
+use super::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, RedisSpec, SlotClaim, Store, StoreError};
 use crate::clock;
 use crate::rate_limit::bucket::MAX_TICKS;
 use crate::rate_limit::decision::Level;
+use crate::rate_limit::in_flight::Held;
 
 /// A worker's way to Redis. Clones use the same connections.
 #[derive(Clone)]
@@ -140,6 +143,13 @@ impl Store for RedisStore {
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let answer = timeout_at(clock::now() + self.timeout, self.adjust_all(adjustments)).await;
+            answer.unwrap_or(Err(StoreError::Timeout))
+        })
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(async move {
+            let answer = timeout_at(clock::now() + self.timeout, self.claim_all(claims)).await;
             answer.unwrap_or(Err(StoreError::Timeout))
         })
     }

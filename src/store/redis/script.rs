@@ -39,11 +39,16 @@ pub(super) static GIVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "give"), true)
 });
 
+pub(super) static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("concurrency"), true));
+
 pub(super) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
 pub(super) static CHANGES_TELL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_tell"), false));
 
 pub(super) static CHANGES_HEAR: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
+
+pub(super) static FIELDS_READ: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
 
 /// KEYS and ARGV.
 pub(super) type Input = (Vec<Key>, Vec<Value>);
@@ -66,7 +71,7 @@ pub(super) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
 /// Of an algorithm: its place in [`TAKE`].
 fn place(quota: Quota) -> usize {
     match quota {
-        Quota::Bucket(_) => 0,
+        Quota::Bucket(_) | Quota::InFlight(_) => 0,
         Quota::Window(window) => match window.span() {
             Span::Fixed(_) => 1,
             Span::Sliding { .. } => 2,
@@ -84,6 +89,8 @@ pub(super) fn letter(quota: Quota) -> Value {
 pub(super) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let numbers = match quota {
         Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        // Nobody asks for those here. As a bucket it would grant nothing.
+        Quota::InFlight(_) => [1, 0, 1, 0],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
             Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
@@ -101,7 +108,7 @@ pub(super) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
 pub(super) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
     let place = match quota {
         Quota::Bucket(_) => 1,
-        Quota::Window(_) => 0,
+        Quota::Window(_) | Quota::InFlight(_) => 0,
     };
     numbers[place] = super::integer(MAX_TICKS);
     numbers

@@ -1,0 +1,138 @@
+use http::Request;
+use proptest::prelude::*;
+
+use super::*;
+
+fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> Extracted {
+    let facts = Facts {
+        method: request.method(),
+        uri: request.uri(),
+        headers: request.headers(),
+        body_length: Some(0),
+        client_ip: ip.parse().ok(),
+        host: "h.example",
+        route: "orders",
+        param: &|name| (name == "id").then_some("42"),
+    };
+    KeySpec { parts, on_missing }.extract("l", &facts)
+}
+
+fn text_of(parts: Vec<KeyPart>, request: &Request<()>, ip: &str) -> String {
+    match key_of(parts, OnMissing::Share, request, ip) {
+        Extracted::Key(key) => String::from_utf8(key.0.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ip() -> KeyPart {
+    KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }
+}
+
+#[test]
+fn counts_ipv6_by_its_prefix_and_mapped_ipv4_as_ipv4() {
+    let request = Request::new(());
+    assert_eq!(text_of(vec![ip()], &request, "192.0.2.1"), "l:192.0.2.1");
+    assert_eq!(text_of(vec![ip()], &request, "::ffff:192.0.2.1"), "l:192.0.2.1");
+    assert_eq!(text_of(vec![ip()], &request, "2001:db8:1:2:3:4:5:6"), "l:2001:db8:1:2::/64");
+    let wide = KeyPart::ClientIp { ipv4_prefix: 0, ipv6_prefix: 0 };
+    assert_eq!(text_of(vec![wide.clone()], &request, "192.0.2.1"), "l:0.0.0.0/0");
+    assert_eq!(text_of(vec![wide], &request, "2001:db8::1"), "l:::/0");
+}
+
+#[test]
+fn reads_every_part_of_a_request() {
+    let request = Request::builder()
+        .method("POST")
+        .uri("/x?a=1&tenant=a+b%21&e")
+        .header("x-tenant", "acme")
+        .header("cookie", "a=1; sidx=no; sid=s3cret")
+        .body(())
+        .unwrap();
+    let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
+    assert_eq!(text_of(vec![header, KeyPart::Route], &request, ""), "l:acme|orders");
+    assert_eq!(text_of(vec![KeyPart::Query("tenant".into())], &request, ""), "l:a%20b!");
+    assert_eq!(text_of(vec![KeyPart::Query("e".into())], &request, ""), "l:");
+    assert_eq!(text_of(vec![KeyPart::PathParam("id".into()), KeyPart::Method], &request, ""), "l:42|POST");
+    assert_eq!(text_of(vec![KeyPart::Host, KeyPart::Constant("c".into())], &request, ""), "l:h.example|c");
+    let sid = text_of(vec![KeyPart::Cookie("sid".into())], &request, "");
+    assert!(sid.starts_with("l:#") && sid.len() == 35, "{sid}");
+}
+
+#[test]
+fn secrets_and_long_values_leave_only_as_a_hash() {
+    let long = "x".repeat(65);
+    let request = Request::builder()
+        .header("authorization", "Bearer abc")
+        .header("x-api-key", "abc")
+        .header("x-long", &long)
+        .body(())
+        .unwrap();
+    for name in ["authorization", "x-api-key", "x-long"] {
+        let key = text_of(vec![KeyPart::Header(HeaderName::from_static(name))], &request, "");
+        assert!(key.starts_with("l:#") && !key.contains("abc") && key.len() == 35, "{key}");
+    }
+}
+
+#[test]
+fn an_operator_writes_a_value_as_it_is_or_its_hash() {
+    let field = |name: &'static str, value: &str| {
+        let request = Request::builder().header(name, value).body(()).unwrap();
+        let facts = Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            body_length: None,
+            client_ip: None,
+            host: "",
+            route: "",
+            param: &|_| None,
+        };
+        let key = KeyPart::Header(HeaderName::from_static(name)).field(&facts).unwrap();
+        assert!(!key.0.spilled());
+        String::from_utf8(key.0.to_vec()).unwrap()
+    };
+    assert_eq!(field("x-tenant", "Acme | %"), "Acme | %");
+    assert_eq!(field("x-tenant", &"x".repeat(64)), "x".repeat(64));
+    // printf %s abc | sha256sum | cut -c -32
+    assert_eq!(field("x-api-key", "abc"), "#ba7816bf8f01cfea414140de5dae2223");
+    assert_eq!(field("x-tenant", "#ba7816bf8f01cfea414140de5dae2223"), "#9493c5815da59faa5ecbd29f20540646");
+    assert_eq!(field("x-tenant", &"x".repeat(65)).len(), 33);
+}
+
+#[test]
+fn a_missing_part_does_as_the_limit_says() {
+    let request = Request::new(());
+    let parts = || vec![KeyPart::Header(HeaderName::from_static("x-tenant"))];
+    assert_eq!(key_of(parts(), OnMissing::Share, &request, ""), Extracted::Key(Key::from("l:%")));
+    assert_eq!(key_of(parts(), OnMissing::Skip, &request, ""), Extracted::Skip);
+    assert_eq!(key_of(parts(), OnMissing::Refuse, &request, ""), Extracted::Refuse);
+}
+
+#[test]
+fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
+    let key = |part: KeyPart, uri: &str, lines: [(&str, &str); 2]| {
+        let [(one, first), (other, second)] = lines;
+        text_of(vec![part], &Request::builder().uri(uri).header(one, first).header(other, second).body(()).unwrap(), "")
+    };
+    let header = || KeyPart::Header(HeaderName::from_static("x-t"));
+    assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "b")]), "l:%%");
+    assert_eq!(key(header(), "/", [("x-t", "c"), ("x-t", "a")]), "l:%%");
+    assert_eq!(key(header(), "/", [("x-t", "a"), ("x-t", "a")]), "l:a");
+    let cookie = || KeyPart::Cookie("sid".into());
+    assert_eq!(key(cookie(), "/", [("cookie", "sid=a"), ("cookie", "x=1; sid=b")]), "l:%%");
+    let query = || KeyPart::Query("t".into());
+    assert_eq!(key(query(), "/?t=a&%74=b", [("a", "b"), ("c", "d")]), "l:%%");
+    assert_eq!(key(query(), "/?t=a&t=%61", [("a", "b"), ("c", "d")]), "l:a");
+}
+
+proptest! {
+    #[test]
+    fn different_parts_never_share_a_key(a in ".{0,80}", b in ".{0,80}", c in ".{0,80}", d in ".{0,80}") {
+        let request = Request::new(());
+        let key = |x: &str, y: &str| {
+            text_of(vec![KeyPart::Constant(x.into()), KeyPart::Constant(y.into())], &request, "")
+        };
+        prop_assert_eq!(key(&a, &b) == key(&c, &d), (&a, &b) == (&c, &d));
+        prop_assert!(key(&a, &b) != text_of(vec![KeyPart::Constant(a.as_str().into()), KeyPart::Header(COOKIE)], &request, ""));
+    }
+}

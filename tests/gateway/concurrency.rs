@@ -1,0 +1,150 @@
+//! Limits of requests in flight, through gateways: counted to the end of the body, over the fleet, through a crash.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::process::{Gateway, curl, eventually, status};
+use crate::redis::RedisServer;
+
+/// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
+struct Slow {
+    address: SocketAddr,
+    streams: Receiver<TcpStream>,
+}
+
+impl Slow {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, streams): (Sender<TcpStream>, _) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, mut head) = (stream.unwrap(), [0; 4096]);
+                if stream.read(&mut head).unwrap_or(0) > 0 {
+                    stream
+                        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nhalf ")
+                        .unwrap();
+                    let _ = sender.send(stream);
+                }
+            }
+        });
+        Self { address, streams }
+    }
+
+    fn finish_one(&self) {
+        self.streams.recv_timeout(Duration::from_secs(10)).unwrap().write_all(b"way\n").unwrap();
+    }
+}
+
+fn routes(redis: u16, upstream: SocketAddr, limit: &str) -> String {
+    format!(
+        "workers: 2
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+store: {{redis: 'redis://127.0.0.1:{redis}', timeout: 500ms}}
+limits: {{busy: {{key: {{constant: all}}, algorithm: concurrency, {limit}}}}}
+upstreams: {{slow: {{endpoints: ['http://{upstream}']}}}}
+routes:
+  - {{name: slow, match: {{path: /slow}}, upstream: slow, limits: [busy]}}
+  - {{name: quick, match: {{path: /quick}}, respond: {{status: 200}}, limits: [busy]}}
+"
+    )
+}
+
+/// A request whose answer has begun, and goes on.
+fn open(gateway: &Gateway) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let (mut read, mut byte) = (Vec::new(), [0]);
+    while !read.ends_with(b"half ") {
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&read));
+        read.push(byte[0]);
+    }
+    stream
+}
+
+fn quick(gateway: &Gateway) -> u16 {
+    status(&[&gateway.url("/quick")])
+}
+
+fn remaining(gateway: &Gateway) -> u64 {
+    let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/busy", gateway.admin)])).unwrap();
+    view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
+}
+
+#[test]
+fn a_request_is_in_flight_until_its_body_has_ended_on_whatever_node() {
+    let (redis, slow) = (RedisServer::start(), Slow::start());
+    let routes = routes(redis.port(), slow.address, "max_in_flight: 2");
+    let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
+    let mut first = open(&one);
+    let second = open(&two);
+    assert_eq!((quick(&one), quick(&two)), (429, 429));
+    let answer = curl(&["-i", &one.url("/quick")]);
+    for field in [
+        "ratelimit: \"busy\";r=0\r\n",
+        "ratelimit-policy: \"busy\";q=2;qu=\"concurrent-requests\"\r\n",
+        "retry-after: 1\r\n",
+    ] {
+        assert!(answer.to_lowercase().contains(field), "{field} is not in {answer}");
+    }
+    assert_eq!(remaining(&two), 0);
+    slow.finish_one();
+    let mut rest = String::new();
+    first.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "way\n");
+    eventually("the other node has the slot", || (quick(&two) == 200).then_some(()));
+    drop(second);
+    eventually("a client that leaves makes room", || (remaining(&one) == 2).then_some(()));
+    let refused =
+        curl(&["-X", "DELETE", "-H", "x-tollgate-operator: test", &format!("http://{}/buckets/busy", one.admin)]);
+    assert!(refused.contains("counts requests in flight"), "{refused}");
+}
+
+#[test]
+fn slots_of_a_gateway_that_was_killed_come_back_within_seconds() {
+    let (redis, slow) = (RedisServer::start(), Slow::start());
+    let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
+    let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
+    let _held = open(&one);
+    assert_eq!(quick(&two), 429);
+    one.signal("KILL");
+    let killed = Instant::now();
+    eventually("the slot is free", || (quick(&two) == 200).then_some(()));
+    assert!(killed.elapsed() < Duration::from_secs(6), "{:?}", killed.elapsed());
+}
+
+#[test]
+fn a_request_may_wait_for_a_slot_and_a_shadow_only_watches() {
+    let (redis, slow) = (RedisServer::start(), Slow::start());
+    let waiting =
+        Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: {queue: {max_wait: 20s}}"));
+    let held = open(&waiting);
+    let late = thread::spawn({
+        let url = waiting.url("/quick");
+        move || status(&[&url])
+    });
+    let line = "tollgate_ratelimit_queue_waiting{limit=\"busy\"}";
+    eventually("it waits", || (waiting.metric(line) > 0.0).then_some(()));
+    slow.finish_one();
+    drop(held);
+    assert_eq!(late.join().unwrap(), 200);
+
+    let watching = Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: shadow"));
+    let _held = open(&watching);
+    eventually("it would have been denied", || {
+        assert_eq!(quick(&watching), 200);
+        let counted = |by| {
+            format!(
+                "tollgate_ratelimit_decisions_total{{limit=\"busy\",verdict=\"shadow_denied\",decided_by=\"{by}\"}}"
+            )
+        };
+        ["redis", "denial_cache"].iter().any(|by| watching.metric(&counted(by)) > 0.0).then_some(())
+    });
+}
