@@ -126,15 +126,17 @@ def round_of(stage, peers, turn, options, result):
 
 
 def attempt(result, peer, name, act):
-    """Unless the peer cannot do it, or has failed to before."""
+    """Unless the peer cannot do it, or has failed to before. Once more if it fails: the machine may have been too busy."""
     label = f"{peer.name} in {name}"
     if name not in peer.scenarios or label in result["failed"]:
         return
-    try:
-        act()
-    except Failed as error:
-        result["failed"][label] = " ".join(str(error).split())
-        progress(f"{label} FAILED: {error}")
+    for last in (False, True):
+        try:
+            return act()
+        except Failed as error:
+            said = " ".join(str(error).split())
+            progress(f"{label} FAILED{'' if last else ', once more'}: {said}")
+    result["failed"][label] = said
 
 
 def note(result, turn, row):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Counts the instructions of one request and says when there are more than were accepted: `make guard`.
 
-Runs the gateway under valgrind's callgrind, once with a few requests of every kind and once for each kind with many more
-of it; the difference is what those took. Only the worker's thread counts: what is done by the clock is done by others. What
-is left of noise is below a thousandth: hash seeds, and how buffers happen to lie.
+Runs the gateway under valgrind's callgrind, once with a few requests of every kind and once for each kind with many
+more of it; the difference is what those took. Only the worker's thread counts: what is done by the clock is done by
+others. What is left of noise is about a thousandth: hash seeds, and how buffers happen to lie.
 
     bench/guard.py BINARY            compare with bench/instructions.json
     bench/guard.py BINARY --accept   write what is counted there
@@ -11,6 +11,7 @@ is left of noise is below a thousandth: hash seeds, and how buffers happen to li
 
 import argparse
 import json
+import os
 import re
 import socket
 import subprocess
@@ -103,7 +104,7 @@ def instructions(binary, upstream_port, more):
         (scratch / "routes.yaml").write_text(FILE.format(port=port, upstream=upstream_port))
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={scratch}/out"]
         gateway = [binary.resolve(), "run", "--config", scratch / "routes.yaml"]
-        with Service([*command, *gateway], {0, 1}, scratch / "log") as service:
+        with Service([*command, *gateway], os.sched_getaffinity(0), scratch / "log") as service:
             service.wait_for(port, 60)
             with socket.create_connection(("127.0.0.1", port), 30) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -10,8 +10,8 @@ import re
 import subprocess
 import time
 
-PROXY_CPU = 0
-LOAD_CPU = 1
+# The first two that we may use. With one only, __main__.py refuses to measure.
+PROXY_CPU, LOAD_CPU = (sorted(os.sched_getaffinity(0)) * 2)[:2]
 
 TICK = os.sysconf("SC_CLK_TCK")
 

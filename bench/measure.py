@@ -13,7 +13,7 @@ DISTURBED = 0.10
 
 
 class Spare:
-    """Seconds for waiting until the machine is quiet and for measuring again: a busy one must not keep a run from ending."""
+    """Seconds for waiting until the machine is quiet and for measuring again, so that a run ends on a busy one, too."""
 
     MOST_AT_ONCE = 4.0
 

@@ -1,7 +1,7 @@
 """Rows to tables of Markdown.
 
-A ratio is the median over the rounds of our figure ÷ the other's figure in the same round, so that what slows the machine
-for a while slows both.
+A ratio is the median over the rounds of our figure ÷ the other's in the same round: what slows the machine for a while
+slows both.
 """
 
 from statistics import median
@@ -62,10 +62,16 @@ def targets(result):
 def target_line(result, target):
     found = ratios(result, target.ours, target.other, target.figure)
     if not found:
-        return None
+        # Not a word of what was not asked for.
+        lacking = any(is_lacking(result, *half) for half in (target.ours, target.other))
+        return f"| {target.what} | not measured | | {target.most:.2f} | |" if lacking else None
     ratio = median(found)
     between = f"{min(found):.2f} to {max(found):.2f}"
     return f"| {target.what} | {ratio:.2f} | {between} | {target.most:.2f} | {verdict(ratio, target.most)} |"
+
+
+def is_lacking(result, peer, scenario):
+    return peer in result["absent"] or f"{peer} in {scenario}" in result["failed"]
 
 
 def verdict(value, most):

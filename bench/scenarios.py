@@ -1,7 +1,7 @@
 """What is measured, and what it is to be at most.
 
-A scenario is a kind of request and a limit; a target is a ratio of two figures of the same round. The ratios are the product's
-promises about its cost: they hold on any machine, where microseconds do not.
+A scenario is a kind of request and a limit; a target is a ratio of two figures of the same round. The ratios are the
+product's promises about its cost: they hold on any machine, where microseconds do not.
 """
 
 from dataclasses import dataclass

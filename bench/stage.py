@@ -1,7 +1,7 @@
 """Where it is played: an upstream and a Redis on one CPU, a proxy on the other.
 
-Guarantees that a peer is measured only after it was seen to do its work: bodies equal to the upstream's, uploads that arrive
-whole, denials that are denials.
+Guarantees that a peer is measured only after it was seen to do its work: bodies equal to the upstream's, uploads that
+arrive whole, denials that are denials.
 """
 
 import http.client

@@ -1,7 +1,7 @@
 """Who is compared. Each peer is a class in a file of its own: what it can do, and the configuration that does it.
 
-All are configured for the same work: keep-alive on both sides, X-Forwarded-For added, no access log, bodies streamed as they
-come, as many workers as they are told.
+All are configured for the same work: keep-alive on both sides, X-Forwarded-For added, no access log, bodies streamed as
+they come, as many workers as they are told.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Envoy, as PyPI has it. Its limit is the local one, for all clients together: one by address needs a service beside it."""
+"""Envoy, as PyPI has it. Its limit is for all clients together: one by address needs a service beside it."""
 
 import json
 

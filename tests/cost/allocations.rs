@@ -8,9 +8,10 @@ use tollgate::app;
 use super::client::{self, Client};
 use super::{HEAP, Setup, TURN};
 
-const REQUESTS: usize = 2_000;
+const BATCHES: usize = 8;
+const REQUESTS: usize = 250;
 
-/// Beside those of requests: timers of the control plane, the harness's, a table that grows.
+/// Beside those of requests, in the quietest batch: timers of the control plane, a table that grows.
 const ELSEWHERE: f64 = 0.2;
 
 #[test]
@@ -32,14 +33,16 @@ fn a_request_allocates_no_more_than_it_did() {
     }
 }
 
-/// Per request, once all that is kept is there.
+/// Per request, once all that is kept is there. What the clock has others allocate, only some batches meet.
 fn allocations(client: &mut Client, request: &[u8], status: u16) -> f64 {
     (0..200).for_each(|_| _ = client.ask(request));
-    let before = count(HEAP.stats());
-    for _ in 0..REQUESTS {
-        assert_eq!(client.ask(request), status);
-    }
-    (count(HEAP.stats()) - before) as f64 / REQUESTS as f64
+    let mut batch = || {
+        let before = count(HEAP.stats());
+        (0..REQUESTS).for_each(|_| assert_eq!(client.ask(request), status));
+        count(HEAP.stats()) - before
+    };
+    let fewest = (0..BATCHES).map(|_| batch()).min().unwrap();
+    fewest as f64 / REQUESTS as f64
 }
 
 fn count(stats: Stats) -> usize {
