@@ -3,7 +3,7 @@
 
 Runs the gateway under valgrind's callgrind, once with a few requests of every kind and once for each kind with many
 more of it; the difference is what those took. Only the worker's thread counts: what is done by the clock is done by
-others. What is left of noise is about a thousandth: hash seeds, and how buffers happen to lie.
+others. What is left of noise is two thousandths at most: hash seeds, and how buffers happen to lie.
 
     bench/guard.py BINARY            compare with bench/instructions.json
     bench/guard.py BINARY --accept   write what is counted there
@@ -29,8 +29,8 @@ ACCEPTED = Path(__file__).with_name("instructions.json")
 MOST = 0.03
 MOST_ELSEWHERE = 0.10
 
-WARM = 100
-COUNTED = 1_000
+WARM = 20
+COUNTED = 200
 
 # Name: path, status.
 KINDS = {
