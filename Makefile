@@ -15,18 +15,18 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format-check clippy deny audit doc bench
+.PHONY: help run test lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:9901
 	cargo build --release --locked
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
-test: ## every test; installs redis-server, redis-cli, openssl, faketime, curl and promtool where they are missing
-	scripts/require redis-server redis-cli openssl faketime curl promtool
+test: ## every test; installs redis-server, redis-cli, openssl, faketime, curl, promtool and strace where they are missing
+	scripts/require redis-server redis-cli openssl faketime curl promtool strace
 	cargo test --locked
 
 lint: format-check clippy deny ## formatting, clippy, licences and duplicates of dependencies
@@ -54,5 +54,34 @@ $(DENY):
 doc: ## the library's documentation, broken links being errors
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
 
-bench: ## what the pieces of a request cost, one by one
+# BENCH has its options: make bench BENCH="--peers tollgate,nginx --scenarios forward --seconds 2 --rounds 1"
+bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour
+	cargo build --release --locked
+	python3 bench $(BENCH)
+
+bench-install: ## the other gateways that `bench` compares with, on Debian 12
+	bench/install
+
+micro: ## what the pieces of a request cost, one by one
 	cargo bench --locked
+
+# Times are not the same twice, instructions are. CI counts those of the build that tests run on, which is there: to build
+# the optimised one takes longer than all else that CI does.
+guard: guard-tested build-guarded ## the instructions of a request are no more than were accepted
+	python3 bench/guard.py $(TARGET)/guard/tollgate
+
+guard-tested: build-tested ## the same of the build that tests run on; takes seconds
+	python3 bench/guard.py $(TARGET)/debug/tollgate
+
+guard-accept: build-tested build-guarded ## what `guard` counts is right from now on
+	python3 bench/guard.py $(TARGET)/debug/tollgate --accept
+	python3 bench/guard.py $(TARGET)/guard/tollgate --accept
+
+# Built by a test, so that in CI it is the program that the others have built; without the bookkeeping of incremental builds,
+# as there, since that makes a difference of nearly 1 %.
+build-tested:
+	scripts/require valgrind python3
+	CARGO_INCREMENTAL=0 cargo test --locked --no-run --test cost
+
+build-guarded:
+	cargo build --locked --profile guard --bin tollgate

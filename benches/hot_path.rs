@@ -6,10 +6,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tollgate::gateway::path;
 use tollgate::gateway::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
 use tollgate::gateway::table::RouteTable;
+use tollgate::proxy::forwarded::{Origin, TrustedProxies};
+use tollgate::proxy::{additions, headers};
 use tollgate::rate_limit::bucket::{self, Shape};
 use tollgate::rate_limit::headers::{Fields, Standing};
 use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
@@ -130,5 +132,56 @@ fn tell_what_is_left(bencher: Bencher<'_, '_>) {
         let standings = std::iter::once(("per-client", black_box(standing)));
         Fields::render(policy.clone(), standings, false).apply(&mut headers);
         headers
+    });
+}
+
+/// As a browser's request has them, and a connection's own among them.
+fn request_fields() -> HeaderMap {
+    fields(&[
+        ("host", "api.example.com"),
+        ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
+        ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+        ("accept-language", "en"),
+        ("accept-encoding", "gzip, deflate, br"),
+        ("connection", "keep-alive"),
+        ("cookie", "session=0123456789abcdef; theme=dark"),
+        ("x-forwarded-for", "198.51.100.7"),
+    ])
+}
+
+fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
+    of.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+}
+
+/// What a request's fields lose and gain on their way to the upstream.
+#[divan::bench]
+fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
+    let (peer, trusted) = ("203.0.113.77".parse().unwrap(), TrustedProxies::default());
+    let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
+    bencher.with_inputs(request_fields).bench_refs(|fields| {
+        let origin = Origin::resolve(fields, black_box(peer), &trusted);
+        let found = headers::strip_request(fields, origin.peer_trusted);
+        additions::append_via(fields, Version::HTTP_11);
+        let host = fields.get(http::header::HOST).cloned();
+        additions::add_origin(fields, &origin, host.as_ref(), &id);
+        found
+    });
+}
+
+#[divan::bench]
+fn rewrite_the_fields_of_a_response(bencher: Bencher<'_, '_>) {
+    let answer = || {
+        fields(&[
+            ("date", "Thu, 01 Jan 2026 00:00:00 GMT"),
+            ("content-type", "application/json"),
+            ("content-length", "1234"),
+            ("connection", "keep-alive"),
+            ("keep-alive", "timeout=5"),
+        ])
+    };
+    bencher.with_inputs(answer).bench_refs(|fields| {
+        let found = headers::strip_response(fields);
+        additions::append_via(fields, Version::HTTP_11);
+        found
     });
 }

@@ -86,7 +86,10 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let workers = Workers::start(doors, &common)?;
 
     let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
-    runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal))
+    let ended = runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal));
+    // A thread of it may still wait for workers that drain. Whoever does not want to wait for them has said so.
+    runtime.shutdown_background();
+    ended
 }
 
 /// The gateway that `config` describes, without anything that runs: to ask what it would do.

@@ -211,7 +211,7 @@ fn the_image_is_what_the_manifests_take_it_for() {
 
 #[test]
 fn scripts_are_valid_shell() {
-    for script in ["scripts/require", ".ci/run"] {
+    for script in ["scripts/require", ".ci/run", "bench/install"] {
         let status = Command::new("bash").args(["-n", script]).stdin(Stdio::null()).status();
         assert!(status.expect("bash is there").success(), "{script}");
     }

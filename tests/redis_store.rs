@@ -96,20 +96,29 @@ async fn a_read_that_gets_no_answer_ends_in_time() {
 async fn two_nodes_never_exceed_the_limit_together() {
     let server = RedisServer::start();
     let nodes = [connected(&server.spec()).await, connected(&server.spec()).await];
-    let limit = shape(1_000, SECOND, 50);
+    // The burst outlasts what a busy machine holds both up for: a bucket that is full meanwhile would lose what it earns.
+    let limit = shape(1_000, SECOND, 1_000);
     let started = clock::now();
+    // Until the bucket is found empty: when it was first answered, when it asked for the last time, and what it got.
     let greedy = |store: RedisStore| async move {
         let asks = [ask("k", limit, 1)];
-        let mut admitted = 0;
-        while started.elapsed() < Duration::from_millis(500) {
-            admitted += store.take(&asks, 3).await.unwrap().units;
+        let mut admitted = store.take(&asks, 3).await.unwrap().units;
+        let first = clock::now();
+        loop {
+            let asked = clock::now();
+            let units = store.take(&asks, 3).await.unwrap().units;
+            admitted += units;
+            if units == 0 && started.elapsed() > Duration::from_millis(500) {
+                return (first, asked, admitted);
+            }
         }
-        admitted
     };
     let [a, b] = nodes.map(|store| tokio::spawn(greedy(store)));
-    let admitted = f64::from(a.await.unwrap() + b.await.unwrap());
-    let bound = 50.0 + 1_000.0 * started.elapsed().as_secs_f64();
-    assert!(admitted <= bound && admitted >= 0.97 * 550.0, "{admitted} of {bound}");
+    let (a, b) = (a.await.unwrap(), b.await.unwrap());
+    let of = |time: Duration| 1_000.0 + 1_000.0 * time.as_secs_f64();
+    let (least, most) = (of(a.1.max(b.1) - a.0.min(b.0)), of(started.elapsed()));
+    let admitted = f64::from(a.2 + b.2);
+    assert!(admitted <= most && admitted >= 0.97 * least, "{admitted} of {least} to {most}");
 }
 
 #[tokio::test]

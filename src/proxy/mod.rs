@@ -4,13 +4,13 @@
 //! again, `body` and `upgrade` what streams past, `client` and `pool` over which connections, `alarm` for how long. Only `client` names the
 //! HTTP client. Nothing here writes a status code: failures stay typed.
 
-mod additions;
+pub mod additions;
 mod alarm;
 mod body;
 mod client;
 mod forward;
 pub mod forwarded;
-mod headers;
+pub mod headers;
 mod pool;
 mod retry;
 pub mod target;

@@ -33,7 +33,7 @@ fn last_words(client: &mut TcpStream) -> String {
 
 #[test]
 fn clients_that_never_finish_their_request_hold_the_port_up_for_seconds_only() {
-    let _turn = turns::alone();
+    let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let started = Instant::now();
     let half = b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ";

@@ -154,7 +154,7 @@ fn with_all_slots(what: &'static str) -> Vec<&'static str> {
 
 #[test]
 fn scripts_that_are_flushed_again_and_again_fail_nothing() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     // A machine that is busy with other things must not look like an outage.
     let routes = routes(&redis.url(), "500ms");
@@ -174,7 +174,7 @@ fn scripts_that_are_flushed_again_and_again_fail_nothing() {
     assert_never_over(&samples);
     assert!(admitted(&samples) as f64 >= 0.97 * (BURST + RATE * seconds(&samples)));
     for gateway in &gateways {
-        let text = crate::process::curl(&[&format!("http://{}/metrics", gateway.admin)]);
+        let text = gateway.metrics();
         let failed = |line: &&str| line.starts_with("tollgate_store_calls_total{") && !line.contains("\"ok\"");
         let failed: Vec<&str> = text.lines().filter(failed).filter(|line| !line.ends_with(" 0")).collect();
         assert!(failed.is_empty(), "{failed:?}");
@@ -198,7 +198,7 @@ fn a_gateway_starts_with_a_wrong_password_and_says_so() {
 
 /// What a gateway logs that cannot use Redis at start, until it is mended.
 fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let gateway = Gateway::start(&routes(url, "20ms"));
     let load = Load::start(&[gateway.listeners[0]], 4, Duration::from_millis(10));
     eventually("the breaker opens", || (gateway.metric("tollgate_store_up") == 0.0).then_some(()));

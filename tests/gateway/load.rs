@@ -27,15 +27,21 @@ pub struct Load {
 impl Load {
     /// `clients` connections to each target, which ask for `/` every `pause`, or without one.
     pub fn start(targets: &[SocketAddr], clients: usize, pause: Duration) -> Self {
+        let targets: Vec<_> = targets.iter().map(|address| (*address, "/")).collect();
+        Self::of_paths(&targets, clients, pause)
+    }
+
+    /// The same, each target with the path to ask for.
+    pub fn of_paths(targets: &[(SocketAddr, &'static str)], clients: usize, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let samples = Arc::new(Mutex::new(Vec::new()));
         let clients = targets
             .iter()
             .enumerate()
             .flat_map(|(target, address)| (0..clients).map(move |_| (target, *address)))
-            .map(|(target, address)| {
+            .map(|(target, (address, path))| {
                 let (stop, samples) = (stop.clone(), samples.clone());
-                thread::spawn(move || drive(target, address, pause, &stop, &samples))
+                thread::spawn(move || drive(target, address, path, pause, &stop, &samples))
             })
             .collect();
         Self { stop, clients, samples }
@@ -64,11 +70,18 @@ pub fn run_for(time: Duration) {
     }
 }
 
-fn drive(target: usize, address: SocketAddr, pause: Duration, stop: &AtomicBool, samples: &Mutex<Vec<Sample>>) {
+fn drive(
+    target: usize,
+    address: SocketAddr,
+    path: &str,
+    pause: Duration,
+    stop: &AtomicBool,
+    samples: &Mutex<Vec<Sample>>,
+) {
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
     while !stop.load(Ordering::Relaxed) {
         let at = Instant::now();
         stream.write_all(request.as_bytes()).expect("send");

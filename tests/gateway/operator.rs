@@ -107,7 +107,7 @@ fn secrets_are_shown_as_a_hash_and_a_hash_finds_its_bucket() {
 
 #[test]
 fn a_reset_reaches_another_node_and_what_it_holds_within_a_second() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let [here, there] = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
     for gateway in [&here, &there] {
@@ -135,7 +135,7 @@ fn a_reset_reaches_another_node_and_what_it_holds_within_a_second() {
 
 #[test]
 fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let nodes = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
     assert_eq!(spend(&nodes[0], 20), 20);
@@ -157,7 +157,7 @@ fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
 
 #[test]
 fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let leased = with_redis(&redis).replace("rate: 10/h, burst: 20}", "rate: 200/h, burst: 200, consistency: leased}");
     let nodes = [(); 2].map(|()| Gateway::start(&leased));
@@ -182,7 +182,7 @@ fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
 
 #[test]
 fn a_bucket_is_seen_and_changed_by_the_plan_of_its_client() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let plans = "burst: 20, plans: {by: {header: x-plan}, table: {gold: {rate: 100/h}}}}";
     let routes = with_redis(&redis).replace("burst: 20}", plans);
@@ -256,7 +256,7 @@ fn a_node_without_a_store_has_its_own_buckets_looked_at_and_changed() {
 
 #[test]
 fn while_the_store_is_away_a_look_is_local_and_a_change_is_refused() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
     assert_eq!(spend(&gateway, 4), 4);

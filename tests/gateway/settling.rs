@@ -256,7 +256,7 @@ fn a_node_that_dies_in_between_leaves_the_reservation_and_no_more() {
 
 #[test]
 fn what_is_owed_while_redis_is_away_is_settled_when_it_is_back() {
-    let _turn = turns::alone();
+    let _turn = turns::among_few();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
     let cost = "response_json: used, reserve: 100, max: 700";

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
 use crate::redis::RedisServer;
@@ -174,7 +175,10 @@ fn a_second_termination_does_not_wait() {
     gateway.signal("TERM");
     eventually("it drains", || gateway.log().contains("draining").then_some(()));
     gateway.signal("TERM");
+    let asked = Instant::now();
     assert!(!gateway.wait().success());
+    // A drain that goes on ends after 15 s, and with success.
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
 }
 
 /// Sends one GET for each value of `X-Client`, all over one connection; who passed.

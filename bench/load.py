@@ -1,0 +1,111 @@
+"""Clients: as many requests as they can (wrk), so many a second (h2load), or connections that only wait.
+
+Guarantees that a load which did not work is a failure and never a figure.
+"""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+
+import machine
+from service import Failed
+
+SCRIPT = pathlib.Path(__file__).with_name("wrk.lua")
+
+
+@dataclass
+class Load:
+    requests: int
+    seconds: float
+    not_2xx: int
+    broken: int
+    p50_ms: float
+    p99_ms: float
+    cpu_seconds: float
+
+
+def run(command, environment, more):
+    """The output, and the CPU time it took. Kills it when it does not end."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+        preexec_fn=lambda: os.sched_setaffinity(0, {machine.LOAD_CPU}),
+    )
+    guard = threading.Timer(more, process.kill)
+    guard.start()
+    try:
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = status
+    finally:
+        guard.cancel()
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+    return output, usage.ru_utime + usage.ru_stime
+
+
+def flat_out(port, seconds, connections=64, path="/", **options):
+    """Each connection sends the next request when it has the answer. `options` are those of wrk.lua."""
+    environment = {name.upper(): str(value) for name, value in options.items()}
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(SCRIPT)]
+    output, cpu = run([*command, f"http://127.0.0.1:{port}{path}"], environment, seconds + 30)
+    told = {name: float(value) for name, value in re.findall(r"^(\w+)=([\d.]+)$", output, re.M)}
+    if not told.get("requests"):
+        raise Failed(f"wrk got no answer: {output[-400:]}")
+    return Load(
+        requests=int(told["requests"]),
+        seconds=told["microseconds"] / 1e6,
+        not_2xx=int(told["not_2xx"]),
+        broken=int(told["broken"]),
+        p50_ms=told["p50"] / 1e3,
+        p99_ms=told["p99"] / 1e3,
+        cpu_seconds=cpu,
+    )
+
+
+def at_rate(port, seconds, rate, scratch, connections=64):
+    """`rate` requests a second in all, whether or not earlier ones are answered, as far as there are connections."""
+    log = pathlib.Path(scratch) / "h2load.log"
+    log.unlink(missing_ok=True)
+    command = ["h2load", "--h1", "-t1", f"-c{connections}", f"-D{seconds}", f"--rps={rate / connections:.2f}"]
+    output, cpu = run([*command, f"--log-file={log}", f"http://127.0.0.1:{port}/"], {}, seconds + 30)
+    rows = [line.split("\t") for line in log.read_text().splitlines()] if log.exists() else []
+    if not rows:
+        raise Failed(f"h2load got no answer: {output[-400:]}")
+    took = sorted(int(row[2]) for row in rows)
+    at = lambda share: took[min(len(took) - 1, int(len(took) * share))] / 1e3
+    not_2xx = sum(not row[1].startswith("2") for row in rows)
+    return Load(len(rows), float(seconds), not_2xx, 0, at(0.5), at(0.99), cpu)
+
+
+class Waiting:
+    """Connections that have had an answer each and keep still."""
+
+    REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    def __init__(self, port, count):
+        self.sockets = []
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", port), 5)
+            self.sockets.append(connection)
+            connection.sendall(self.REQUEST)
+            # The answer is small and comes in one piece or two; how it ends is not of interest here.
+            if not connection.recv(65536).startswith(b"HTTP/1.1 "):
+                raise Failed("a waiting connection got no answer")
+        time.sleep(0.5)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for connection in self.sockets:
+            connection.close()

@@ -1,0 +1,66 @@
+"""What is measured, and what it is to be at most.
+
+A scenario is a kind of request and a limit; a target is a ratio of two figures of the same round. The ratios are the
+product's promises about its cost: they hold on any machine, where microseconds do not.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    what: str
+    path: str = "/"
+    upload: int = 0
+    limit: str | None = None
+    shared: bool = False
+    # How many clients there are, told apart by a field. 0: all requests are one address's.
+    clients: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    what: str
+    # A peer and a scenario each.
+    ours: tuple
+    other: tuple
+    most: float
+    # Of a row: what is compared.
+    figure: str = "cpu_us"
+
+
+SCENARIOS = [
+    Scenario("forward", "GET, a body of 200 bytes"),
+    Scenario("local-pass", "the same under a limit of the node's own that lets all pass", limit="pass"),
+    Scenario("local-deny", "the same under one that denies", limit="deny"),
+    Scenario("redis-pass", "the same under a limit in Redis that lets all pass, one client", limit="pass", shared=True),
+    Scenario("redis-keys", "the same with 10 000 clients in turn", limit="pass", shared=True, clients=10_000),
+    Scenario("redis-deny", "the same under one that denies, one client", limit="deny", shared=True),
+    Scenario("body-64k", "GET, a body of 64 KiB", path="/64k"),
+    Scenario("upload-1m", "POST of 1 MiB, streamed", path="/upload", upload=1 << 20),
+]
+
+# Not requests as fast as they come: see further.py.
+FURTHER = ["half-peak", "memory", "keys", "routes", "connections", "spread"]
+
+NAMES = [scenario.name for scenario in SCENARIOS] + FURTHER
+
+OURS = "tollgate"
+LEASED = "tollgate-leased"
+
+TARGETS = [
+    Target("forwarding ÷ nginx", (OURS, "forward"), ("nginx", "forward"), 1.00),
+    Target("a limit that passes ÷ forwarding without", (OURS, "local-pass"), (OURS, "forward"), 1.03),
+    Target("a denial ÷ nginx limit_req's", (OURS, "local-deny"), ("nginx", "local-deny"), 1.00),
+    Target("a limit in Redis, exact ÷ nginx with Lua", (OURS, "redis-pass"), ("nginx-lua", "redis-pass"), 0.62),
+    Target("a limit in Redis, exact ÷ Traefik's", (OURS, "redis-pass"), ("traefik", "redis-pass"), 0.30),
+    Target("a limit in Redis, leased ÷ forwarding without", (LEASED, "redis-pass"), (OURS, "forward"), 1.05),
+    Target("a denial by Redis ÷ nginx with Lua", (OURS, "redis-deny"), ("nginx-lua", "redis-deny"), 0.42),
+    Target("responses of 64 KiB ÷ nginx", (OURS, "body-64k"), ("nginx", "body-64k"), 0.95),
+    Target("uploads of 1 MiB ÷ nginx", (OURS, "upload-1m"), ("nginx", "upload-1m"), 0.75),
+    Target("p99 at half of our peak ÷ nginx at that rate", (OURS, "half-peak"), ("nginx", "half-peak"), 1.10, "p99_ms"),
+]
+
+# Bytes of memory for each upload that is under way.
+TRANSFER_MOST = 256 << 10

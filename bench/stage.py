@@ -1,0 +1,150 @@
+"""Where it is played: an upstream and a Redis on one CPU, a proxy on the other.
+
+Guarantees that a peer is measured only after it was seen to do its work: bodies equal to the upstream's, uploads that
+arrive whole, denials that are denials.
+"""
+
+import http.client
+import re
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import machine
+from peers import Plan, nginx
+from service import Failed, Service, free_port
+
+SMALL = "x" * 199 + "\n"
+
+
+class Stage:
+    def __init__(self):
+        self.scratch = tempfile.TemporaryDirectory(prefix="tollgate-bench-")
+        self.dir = Path(self.scratch.name)
+        self.upstream, self.redis = free_port(), free_port()
+        self.services = []
+
+    def __enter__(self):
+        try:
+            self.services.append(self.start_upstream())
+            self.services.append(self.start_redis())
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for service in self.services:
+            service.stop()
+        self.scratch.cleanup()
+
+    def start_upstream(self):
+        """Fixed answers. An upload is read to its end before it is answered, with how long the request was."""
+        directory = self.dir / "upstream"
+        directory.mkdir()
+        (directory / "64k").write_text("x" * (64 << 10))
+        inner = directory / "inner.sock"
+        server = f"""  open_file_cache max=10;
+  sendfile on;
+  upstream inner {{ server unix:{inner}; keepalive 64; }}
+  server {{
+    listen 127.0.0.1:{self.upstream} backlog=16384;
+    root {directory};
+    default_type text/plain;
+    location / {{ return 200 "{SMALL}"; }}
+    location = /64k {{ }}
+    location = /upload {{
+      client_body_buffer_size 2m;
+      proxy_pass http://inner;
+      proxy_http_version 1.1;
+      proxy_pass_request_body off;
+      proxy_set_header Connection "";
+      proxy_set_header Content-Length "";
+      proxy_set_header X-Length $request_length;
+    }}
+  }}
+  server {{ listen unix:{inner}; location / {{ return 200 "$http_x_length"; }} }}"""
+        command = nginx.write(directory, server)
+        return Service(command, {machine.LOAD_CPU}, self.dir / "upstream.log").wait_for(self.upstream)
+
+    def start_redis(self):
+        command = ["redis-server", "--port", self.redis, "--bind", "127.0.0.1", "--save", "", "--dir", self.dir]
+        return Service(command, {machine.LOAD_CPU}, self.dir / "redis.log").wait_for(self.redis)
+
+    def redis_calls(self):
+        """Scripts that Redis has run."""
+        asked = ["redis-cli", "-p", str(self.redis), "info", "commandstats"]
+        stats = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        return sum(int(calls) for calls in re.findall(r"cmdstat_(?:eval|evalsha|fcall):calls=(\d+)", stats))
+
+    def helpers_cpu(self):
+        return sum(machine.cpu_seconds(service.id) for service in self.services)
+
+    @contextmanager
+    def peer(self, peer, scenario, cpus=frozenset({machine.PROXY_CPU}), routes=0):
+        """A peer that serves the scenario, seen to do so; its service and its port."""
+        with tempfile.TemporaryDirectory(dir=self.dir) as scratch:
+            plan = Plan(
+                port=free_port(),
+                upstream=self.upstream,
+                redis=self.redis,
+                dir=Path(scratch),
+                workers=len(cpus),
+                limit=scenario.limit,
+                shared=scenario.shared,
+                keyed=scenario.clients > 0,
+                routes=routes,
+            )
+            subprocess.run(["redis-cli", "-p", str(self.redis), "flushall"], capture_output=True, check=True)
+            service = Service(peer.command(plan), cpus, plan.dir / "log", peer.environment(plan))
+            with service:
+                service.wait_for(plan.port)
+                try:
+                    self.verify(plan, scenario)
+                except (OSError, http.client.HTTPException, Failed) as error:
+                    raise Failed(f"{error}; it said: {service.said()}") from error
+                yield service, plan.port
+
+    def verify(self, plan, scenario):
+        prefix = "/service-1" if plan.routes else ""
+        self.until_routed(plan.port, f"{prefix}/")
+        if scenario.limit == "deny":
+            self.denies(plan.port)
+        else:
+            self.forwards(plan.port, prefix)
+
+    def until_routed(self, port, path):
+        """Some open their port before they know their routes."""
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            status, _ = ask(port, "GET", path)
+            if status in (200, 429):
+                return
+            time.sleep(0.05)
+        raise Failed(f"GET {path} is answered with {status}")
+
+    def denies(self, port):
+        statuses = [ask(port, "GET", "/")[0] for _ in range(4)]
+        if statuses[-1] != 429:
+            raise Failed(f"denies nobody: {statuses}")
+
+    def forwards(self, port, prefix):
+        for path in ("/", "/64k") if not prefix else (f"{prefix}/x",):
+            if ask(port, "GET", path) != (200, ask(self.upstream, "GET", path)[1]):
+                raise Failed(f"GET {path} does not give what the upstream gives")
+        if not prefix:
+            status, length = ask(port, "POST", "/upload", b"x" * 100_000)
+            if status != 200 or int(length) < 100_000:
+                raise Failed(f"POST of 100000 bytes: {status}, and {length!r} bytes arrive")
+
+
+def ask(port, method, path, body=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path, body=body, headers={"x-key": "verify"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
