@@ -20,7 +20,7 @@ use super::{Drain, Handler, ListenerSpec};
 
 /// What hyper reads ahead, or writes behind, at most. With the screen's own buffer, kernel buffers aside, that bounds what
 /// a connection holds. As much as towards upstreams, for the same reason.
-const BUFFER: usize = 128 * 1024;
+const BUFFER: usize = 72 * 1024;
 /// hyper's parser keeps this many fields without an allocation; the screen counts them first.
 const FREE_FIELDS: usize = 100;
 /// Room for the stand-in of a refused request, so that hyper's own bound never speaks first.
