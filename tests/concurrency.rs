@@ -9,10 +9,12 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join_all, ready};
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
-use tollgate::rate_limit::breaker::Breaker;
+use tollgate::clock;
+use tollgate::rate_limit::breaker::{self, Breaker};
 use tollgate::rate_limit::decision::DecidedBy;
 use tollgate::rate_limit::in_flight::{Held, InFlight, Scope};
 use tollgate::rate_limit::limiter::Limiter;
+use tollgate::rate_limit::node::Node;
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::{Share, ShareCell};
 use tollgate::rate_limit::verdict::Verdict;
@@ -25,6 +27,8 @@ struct Shared {
     store: Arc<dyn Store>,
     away: AtomicBool,
     claims: AtomicUsize,
+    /// Milliseconds that a claim takes.
+    slow: AtomicUsize,
 }
 
 impl Shared {
@@ -33,7 +37,7 @@ impl Shared {
     }
 
     fn of(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, away: AtomicBool::new(false), claims: AtomicUsize::new(0) })
+        Arc::new(Self { store, away: AtomicBool::new(false), claims: AtomicUsize::new(0), slow: AtomicUsize::new(0) })
     }
 }
 
@@ -54,7 +58,11 @@ impl Store for Shared {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
         }
-        self.store.claim(claims)
+        let delay = Duration::from_millis(self.slow.load(Ordering::Relaxed) as u64);
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            self.store.claim(claims).await
+        })
     }
 
     fn timeout(&self) -> Duration {
@@ -214,6 +222,34 @@ async fn while_the_store_is_away_a_node_has_its_share_and_tells_the_truth_after(
     })
     .await;
     assert!(enter(&two, &asks).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_is_asked_once_and_its_no_is_the_answer() {
+    let store = Shared::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    let asks = [slots("k", 1)];
+    let _inside = enter(&one, &asks).await.unwrap();
+    store.slow.store(100, Ordering::Relaxed);
+    let started = clock::now();
+    let denied = join_all((0..5).map(|_| enter(&two, &asks))).await;
+    assert!(denied.iter().all(Option::is_none));
+    assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn requests_that_passed_while_the_store_was_away_are_told_of_without_another_one() {
+    let store = Shared::memory();
+    let share = Arc::new(ShareCell::expecting(1));
+    let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
+    let one = Limiter::of_node(state.clone(), store.clone());
+    state.breaker.failed(&StoreError::Io, 9);
+    assert!(state.breaker.is_open());
+    let inside = enter(&one, &[slots("k", 3)]).await.unwrap();
+    assert_eq!(inside.decided_by, DecidedBy::Local);
+    tokio::spawn(breaker::run_control(state, vec![store.clone()]));
+    let two = node(&store, 1);
+    eventually("the store knows of it", || async { two.decide(&[slots("k", 3)]).await.levels[0].remaining == 1 }).await;
 }
 
 #[tokio::test]

@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout_at};
 
 use super::calls::Caller;
 use super::decision::Level;
-use super::in_flight::{Claim, Held, InFlight, LEASE_US, RETRY_US};
+use super::in_flight::{self, Claim, Held, InFlight, LEASE_US, RETRY_US};
 use super::key::Key;
 use crate::clock;
 use crate::store::{Ask, SlotClaim};
@@ -124,8 +125,10 @@ impl Slots {
             return Err(FULL);
         }
         let room = rooms.entry(ask.key.clone()).or_default();
-        (room.most, room.others) = (part.most(), 0);
-        Ok(self.enter(room, ask))
+        // What the store is told of later is the limit, whatever part of it holds now.
+        room.most = ask.quota.in_flight().unwrap_or(part).most();
+        let (slot, _) = self.enter(room, ask);
+        Ok((slot, in_flight::level(part, room.in_use, 0)))
     }
 
     /// Enters one of the slots that the node holds, or says that there is none.
@@ -165,6 +168,7 @@ impl Slots {
         let deadline = clock::now() + caller.patience();
         let waiting = Waiting::new(self, ask);
         self.keep(caller);
+        let mut waited = false;
         loop {
             let changed;
             let step = {
@@ -185,13 +189,25 @@ impl Slots {
                 }
             };
             match step {
-                Err(answered) => timeout_at(deadline, answered).await.ok()?,
+                Err(answered) => {
+                    timeout_at(deadline, answered).await.ok()?;
+                    waited = true;
+                }
                 Ok(claim) => {
                     let asking = Asking { slots: self, key: waiting.key };
                     let sent_us = clock::monotonic_micros();
-                    let held = caller.claim(std::slice::from_ref(&claim)).await?;
-                    self.hear(&claim, held.first().copied()?, sent_us);
+                    let call = caller.claim(std::slice::from_ref(&claim));
+                    // A call has a time limit of its own, and one that reaches it must be heard of. Who waited has less.
+                    let held = if waited { timeout_at(deadline, call).await.ok()? } else { call.await };
+                    self.hear(&claim, held?.first().copied()?, sent_us);
                     drop(asking);
+                    // Asked once: who is not in by this answer has no slot.
+                    let mut rooms = self.lock(&ask.key);
+                    let room = rooms.entry(ask.key.clone()).or_default();
+                    return Some(match self.try_enter(room, ask, clock::monotonic_micros()) {
+                        Entry::In(slot, level) => Ok((slot, level)),
+                        Entry::Full(_) | Entry::Unknown => Err(FULL),
+                    });
                 }
             }
         }
@@ -216,7 +232,9 @@ impl Slots {
         room.heard = said.claim.turn;
         (room.held, room.others, room.until_us) = (held.own, held.others, sent_us.saturating_add(LEASE_US));
         let spare = room.held.saturating_sub(room.in_use);
-        room.denied_until_us = if spare < room.waited_for { sent_us.saturating_add(PAUSE_US) } else { 0 };
+        // From the answer on: a store may take longer than the pause to give it.
+        let pause_until_us = clock::monotonic_micros().saturating_add(PAUSE_US);
+        room.denied_until_us = if spare < room.waited_for { pause_until_us } else { 0 };
     }
 
     fn leave(&self, key: &Key, cost: u64) {
@@ -234,10 +252,12 @@ impl Slots {
     }
 
     /// Says again what is held, and gives back what is not needed, as long as anything is.
-    fn keep(self: &Arc<Self>, caller: &Arc<Caller>) {
-        if !self.kept.swap(true, Ordering::SeqCst) {
+    pub(super) fn keep(self: &Arc<Self>, caller: &Arc<Caller>) {
+        if let Ok(runtime) = Handle::try_current()
+            && !self.kept.swap(true, Ordering::SeqCst)
+        {
             let (upkeep, caller) = (Upkeep(Some(self.clone())), caller.clone());
-            tokio::spawn(upkeep.run(caller));
+            runtime.spawn(upkeep.run(caller));
         }
     }
 

@@ -38,6 +38,11 @@ impl Entered {
         }
     }
 
+    /// The verdict on the tokens of a request that needs none.
+    fn alone(&self) -> Verdict {
+        Verdict::new(self.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())
+    }
+
     /// What both came to. No tokens were asked for where no slot was left.
     fn with(self, asks: &[Ask], tokens: Option<Verdict>) -> Verdict {
         let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
@@ -69,7 +74,7 @@ impl Limiter {
         }
         let verdict = match (entered.full, tokens.is_empty()) {
             (true, _) => None,
-            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())),
+            (false, true) => Some(entered.alone()),
             (false, false) => Some(self.tokens_now(&tokens)?),
         };
         Some(entered.with(asks, verdict))
@@ -89,7 +94,7 @@ impl Limiter {
         }
         let verdict = match (entered.full, tokens.is_empty()) {
             (true, _) => None,
-            (false, true) => Some(Verdict::new(entered.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())),
+            (false, true) => Some(entered.alone()),
             (false, false) => Some(self.tokens(&tokens).await),
         };
         entered.with(asks, verdict)
@@ -113,6 +118,8 @@ impl Limiter {
                 }
             }
             Some(shared) if slots.scope() == Scope::Fleet => {
+                // The store is told of these requests when it is back.
+                self.slots.keep(&shared.caller);
                 (entered(self.enter_alone(ask, slots, shared.node().share.get())), DecidedBy::Local)
             }
             _ => (entered(self.slots.enter_alone(ask, slots)), DecidedBy::Local),
@@ -134,7 +141,7 @@ impl Limiter {
                 let part = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost);
                 self.slots.enter_alone(ask, part.and_then(|part| part.in_flight()).ok_or(FULL)?)
             }
-            // Counted all the same: the store is told of it when it is back.
+            // Counted all the same.
             OnOutage::Allow => self.slots.enter_alone(ask, InFlight::new(MAX_SLOTS, slots.scope())),
             OnOutage::Deny => Err(FULL),
         }
