@@ -9,6 +9,7 @@ pub mod config;
 pub mod error;
 pub mod gateway;
 mod gather;
+mod http1;
 pub mod metrics;
 pub mod proxy;
 pub mod rate_limit;

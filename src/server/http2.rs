@@ -22,11 +22,11 @@ use tokio::time::{Sleep, sleep, sleep_until};
 use super::connection::Connection;
 use super::exchange::{Counted, Counter, host_of, strip_connection};
 use super::listener::Socket;
-use super::screen::syntax;
 use super::{Drain, Handler, LONGEST_WAIT, ListenerSpec};
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
 use crate::error::Failure;
+use crate::http1::syntax;
 
 /// Requests under way on one connection.
 const MAX_STREAMS: u32 = 128;

@@ -1,8 +1,9 @@
 //! Follows a client's byte stream message by message and says how much of it may go on to the HTTP parser.
 
-use super::chunks::{Chunks, Malformed};
-use super::head::{Announced, Bounds, Framing, Head};
+use super::head::{Announced, Head};
 use crate::error::Failure;
+use crate::http1::chunks::{Chunks, Malformed};
+use crate::http1::{Bounds, Framing};
 
 /// Where in the stream the next byte belongs.
 #[derive(Debug)]
@@ -106,8 +107,9 @@ impl Follower {
                 Ok(taken)
             }
             Place::Chunked(chunks) => match chunks.follow(rest, &self.bounds) {
-                (taken, Err(Malformed)) => Err((taken, Stop::Broken)),
-                (taken, Ok(())) => {
+                Err(Malformed) => Err((0, Stop::Broken)),
+                Ok(framing) => {
+                    let taken = framing + chunks.skip(rest.len() - framing);
                     if chunks.is_over() {
                         self.next_head();
                     }
@@ -124,7 +126,7 @@ impl Follower {
         match announced.framing {
             Framing::Length(0) => self.next_head(),
             Framing::Length(length) => self.place = Place::Length(length),
-            Framing::Chunked => self.place = Place::Chunked(Chunks::new()),
+            Framing::Close | Framing::Chunked => self.place = Place::Chunked(Chunks::default()),
         }
         announced.bytes
     }

@@ -2,8 +2,8 @@
 //!
 //! Sees each line once, however the section arrives, and keeps nothing but what it needs to judge the rest: no allocation.
 
-use super::syntax;
 use crate::error::Failure;
+use crate::http1::{Bounds, Framing, syntax};
 
 /// Empty lines before a request line that are passed over (RFC 9112 §2.2 asks for one at least).
 const MAX_BLANK_LINES: u8 = 4;
@@ -14,28 +14,9 @@ const REQUEST_LINE_REST: usize = 12;
 /// Longer targets do not fit a `http::Uri`.
 const MAX_URI: usize = u16::MAX as usize - 1;
 
-/// How much a header section may hold.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Bytes, line ends included.
-    pub bytes: usize,
-    /// Field lines; also trailer field lines.
-    pub fields: usize,
-}
-
-impl Bounds {
-    /// Bytes of a request target: half the section, so that fields always have room.
-    fn target(&self) -> usize {
-        (self.bytes / 2).min(MAX_URI)
-    }
-}
-
-/// How the body after a header section is framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// This many bytes, perhaps none.
-    Length(u64),
-    Chunked,
+/// Bytes of a request target: half the section, so that fields always have room.
+fn longest_target(bounds: &Bounds) -> usize {
+    (bounds.bytes / 2).min(MAX_URI)
 }
 
 /// What a whole header section announced.
@@ -101,7 +82,7 @@ impl Head {
     }
 
     fn longest_request_line(&self, bounds: &Bounds) -> usize {
-        bounds.target() + MAX_METHOD + REQUEST_LINE_REST
+        longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
     }
 
     fn too_large(&self) -> Failure {
@@ -152,7 +133,7 @@ impl Head {
         if method == b"CONNECT" {
             return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
         }
-        if target.len() > bounds.target() {
+        if target.len() > longest_target(bounds) {
             return Err(Failure::UriTooLong);
         }
         check_target(method, target)

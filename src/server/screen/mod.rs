@@ -9,12 +9,10 @@
 //! A request that arrives in one read is looked at where it lies: no copy, no allocation, no further system call.
 //! Knows nothing of what requests mean, nor of what answers look like.
 
-mod chunks;
 mod follow;
 mod head;
 mod output;
 mod patience;
-pub(super) mod syntax;
 #[cfg(test)]
 mod tests;
 
@@ -27,13 +25,13 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use self::follow::{Follower, Stop};
-use self::head::Bounds;
 use self::output::Linger;
 use self::patience::{Patience, Wait};
 use super::ListenerSpec;
 use super::connection::{Connection, Upgrade};
 use crate::body::BodyFailure;
 use crate::error::Failure;
+use crate::http1::Bounds;
 
 /// RFC 9113 §3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -1,9 +1,10 @@
-//! Follows a chunked body (RFC 9112 §7.1) without decoding it, to know where it ends and that it can be read in one way.
+//! Follows a chunked body (RFC 9112 §7.1), to know where it ends and that it can be read in one way.
 //!
-//! Skips over data in one step; looks at every byte between.
+//! Skips over content in one step; looks at every byte between. Keeps nothing but the trailer fields.
 
-use super::head::Bounds;
-use super::syntax;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Bounds, syntax};
 
 /// Bytes of chunk extensions in a whole body. Nothing here understands any.
 const MAX_EXTENSION_BYTES: usize = 8 * 1024;
@@ -11,7 +12,8 @@ const MAX_EXTENSION_BYTES: usize = 8 * 1024;
 const MAX_SIZE_DIGITS: u8 = 15;
 
 /// The body breaks the grammar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body is malformed")]
 pub struct Malformed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,43 +43,63 @@ pub struct Chunks {
     /// The size that is being read, then what is left of its data.
     left: u64,
     extension_bytes: usize,
-    trailer_bytes: usize,
-    trailers: usize,
+    /// Trailer field lines, as they came.
+    trailers: Vec<u8>,
+    trailer_count: usize,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self { state: State::Size(0), left: 0, extension_bytes: 0, trailers: Vec::new(), trailer_count: 0 }
+    }
 }
 
 impl Chunks {
-    pub fn new() -> Self {
-        Self { state: State::Size(0), left: 0, extension_bytes: 0, trailer_bytes: 0, trailers: 0 }
-    }
-
     /// Whether the body has ended.
     pub fn is_over(&self) -> bool {
         self.state == State::End
     }
 
-    /// Follows `bytes` until the body ends. How many of them belong to it and are good, and whether the next one is not.
-    pub fn follow(&mut self, bytes: &[u8], bounds: &Bounds) -> (usize, Result<(), Malformed>) {
+    /// Follows what `bytes` begins with of framing, until content comes or the body ends. How many bytes that was.
+    pub fn follow(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<usize, Malformed> {
         let mut at = 0;
-        while at < bytes.len() && !self.is_over() {
-            if self.state == State::Data {
-                at += self.skip(bytes.len() - at);
-            } else if let Err(malformed) = self.step(bytes[at], bounds) {
-                return (at, Err(malformed));
-            } else {
-                at += 1;
-            }
+        while let Some(byte) = bytes.get(at)
+            && !matches!(self.state, State::Data | State::End)
+        {
+            self.step(*byte, bounds)?;
+            at += 1;
         }
-        (at, Ok(()))
+        Ok(at)
     }
 
-    /// Passes over data. How much.
-    fn skip(&mut self, available: usize) -> usize {
+    /// Passes over content of which `available` bytes are there. How many of them belong to this chunk.
+    pub fn skip(&mut self, available: usize) -> usize {
+        if self.state != State::Data {
+            return 0;
+        }
         let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(available);
         self.left -= taken as u64;
         if self.left == 0 {
             self.state = State::DataCr;
         }
         taken
+    }
+
+    /// What was in the trailer section of a body that is over (RFC 9112 §7.1.2); `None`: nothing.
+    pub fn trailers(&self) -> Option<HeaderMap> {
+        if self.trailers.is_empty() {
+            return None;
+        }
+        let mut fields = HeaderMap::new();
+        for line in self.trailers.split(|byte| *byte == b'\n') {
+            let Some(colon) = memchr::memchr(b':', line) else { continue };
+            let name = HeaderName::from_bytes(&line[..colon]);
+            let value = HeaderValue::from_bytes(syntax::trim(&line[colon + 1..]));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                fields.append(name, value);
+            }
+        }
+        Some(fields)
     }
 
     fn step(&mut self, byte: u8, bounds: &Bounds) -> Result<(), Malformed> {
@@ -117,24 +139,25 @@ impl Chunks {
     }
 
     fn trailer(&mut self, byte: u8, bounds: &Bounds) -> Result<State, Malformed> {
-        self.trailer_bytes += 1;
-        if self.trailer_bytes > bounds.bytes {
+        let next = match (self.state, byte) {
+            (State::TrailerStart, b'\r') => return Ok(State::EndLf),
+            (State::EndLf, b'\n') => return Ok(State::End),
+            (State::TrailerStart, _) if syntax::is_token_byte(byte) && self.trailer_count < bounds.fields => {
+                self.trailer_count += 1;
+                State::TrailerName
+            }
+            (State::TrailerName, b':') => State::TrailerValue,
+            (State::TrailerName, _) if syntax::is_token_byte(byte) => State::TrailerName,
+            (State::TrailerValue, b'\r') => return Ok(State::TrailerLf),
+            (State::TrailerValue, _) if syntax::is_value_byte(byte) => State::TrailerValue,
+            (State::TrailerLf, b'\n') => State::TrailerStart,
+            _ => return Err(Malformed),
+        };
+        if self.trailers.len() >= bounds.bytes {
             return Err(Malformed);
         }
-        match (self.state, byte) {
-            (State::TrailerStart, b'\r') => Ok(State::EndLf),
-            (State::TrailerStart, _) if syntax::is_token_byte(byte) && self.trailers < bounds.fields => {
-                self.trailers += 1;
-                Ok(State::TrailerName)
-            }
-            (State::TrailerName, b':') => Ok(State::TrailerValue),
-            (State::TrailerName, _) if syntax::is_token_byte(byte) => Ok(State::TrailerName),
-            (State::TrailerValue, b'\r') => Ok(State::TrailerLf),
-            (State::TrailerValue, _) if syntax::is_value_byte(byte) => Ok(State::TrailerValue),
-            (State::TrailerLf, b'\n') => Ok(State::TrailerStart),
-            (State::EndLf, b'\n') => Ok(State::End),
-            _ => Err(Malformed),
-        }
+        self.trailers.push(byte);
+        Ok(next)
     }
 }
 

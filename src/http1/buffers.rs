@@ -1,0 +1,110 @@
+//! Buffers for what is read and written, kept by each thread for whoever needs one next.
+//!
+//! A connection has a buffer while a message is under way and none while it is idle; so few of them serve many
+//! connections, and they stay warm. Guarantees that no buffer is used anew while anybody holds a piece of it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes of a buffer for header sections and small bodies.
+pub const USUAL: usize = 8 * 1024;
+/// Bytes of a buffer for large bodies: 64 KiB and the framing around, which then come and go in one piece. By measurement:
+/// more costs memory, and gains nothing.
+pub const LARGE: usize = 72 * 1024;
+
+/// What one thread keeps, of each size.
+const KEPT_USUAL: usize = 64;
+const KEPT_LARGE: usize = 8;
+
+#[derive(Default)]
+struct Kept {
+    usual: Vec<BytesMut>,
+    large: Vec<BytesMut>,
+}
+
+thread_local! {
+    static KEPT: RefCell<Kept> = RefCell::default();
+}
+
+/// An empty buffer with room for `size` bytes or more.
+pub fn take(size: usize) -> BytesMut {
+    let (capacity, kept) = KEPT.with_borrow_mut(|kept| {
+        if size <= USUAL { (USUAL, kept.usual.pop()) } else { (size.max(LARGE), kept.large.pop()) }
+    });
+    kept.filter(|buffer| buffer.capacity() >= size).unwrap_or_else(|| BytesMut::with_capacity(capacity))
+}
+
+/// Leaves a buffer to others, if nobody holds a piece of it any more. What it contains is forgotten.
+pub fn give(mut buffer: BytesMut) {
+    buffer.clear();
+    KEPT.with_borrow_mut(|kept| {
+        if kept.large.len() < KEPT_LARGE && buffer.try_reclaim(LARGE) {
+            kept.large.push(buffer);
+        } else if kept.usual.len() < KEPT_USUAL && buffer.capacity() < LARGE && buffer.try_reclaim(USUAL) {
+            kept.usual.push(buffer);
+        }
+    });
+}
+
+/// Makes room for another `wanted` bytes, where there is less room than for a usual read.
+pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
+    let room = buffer.capacity() - buffer.len();
+    if room >= wanted.min(USUAL) || buffer.try_reclaim(wanted) {
+        return;
+    }
+    let mut larger = take(buffer.len() + wanted);
+    larger.extend_from_slice(buffer);
+    give(std::mem::replace(buffer, larger));
+}
+
+/// Reads once, behind what `buffer` holds, `wanted` bytes or more. How many came; 0: the peer sends no more.
+pub fn poll_fill(
+    io: &mut (impl AsyncRead + Unpin),
+    cx: &mut Context<'_>,
+    buffer: &mut BytesMut,
+    wanted: usize,
+) -> Poll<io::Result<usize>> {
+    make_room(buffer, wanted);
+    // Nothing of the future outlives one look: it is only the way to read without touching memory that is not ours yet.
+    pin!(io.read_buf(buffer)).poll(cx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_when_nobody_holds_a_piece() {
+        let mut buffer = take(10);
+        buffer.extend_from_slice(b"abc");
+        let place = buffer.as_ptr();
+        let piece = buffer.split_to(2).freeze();
+        give(buffer);
+        assert_eq!(take(10).capacity(), USUAL);
+        assert_eq!(&*piece, b"ab");
+
+        let mut buffer = take(10);
+        buffer.extend_from_slice(b"abc");
+        let again = buffer.as_ptr();
+        drop(buffer.split_to(2).freeze());
+        give(buffer);
+        assert_ne!(place, again);
+        assert_eq!(take(10).as_ptr(), again);
+    }
+
+    #[test]
+    fn room_is_made_without_losing_anything() {
+        let mut buffer = take(1);
+        buffer.resize(USUAL - 1, b'x');
+        make_room(&mut buffer, LARGE);
+        assert!(buffer.capacity() - buffer.len() >= LARGE);
+        assert_eq!(buffer.len(), USUAL - 1);
+        assert!(buffer.iter().all(|byte| *byte == b'x'));
+    }
+}

@@ -1,0 +1,32 @@
+//! HTTP/1.1 messages as bytes (RFC 9112), for both sides of the gateway: what may stand where, where bodies end, and how
+//! messages are written.
+//!
+//! Guarantees that a body is read in the one way its framing allows, or not at all, and that an idle connection holds no
+//! buffer. Knows neither connections nor what a message means.
+
+pub mod body;
+pub mod buffers;
+pub mod chunks;
+pub mod encode;
+pub mod output;
+pub mod syntax;
+pub mod upgrade;
+
+/// How much a header or trailer section may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes, line ends included.
+    pub bytes: usize,
+    /// Field lines.
+    pub fields: usize,
+}
+
+/// How a body is framed (RFC 9112 §6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// This many bytes, perhaps none.
+    Length(u64),
+    Chunked,
+    /// Everything until the connection's end; responses only.
+    Close,
+}
