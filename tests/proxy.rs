@@ -208,7 +208,7 @@ async fn an_http2_request_becomes_http_1_1() {
         .await;
     })
     .await;
-    let front = Front::with(&[server.address], |plan| plan.http2 = true).await;
+    let front = Front::to(&[server.address]).await;
     let stream = TcpStream::connect(front.address).await.unwrap();
     let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut client, connection) = shaken.unwrap();

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
@@ -22,6 +21,7 @@ use super::alarm::Alarm;
 use super::client::Connection;
 use crate::body::Body;
 use crate::clock;
+use crate::http1::upgrade::{Io, OnUpgrade};
 
 /// A tunnel without a byte either way for so long is closed. WebSockets are quiet for minutes, so an upstream's idle
 /// timeout would cut them; without any bound, peers that vanished would be kept for ever.
@@ -46,10 +46,11 @@ pin_project! {
 }
 
 impl Wish {
-    /// `protocol`: the `Upgrade` that the request announced. `None`: it goes on as an ordinary request.
+    /// `protocol`: the `Upgrade` that the request announced. `None`: it goes on as an ordinary request, as it also does on a
+    /// connection that cannot leave HTTP.
     pub fn of(request: &mut Request<Body>, protocol: Option<HeaderValue>) -> Option<Self> {
         let protocol = protocol.filter(|protocol| !names_http(protocol))?;
-        Some(Self { client: hyper::upgrade::on(request), protocol })
+        Some(Self { client: request.extensions_mut().remove()?, protocol })
     }
 
     pub fn protocol(&self) -> &HeaderValue {
@@ -60,9 +61,9 @@ impl Wish {
     pub fn grant(self, response: &mut Response<Incoming>, connection: Box<Connection>) {
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
-            match futures_util::future::try_join(self.client, upstream).await {
-                Ok((client, upstream)) => tunnel(client, upstream).await,
-                Err(error) => tracing::debug!(%error, "an upgrade came to nothing"),
+            match futures_util::future::join(self.client.upgraded(), upstream).await {
+                (Some(client), Ok(upstream)) => tunnel(client, TokioIo::new(upstream)).await,
+                _ => tracing::debug!("an upgrade came to nothing"),
             }
             drop(connection);
         });
@@ -76,10 +77,10 @@ fn names_http(protocol: &HeaderValue) -> bool {
     })
 }
 
-async fn tunnel(client: Upgraded, upstream: Upgraded) {
+async fn tunnel(client: impl Io, upstream: impl Io) {
     let read_at = Arc::new(AtomicU64::new(clock::monotonic_micros()));
-    let watched = |io| Watched { io: TokioIo::new(io), read_at: Arc::clone(&read_at) };
-    let (mut client, mut upstream) = (watched(client), watched(upstream));
+    let mut client = Watched { io: client, read_at: Arc::clone(&read_at) };
+    let mut upstream = Watched { io: upstream, read_at: Arc::clone(&read_at) };
     let mut copying = pin!(copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER));
     let mut alarm = Alarm::new(clock::now() + TUNNEL_IDLE);
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {

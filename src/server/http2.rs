@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
+use http::header::{CONNECTION, HOST};
 use http::{Method, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -20,13 +20,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::time::{Sleep, sleep, sleep_until};
 
 use super::connection::Connection;
-use super::exchange::{Counted, Counter, host_of, strip_connection};
-use super::listener::Socket;
+use super::http1::head::host_of;
+use super::under_way::UnderWay;
 use super::{Drain, Handler, LONGEST_WAIT, ListenerSpec};
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
 use crate::error::Failure;
 use crate::http1::syntax;
+use crate::http1::upgrade::Upgraded;
 
 /// Requests under way on one connection.
 const MAX_STREAMS: u32 = 128;
@@ -57,24 +58,27 @@ pub fn builder(spec: &ListenerSpec) -> Builder<TokioExecutor> {
 /// Serves until the connection ends.
 pub async fn drive<H: Handler>(
     builder: &Builder<TokioExecutor>,
-    socket: Socket,
+    socket: Upgraded,
     connection: &Arc<Connection>,
     handler: H,
     spec: &Arc<ListenerSpec>,
     drain: &Drain,
 ) {
-    let (shared, limits) = (Arc::clone(connection), Arc::clone(spec));
+    let under_way = Arc::new(UnderWay::nothing());
+    let (counted, shared, limits) = (Arc::clone(&under_way), Arc::clone(connection), Arc::clone(spec));
     let service = service_fn(move |request: Request<Incoming>| {
-        exchange(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request)
+        let counter = counted.enter();
+        let answer = answer(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request);
+        async move { Ok::<_, Infallible>(counter.attach(answer.await)) }
     });
     let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let result = tokio::select! {
         result = http.as_mut() => result,
-        () = leaving(connection, spec, drain) => {
+        () = leaving(&under_way, spec, drain) => {
             http.as_mut().graceful_shutdown();
             tokio::select! {
                 result = http => result,
-                () = overdue(connection, spec) => Ok(()),
+                () = overdue(&under_way, spec) => Ok(()),
             }
         }
     };
@@ -84,25 +88,25 @@ pub async fn drive<H: Handler>(
 }
 
 /// Waits until the connection should end: a drain, or nothing to do for too long.
-async fn leaving(connection: &Connection, spec: &ListenerSpec, drain: &Drain) {
+async fn leaving(under_way: &UnderWay, spec: &ListenerSpec, drain: &Drain) {
     let mut drain = drain.clone();
     tokio::select! {
         _ = drain.begun() => {}
-        () = idle_for(connection, spec.keepalive_timeout) => {}
+        () = idle_for(under_way, spec.keepalive_timeout) => {}
     }
 }
 
 /// Waits until a client that was told to leave has neither left nor used its time.
-async fn overdue(connection: &Connection, spec: &ListenerSpec) {
+async fn overdue(under_way: &UnderWay, spec: &ListenerSpec) {
     sleep(spec.header_timeout).await;
-    idle_for(connection, spec.header_timeout).await;
+    idle_for(under_way, spec.header_timeout).await;
 }
 
-async fn idle_for(connection: &Connection, time: Duration) {
+async fn idle_for(under_way: &UnderWay, time: Duration) {
     let time = time.min(LONGEST_WAIT);
     loop {
         let now = clock::now();
-        let due = connection.idle_since().unwrap_or(now) + time;
+        let due = under_way.idle_since().unwrap_or(now) + time;
         if due <= now {
             return;
         }
@@ -110,14 +114,12 @@ async fn idle_for(connection: &Connection, time: Duration) {
     }
 }
 
-async fn exchange<H: Handler>(
+async fn answer<H: Handler>(
     handler: H,
     connection: Arc<Connection>,
     spec: Arc<ListenerSpec>,
     mut request: Request<Incoming>,
-) -> Result<Response<Counted>, Infallible> {
-    connection.arrive();
-    let counter = Counter(Arc::clone(&connection));
+) -> Response<Body> {
     let mut response = match check(&mut request, &spec) {
         Err(failure) => handler.refuse(&connection, failure),
         Ok(()) => {
@@ -127,8 +129,9 @@ async fn exchange<H: Handler>(
             handler.handle(&connection, request).await
         }
     };
-    strip_connection(response.headers_mut());
-    Ok(counter.attach(response))
+    // It means something on one connection only; HTTP/2 has none (RFC 9113 §8.2.2).
+    response.headers_mut().remove(CONNECTION);
+    response
 }
 
 /// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request. What may stand in host

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper_util::rt::TokioExecutor;
 use metrics::{Counter, Gauge};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
@@ -17,16 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout_at};
 
 use super::connection::Connection;
-use super::screen::Screen;
+use super::socket::Socket;
 use super::{Drain, Drained, Handler, ListenerSpec};
 
 /// Connections that the kernel keeps for us while none is accepted; it may cap this (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 /// How long nothing is accepted after the process ran out of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
-
-/// A client's socket, its input followed, its place counted.
-pub(super) type Socket = Screen<TcpStream, Slot>;
 
 /// The connections that may be open at once, shared by all workers of a listener. Its metrics belong to the recorder
 /// that is installed when it is made.
@@ -57,7 +54,6 @@ struct Shared<H> {
     handler: H,
     spec: Arc<ListenerSpec>,
     drain: Drain,
-    http1: http1::Builder,
     http2: http2::Builder<TokioExecutor>,
 }
 
@@ -136,13 +132,7 @@ pub async fn serve<H: Handler>(
     slots: Slots,
     drain: Drain,
 ) -> Drained {
-    let shared = Arc::new(Shared {
-        http1: super::http1::builder(&spec),
-        http2: super::http2::builder(&spec),
-        handler,
-        spec,
-        drain: drain.clone(),
-    });
+    let shared = Arc::new(Shared { http2: super::http2::builder(&spec), handler, spec, drain: drain.clone() });
     let live = Arc::new(Live::default());
     let mut connections = JoinSet::new();
     let mut waiting = drain;
@@ -206,9 +196,8 @@ async fn serve_one<H: Handler>(shared: Arc<Shared<H>>, stream: TcpStream, peer: 
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let connection = Arc::new(Connection::new(peer, local));
-    let socket = Screen::new(stream, Arc::clone(&connection), &shared.spec, slot);
-    let Shared { handler, spec, drain, http1, http2 } = &*shared;
-    if let Some(socket) = super::http1::drive(http1, socket, &connection, handler.clone(), drain).await {
+    let Shared { handler, spec, drain, http2 } = &*shared;
+    if let Some(socket) = super::http1::drive(Socket { stream, slot }, &connection, handler, spec, drain).await {
         super::http2::drive(http2, socket, &connection, handler.clone(), spec, drain).await;
     }
 }

@@ -6,11 +6,11 @@
 
 pub mod connection;
 pub mod drain;
-mod exchange;
 mod http1;
 mod http2;
 pub mod listener;
-mod screen;
+mod socket;
+mod under_way;
 pub mod worker;
 
 use std::future::Future;
@@ -23,6 +23,7 @@ use http::{Request, Response};
 use crate::body::Body;
 use crate::error::Failure;
 
+pub use crate::http1::upgrade::{OnUpgrade, Upgraded};
 pub use connection::Connection;
 pub use drain::{Drain, DrainSignal, Drained};
 pub use listener::{Slots, bind, check_free, serve};

@@ -1,27 +1,25 @@
-//! The smallest server around `Proxy::forward`, for tests.
+//! The gateway's server around `Proxy::forward` and nothing else, for tests.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Request};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::{TcpListener, TcpStream};
+use http::{HeaderValue, Request, Response};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::body::Body;
+use tollgate::error::Failure;
 use tollgate::gateway::route::{Forward, HostPolicy, Rewrite};
 use tollgate::proxy::Proxy;
 use tollgate::proxy::forwarded::{Origin, TrustedProxies};
+use tollgate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 
 /// What is in front of the upstream.
 pub struct Front {
     pub address: SocketAddr,
     pub gate: Arc<Gate>,
-    acceptor: JoinHandle<()>,
+    server: JoinHandle<Drained>,
 }
 
 /// What each request goes through.
@@ -37,7 +35,6 @@ pub struct Plan {
     pub spec: UpstreamSpec,
     pub rule: Forward,
     pub trusted: TrustedProxies,
-    pub http2: bool,
 }
 
 impl Front {
@@ -48,24 +45,23 @@ impl Front {
     pub async fn with(endpoints: &[SocketAddr], change: impl FnOnce(&mut Plan)) -> Self {
         let mut plan = Plan::new(endpoints);
         change(&mut plan);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let spec = listener_spec();
+        let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let http2 = plan.http2;
         let gate = Arc::new(Gate::new(plan));
-        let shared = Arc::clone(&gate);
-        let acceptor = tokio::spawn(async move {
-            loop {
-                let (stream, peer) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, peer, Arc::clone(&shared), http2));
-            }
+        let (handler, slots) = (Answering(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
+        let server = tokio::spawn(async move {
+            // Dropped with the test: nothing is drained.
+            let (_signal, drain) = drain::channel();
+            server::serve(listener, Arc::new(spec), handler, slots, drain).await
         });
-        Self { address, gate, acceptor }
+        Self { address, gate, server }
     }
 }
 
 impl Drop for Front {
     fn drop(&mut self) {
-        self.acceptor.abort();
+        self.server.abort();
     }
 }
 
@@ -82,7 +78,7 @@ impl Plan {
             keepalive_connections: 8,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
-        Self { spec, rule, trusted: TrustedProxies::default(), http2: false }
+        Self { spec, rule, trusted: TrustedProxies::default() }
     }
 }
 
@@ -92,7 +88,7 @@ impl Gate {
         Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
     }
 
-    pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> http::Response<Body> {
+    pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
         let origin = Origin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, &origin, &id).await;
@@ -100,18 +96,30 @@ impl Gate {
     }
 }
 
-async fn serve(stream: TcpStream, peer: SocketAddr, gate: Arc<Gate>, http2: bool) {
-    stream.set_nodelay(true).unwrap();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let gate = Arc::clone(&gate);
-        async move { Ok::<_, Infallible>(gate.answer(request.map(Body::from), peer).await) }
-    });
-    // How a client's connection ends is for the client's side of the test to judge.
-    let _ = if http2 {
-        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        server.serve_connection(TokioIo::new(stream), service).await
-    } else {
-        let server = hyper::server::conn::http1::Builder::new();
-        server.serve_connection(TokioIo::new(stream), service).with_upgrades().await
-    };
+/// Lets the gate answer.
+#[derive(Clone)]
+struct Answering(Arc<Gate>);
+
+impl Handler for Answering {
+    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
+        self.0.answer(request, connection.peer).await
+    }
+
+    fn refuse(&self, _: &Arc<Connection>, failure: Failure) -> Response<Body> {
+        failure.respond(&HeaderValue::from_static("id-1"))
+    }
+}
+
+/// Patient with everything.
+fn listener_spec() -> ListenerSpec {
+    let minute = Duration::from_secs(60);
+    ListenerSpec {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        header_timeout: minute,
+        keepalive_timeout: minute,
+        body_timeout: minute,
+        max_header_bytes: 64 * 1024,
+        max_headers: 100,
+        max_connections: 1000,
+    }
 }

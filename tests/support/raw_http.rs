@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
-use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, ListenerSpec, Slots};
+use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, ListenerSpec, OnUpgrade, Slots};
 
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -154,9 +154,9 @@ fn failed(failure: Option<BodyFailure>) -> Response<Body> {
 
 /// Switches to a protocol that echoes.
 fn upgrade(request: &mut Request<Body>) -> Response<Body> {
-    let upgraded = hyper::upgrade::on(request);
+    let on_upgrade = request.extensions_mut().remove::<OnUpgrade>().unwrap();
     tokio::spawn(async move {
-        let mut io = hyper_util::rt::TokioIo::new(upgraded.await.unwrap());
+        let mut io = on_upgrade.upgraded().await.unwrap();
         let mut buffer = [0; 1024];
         while let Ok(n @ 1..) = io.read(&mut buffer).await {
             io.write_all(&buffer[..n]).await.unwrap();

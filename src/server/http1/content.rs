@@ -1,0 +1,150 @@
+//! A request's content, for whoever handles the request: the client's side of the connection on loan.
+//!
+//! Guarantees that the loan ends with the content, or when it is dropped, whatever is left of it then. Reading goes straight
+//! to the socket: there is no task and no queue between.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use parking_lot::Mutex;
+
+use super::inbound::Inbound;
+use crate::body::{Body, BoxError};
+
+/// Who reads from the client.
+#[derive(Debug)]
+pub enum Reader {
+    /// The connection itself.
+    Here(Box<Inbound>),
+    /// A request's content.
+    Lent(Arc<Loan>),
+}
+
+/// Where what was lent comes back.
+#[derive(Debug, Default)]
+pub struct Loan {
+    desk: Mutex<Desk>,
+    /// The content is asked for, and the client waits to be told.
+    asked_for: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    returned: Option<Box<Inbound>>,
+    /// The connection's task.
+    waker: Option<Waker>,
+}
+
+struct Content {
+    /// `None`: nothing is left.
+    inbound: Option<Box<Inbound>>,
+    loan: Arc<Loan>,
+}
+
+impl Reader {
+    /// Lends what is here.
+    pub fn lend(&mut self) -> Body {
+        let loan = Arc::<Loan>::default();
+        match std::mem::replace(self, Self::Lent(Arc::clone(&loan))) {
+            Self::Here(inbound) => Body::boxed(Content { inbound: Some(inbound), loan }),
+            lent @ Self::Lent(_) => {
+                *self = lent;
+                Body::empty()
+            }
+        }
+    }
+
+    /// What is here, or has come back; ready at once, or when it comes back.
+    pub fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<&mut Inbound> {
+        if let Self::Lent(loan) = self
+            && let Some(inbound) = loan.take_back(cx)
+        {
+            *self = Self::Here(inbound);
+        }
+        match self {
+            Self::Here(inbound) => Poll::Ready(inbound),
+            Self::Lent(_) => Poll::Pending,
+        }
+    }
+
+    /// Whether somebody wants content that the client holds back until it is told so. True once.
+    pub fn take_wish(&mut self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::Lent(loan) => loan.asked_for.swap(false, Relaxed),
+        }
+    }
+}
+
+impl Loan {
+    fn take_back(&self, cx: &mut Context<'_>) -> Option<Box<Inbound>> {
+        let mut desk = self.desk.lock();
+        let returned = desk.returned.take();
+        if returned.is_none() && !desk.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            desk.waker = Some(cx.waker().clone());
+        }
+        returned
+    }
+
+    fn give_back(&self, inbound: Box<Inbound>) {
+        let mut desk = self.desk.lock();
+        desk.returned = Some(inbound);
+        let waker = desk.waker.take();
+        drop(desk);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn ask_for_content(&self) {
+        self.asked_for.store(true, Relaxed);
+        let waker = self.desk.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Content {
+    fn give_back(&mut self) {
+        if let Some(inbound) = self.inbound.take() {
+            self.loan.give_back(inbound);
+        }
+    }
+}
+
+impl http_body::Body for Content {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let Some(inbound) = &mut this.inbound else { return Poll::Ready(None) };
+        if inbound.take_expectation() {
+            this.loan.ask_for_content();
+        }
+        let polled = inbound.poll_content(cx);
+        if inbound.is_whole() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            this.give_back();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inbound.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inbound.as_ref().map_or(SizeHint::with_exact(0), |inbound| inbound.size_hint())
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

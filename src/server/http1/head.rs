@@ -1,0 +1,308 @@
+//! Reads one header section line by line, decides whether it can be read in one way only (RFC 9112 §2 to §6), and makes a
+//! request of it.
+//!
+//! Sees each line once, however the section arrives. Nothing of it is copied: until it is whole it is only noted where its
+//! parts lie, and then they become the request's own. Names and values are checked by the types that they become.
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderName};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use smallvec::SmallVec;
+
+use super::asked::{Asked, has_word};
+use super::target;
+use crate::error::Failure;
+use crate::http1::{Bounds, Framing, syntax};
+
+/// Empty lines before a request line that are passed over (RFC 9112 §2.2 asks for one at least).
+const MAX_BLANK_LINES: u8 = 4;
+/// Bytes of a method: the longest registered one has 17.
+const MAX_METHOD: usize = 32;
+/// Bytes of the rest of a request line: two spaces, the version, CR and LF.
+const REQUEST_LINE_REST: usize = 12;
+/// Longer targets do not fit a `http::Uri`.
+const MAX_URI: usize = u16::MAX as usize - 1;
+/// Fields noted without an allocation.
+const FREE_FIELDS: usize = 16;
+/// Fields that a request has room for beside its own, so that its table need not grow when a gateway adds some.
+const ROOM: usize = 6;
+
+/// A part of the section.
+type Place = (u32, u32);
+
+/// The header section that is being read.
+#[derive(Debug)]
+pub struct Head {
+    /// Where the line that is being read starts.
+    line: usize,
+    /// How far its end was looked for.
+    searched: usize,
+    blank_lines: u8,
+    started: bool,
+    method: Method,
+    target: Place,
+    /// Names and values.
+    fields: SmallVec<[(Place, Place); FREE_FIELDS]>,
+    http_11: bool,
+    has_host: bool,
+    length: Option<u64>,
+    chunked: bool,
+    upgrade: bool,
+    close: bool,
+    keep_alive: bool,
+    awaits_continue: bool,
+    takes_trailers: bool,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            line: 0,
+            searched: 0,
+            blank_lines: 0,
+            started: false,
+            method: Method::GET,
+            target: (0, 0),
+            fields: SmallVec::new(),
+            http_11: false,
+            has_host: false,
+            length: None,
+            chunked: false,
+            upgrade: false,
+            close: false,
+            keep_alive: false,
+            awaits_continue: false,
+            takes_trailers: false,
+        }
+    }
+}
+
+impl Head {
+    /// Reads on. `bytes` starts at the section's first byte and holds all that has arrived of it. The section's length, once
+    /// it is whole. `bounds.bytes` fits 32 bits.
+    pub fn read(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Option<usize>, Failure> {
+        while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
+            let end = self.searched + found;
+            if end >= bounds.bytes {
+                return Err(self.too_large());
+            }
+            let Some((b'\r', line)) = bytes[self.line..end].split_last().map(|(last, line)| (*last, line)) else {
+                return Err(Failure::BadRequest("a line ends without CR"));
+            };
+            let start = std::mem::replace(&mut self.line, end + 1);
+            self.searched = end + 1;
+            if self.line(start, line, bounds)? {
+                return Ok(Some(end + 1));
+            }
+        }
+        self.searched = bytes.len();
+        if bytes.len() >= bounds.bytes || (!self.started && bytes.len() - self.line > longest_request_line(bounds)) {
+            return Err(self.too_large());
+        }
+        Ok(None)
+    }
+
+    /// Whether anything of a request has arrived: empty lines before it are not.
+    pub fn is_blank(&self) -> bool {
+        !self.started && self.line == self.searched
+    }
+
+    /// Whether this is a HEAD request, whose answer has no content.
+    pub fn is_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
+    /// Fills `request` with what was read of `section`, which is whole, and begins anew.
+    pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<Asked, Failure> {
+        let headers = self.headers(section)?;
+        let asked = self.asked()?;
+        let target = Uri::from_maybe_shared(part(section, self.target));
+        *request.uri_mut() = target.map_err(|_| Failure::BadRequest("the target is not a URI"))?;
+        *request.headers_mut() = headers;
+        *request.version_mut() = if self.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
+        *request.method_mut() = std::mem::take(&mut self.method);
+        if let Some(host) = request.uri().authority().and_then(host_of) {
+            request.headers_mut().insert(HOST, host);
+        }
+        self.begin_anew();
+        Ok(asked)
+    }
+
+    fn begin_anew(&mut self) {
+        let mut fields = std::mem::take(&mut self.fields);
+        fields.clear();
+        *self = Self { fields, ..Self::default() };
+    }
+
+    fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
+        let mut headers =
+            HeaderMap::try_with_capacity(self.fields.len() + ROOM).map_err(|_| Failure::HeadersTooLarge)?;
+        for (name, value) in &self.fields {
+            let name = HeaderName::from_bytes(&section[range(*name)])
+                .map_err(|_| Failure::BadRequest("a field name is not a token"))?;
+            let value = HeaderValue::from_maybe_shared(part(section, *value))
+                .map_err(|_| Failure::BadRequest("a field value has a control character"))?;
+            headers.try_append(name, value).map_err(|_| Failure::HeadersTooLarge)?;
+        }
+        Ok(headers)
+    }
+
+    fn too_large(&self) -> Failure {
+        if self.started { Failure::HeadersTooLarge } else { Failure::UriTooLong }
+    }
+
+    /// Takes the line that starts at `start`, without its end. True: it was the section's last.
+    fn line(&mut self, start: usize, line: &[u8], bounds: &Bounds) -> Result<bool, Failure> {
+        if !self.started {
+            if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
+                self.blank_lines += 1;
+            } else {
+                self.request_line(start, line, bounds)?;
+                self.started = true;
+            }
+            return Ok(false);
+        }
+        if line.is_empty() {
+            return Ok(true);
+        }
+        if self.fields.len() >= bounds.fields {
+            return Err(Failure::HeadersTooLarge);
+        }
+        self.field(start, line)?;
+        Ok(false)
+    }
+
+    /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
+    fn request_line(&mut self, start: usize, line: &[u8], bounds: &Bounds) -> Result<(), Failure> {
+        let mut parts = line.split(|b| *b == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Failure::BadRequest("the request line is not method, target and version"));
+        };
+        self.target = place(start + method.len() + 1, target.len());
+        self.method = Method::from_bytes(method).map_err(|_| Failure::BadRequest("the method is not a token"))?;
+        self.http_11 = version == b"HTTP/1.1";
+        if !self.http_11 && version != b"HTTP/1.0" {
+            return Err(target::other_version(version));
+        }
+        if method.len() > MAX_METHOD {
+            return Err(Failure::NotImplemented("the method is longer than any this gateway knows"));
+        }
+        if self.method == Method::CONNECT {
+            return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
+        }
+        if target.len() > longest_target(bounds) {
+            return Err(Failure::UriTooLong);
+        }
+        target::check(&self.method, target)
+    }
+
+    /// `field-name ":" OWS field-value OWS` (RFC 9112 §5).
+    fn field(&mut self, start: usize, line: &[u8]) -> Result<(), Failure> {
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return Err(Failure::BadRequest("a field line has no colon"));
+        };
+        let (name, rest) = (&line[..colon], &line[colon + 1..]);
+        let value = syntax::trim(rest);
+        let before = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+        self.fields.push((place(start, name.len()), place(start + colon + 1 + before, value.len())));
+        self.interpret(name, value)
+    }
+
+    /// The fields that say where a message ends, whom it is for, and what becomes of its connection. Told apart by length
+    /// first: most fields are others.
+    fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
+        match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= has_word(value, b"trailers"),
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.close |= has_word(value, b"close");
+                self.keep_alive |= has_word(value, b"keep-alive");
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value)?,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.has_host, true) {
+            return Err(Failure::BadRequest("more than one Host"));
+        }
+        if syntax::is_host(value) { Ok(()) } else { Err(Failure::BadRequest("Host is not a host")) }
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.length.replace(syntax::content_length(value)?).is_some() {
+            return Err(Failure::BadRequest("more than one Content-Length"));
+        }
+        Ok(())
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.chunked, true) {
+            return Err(Failure::BadRequest("more than one Transfer-Encoding"));
+        }
+        syntax::transfer_encoding(value)
+    }
+
+    /// What only the whole section tells (RFC 9112 §3.2, §6.1, §6.3, §9.3).
+    fn asked(&self) -> Result<Asked, Failure> {
+        if self.chunked && self.length.is_some() {
+            return Err(Failure::BadRequest("both Content-Length and Transfer-Encoding"));
+        }
+        if self.chunked && !self.http_11 {
+            return Err(Failure::BadRequest("Transfer-Encoding in HTTP/1.0"));
+        }
+        if self.http_11 && !self.has_host {
+            return Err(Failure::BadRequest("no Host"));
+        }
+        Ok(Asked {
+            framing: if self.chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) },
+            http_11: self.http_11,
+            is_head: self.is_head(),
+            keeps_alive: !self.close && (self.http_11 || self.keep_alive),
+            upgrade: self.upgrade && self.http_11,
+            // HTTP/1.0 knows no interim answers (RFC 9110 §10.1.1).
+            awaits_continue: self.awaits_continue && self.http_11,
+            takes_trailers: self.takes_trailers,
+        })
+    }
+}
+
+/// Bytes of a request target: half the section, so that fields always have room.
+fn longest_target(bounds: &Bounds) -> usize {
+    (bounds.bytes / 2).min(MAX_URI)
+}
+
+fn longest_request_line(bounds: &Bounds) -> usize {
+    longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
+}
+
+/// No section is longer than its bound, which fits.
+fn place(start: usize, length: usize) -> Place {
+    (start as u32, (start + length) as u32)
+}
+
+fn range((start, end): Place) -> std::ops::Range<usize> {
+    start as usize..end as usize
+}
+
+fn part(section: &Bytes, place: Place) -> Bytes {
+    section.slice(range(place))
+}
+
+/// The authority as a Host: an absolute target's wins over the field (RFC 9112 §3.2.2).
+pub fn host_of(authority: &Authority) -> Option<HeaderValue> {
+    HeaderValue::from_str(authority.as_str()).ok()
+}

@@ -1,0 +1,269 @@
+//! HTTP/1 on one connection: a request is read, handled and answered, and then the next one.
+//!
+//! One task, one loop, no queue. Guarantees that what cannot be read in one way is refused in its turn and followed by
+//! nothing, that a body which nobody reads is either read to its end or ends the connection, that a request is dropped
+//! when its client goes away, and that a response which broke off never looks complete.
+//!
+//! `head` makes requests of bytes, `inbound` reads them and `content` lends it to whoever reads a body; `answer` makes bytes
+//! of responses and `outbound` writes them. Knows nothing of what requests mean.
+
+mod answer;
+mod asked;
+mod content;
+mod date;
+pub(super) mod head;
+mod inbound;
+mod outbound;
+mod target;
+mod timer;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+
+use self::answer::Answer;
+use self::asked::Asked;
+use self::content::Reader;
+use self::inbound::{Arrival, Inbound};
+use self::outbound::Outbound;
+use super::connection::Connection;
+use super::socket::Socket;
+use super::{Drain, Handler, ListenerSpec};
+use crate::body::{Body, BoxError};
+use crate::clock::{self, Instant};
+use crate::error::Failure;
+use crate::gather::Gather;
+use crate::http1::Framing;
+use crate::http1::upgrade::{self, Grant, Upgraded};
+
+/// The interim answer to a client that waits for it before it sends content (RFC 9110 §15.2.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Why no more requests are read.
+enum End {
+    /// In order: the client gets to read what it was sent.
+    Closed,
+    /// The client has gone.
+    Gone,
+    /// In the middle of a response.
+    Cut(BoxError),
+    /// The client speaks HTTP/2.
+    Preface,
+    /// The client was told that HTTP ends here.
+    Switched(Grant),
+}
+
+/// Both sides of a connection.
+struct Http1<'a> {
+    reader: Reader,
+    writer: Outbound,
+    drain: &'a Drain,
+}
+
+/// Serves until the connection ends. Gives it back when the client speaks HTTP/2.
+pub async fn drive<H: Handler>(
+    socket: Socket,
+    connection: &Arc<Connection>,
+    handler: &H,
+    spec: &ListenerSpec,
+    drain: &Drain,
+) -> Option<Upgraded> {
+    // Polled once: from then on a drain wakes this task, and a load tells whether that was it.
+    let mut waiting = drain.clone();
+    let mut begun = pin!(waiting.begun());
+    poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx).is_ready())).await;
+
+    let (read, write) = socket.stream.into_split();
+    let reader = Reader::Here(Box::new(Inbound::new(read, socket.slot, spec)));
+    let mut http = Http1 { reader, writer: Outbound::new(write, spec), drain };
+    let end = loop {
+        let accepted = match http.next().await {
+            Arrival::Head(length) => http.accept(length),
+            Arrival::Refused(failure) => Err(failure),
+            Arrival::Preface => break End::Preface,
+            Arrival::Silence => break End::Closed,
+            Arrival::Gone => break End::Gone,
+        };
+        let (asked, grant, response, closes) = match accepted {
+            Ok((request, asked, grant)) => {
+                let handling = pin!(handler.handle(connection, request));
+                match http.answer(handling).await {
+                    Some((response, closes)) => (asked, grant, response, closes),
+                    None => break End::Gone,
+                }
+            }
+            Err(failure) => (http.refuse(), None, handler.refuse(connection, failure), true),
+        };
+        let now = clock::now();
+        let mut answer = match Answer::begin(&mut http.writer.output, response, &asked, closes, now) {
+            Ok(answer) => answer,
+            Err(error) => break End::Cut(error),
+        };
+        let waited = match http.write(&mut answer).await {
+            Ok(waited) => waited,
+            Err(error) => break End::Cut(error),
+        };
+        if !http.settle().await {
+            break End::Closed;
+        }
+        match grant {
+            Some(grant) if answer.switches => break End::Switched(grant),
+            _ if answer.closes => break End::Closed,
+            _ => http.rest(if waited { clock::now() } else { now }),
+        }
+    };
+    http.end(end).await
+}
+
+impl Http1<'_> {
+    /// Waits for a request.
+    async fn next(&mut self) -> Arrival {
+        poll_fn(|cx| match self.reader.poll_here(cx) {
+            Poll::Ready(_) if self.drain.has_begun() => Poll::Ready(Arrival::Silence),
+            Poll::Ready(inbound) => inbound.poll_arrival(cx),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Takes the request that has arrived, and what it asks of the connection.
+    fn accept(&mut self, length: usize) -> Result<(Request<Body>, Asked, Option<Grant>), Failure> {
+        let mut request = Request::new(Body::empty());
+        let asked = match &mut self.reader {
+            Reader::Here(inbound) => inbound.take_head(length, &mut request)?,
+            Reader::Lent(_) => return Err(Failure::BadRequest("the request before it has not ended")),
+        };
+        if asked.framing != Framing::Length(0) {
+            *request.body_mut() = self.reader.lend();
+        }
+        let grant = asked.upgrade.then(|| {
+            let (grant, on_upgrade) = upgrade::pair();
+            request.extensions_mut().insert(on_upgrade);
+            grant
+        });
+        Ok((request, asked, grant))
+    }
+
+    /// What is answered instead of a request that cannot be read, nothing being read after it.
+    fn refuse(&mut self) -> Asked {
+        let mut is_head = false;
+        if let Reader::Here(inbound) = &mut self.reader {
+            is_head = inbound.is_head();
+            inbound.give_up();
+        }
+        Asked::of_refused(is_head)
+    }
+
+    /// Waits for the response, and whether the connection has to close after it; `None`: the client does not wait.
+    async fn answer(
+        &mut self,
+        mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
+    ) -> Option<(Response<Body>, bool)> {
+        poll_fn(|cx| {
+            if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+                return Poll::Ready(Some((response, self.must_close(cx))));
+            }
+            if self.reader.take_wish() {
+                self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
+            }
+            if let Poll::Ready(Err(_)) = self.writer.poll_flush(cx) {
+                return Poll::Ready(None);
+            }
+            self.poll_gone(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Whether what the client has yet to send could be taken for a request, or a request would come too late.
+    fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
+        let unread = match self.reader.poll_here(cx) {
+            Poll::Ready(inbound) => !inbound.is_drainable(),
+            Poll::Pending => false,
+        };
+        unread || self.drain.has_begun()
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.reader.poll_here(cx)).poll_gone(cx)
+    }
+
+    /// Writes the response to its end. Whether that took time.
+    async fn write(&mut self, answer: &mut Answer) -> Result<bool, BoxError> {
+        let mut waited = false;
+        poll_fn(|cx| {
+            loop {
+                let content = answer.poll_content(&mut self.writer.output, cx);
+                // What there is goes out before what comes later, and before an end that comes too soon.
+                let flushed = self.writer.poll_flush(cx)?;
+                match content {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(true)) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
+                    Poll::Ready(Ok(false)) if flushed.is_ready() => continue,
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending if self.poll_gone(cx).is_ready() => {
+                        return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+                    }
+                    Poll::Pending => {}
+                }
+                waited = true;
+                return Poll::Pending;
+            }
+        })
+        .await
+    }
+
+    /// Waits for the end of the request, whoever reads it, and reads past what nobody wants. False: nothing may follow.
+    async fn settle(&mut self) -> bool {
+        poll_fn(|cx| {
+            let inbound = ready!(self.reader.poll_here(cx));
+            if inbound.is_drainable() { inbound.poll_drained(cx) } else { Poll::Ready(false) }
+        })
+        .await
+    }
+
+    fn rest(&mut self, now: Instant) {
+        if let Reader::Here(inbound) = &mut self.reader {
+            inbound.rest(now);
+        }
+    }
+
+    /// Gives back what goes on as something else.
+    async fn end(mut self, end: End) -> Option<Upgraded> {
+        match end {
+            End::Gone => {}
+            End::Cut(error) => {
+                tracing::debug!(error, "a response broke off");
+                self.writer.reset();
+            }
+            End::Closed => self.close().await,
+            End::Preface => return self.whole(),
+            End::Switched(grant) => {
+                if let Some(upgraded) = self.whole() {
+                    grant.give(upgraded);
+                }
+            }
+        }
+        None
+    }
+
+    async fn close(&mut self) {
+        if let Err(error) = self.writer.shut_down().await {
+            return tracing::debug!(%error, "a connection was not shut down cleanly");
+        }
+        if let Reader::Here(inbound) = &mut self.reader {
+            inbound.linger().await;
+        }
+    }
+
+    /// The socket as it was before it was ours, with what was read too early.
+    fn whole(self) -> Option<Upgraded> {
+        let Reader::Here(inbound) = self.reader else { return None };
+        let (read, slot, early) = inbound.into_parts();
+        let stream = read.reunite(self.writer.into_half()).ok()?;
+        Some(Upgraded::new(Gather(Socket { stream, slot }), early))
+    }
+}
