@@ -10,13 +10,17 @@ use http::{HeaderMap, HeaderName};
 /// Field lines, without the empty line after them.
 pub fn fields(out: &mut BytesMut, fields: &HeaderMap) {
     for (name, value) in fields {
-        let name = name.as_str().as_bytes();
-        out.reserve(name.len() + value.len() + 4);
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        field(out, name.as_str(), value.as_bytes());
     }
+}
+
+/// One field line.
+pub fn field(out: &mut BytesMut, name: &str, value: &[u8]) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// The line before `length` bytes of content in a chunk (RFC 9112 §7.1). Behind them belongs a [`CHUNK_END`].

@@ -30,3 +30,8 @@ pub enum Framing {
     /// Everything until the connection's end; responses only.
     Close,
 }
+
+/// The reason phrase of a response, where it is another than its status usually has: an extension of the response. It means
+/// nothing, and some people read it (RFC 9112 §4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason(pub http::HeaderValue);

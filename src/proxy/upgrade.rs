@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use http::{HeaderValue, Request};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 
 use super::alarm::Alarm;
-use super::client::Connection;
+use super::connection::Connection;
 use crate::body::Body;
 use crate::clock;
+use crate::http1::upgrade::Io;
 
 /// A tunnel without a byte either way for so long is closed. WebSockets are quiet for minutes, so an upstream's idle
 /// timeout would cut them; without any bound, peers that vanished would be kept for ever.
@@ -56,15 +56,15 @@ impl Wish {
         &self.protocol
     }
 
-    /// Ties both sides together once the client has its 101. `connection` counts until the tunnel closes.
-    pub fn grant(self, response: &mut Response<Incoming>, connection: Box<Connection>) {
-        let upstream = hyper::upgrade::on(response);
+    /// Ties both sides together once the client has its 101. The connection counts until the tunnel closes.
+    pub fn grant(self, connection: Box<Connection>) {
+        let (upstream, kept) = connection.upgrade();
         tokio::spawn(async move {
-            match futures_util::future::try_join(self.client, upstream).await {
-                Ok((client, upstream)) => tunnel(client, upstream).await,
+            match self.client.await {
+                Ok(client) => tunnel(TokioIo::new(client), upstream).await,
                 Err(error) => tracing::debug!(%error, "an upgrade came to nothing"),
             }
-            drop(connection);
+            drop(kept);
         });
     }
 }
@@ -76,10 +76,10 @@ fn names_http(protocol: &HeaderValue) -> bool {
     })
 }
 
-async fn tunnel(client: Upgraded, upstream: Upgraded) {
+async fn tunnel(client: impl Io, upstream: impl Io) {
     let read_at = Arc::new(AtomicU64::new(clock::monotonic_micros()));
-    let watched = |io| Watched { io: TokioIo::new(io), read_at: Arc::clone(&read_at) };
-    let (mut client, mut upstream) = (watched(client), watched(upstream));
+    let mut client = Watched { io: client, read_at: Arc::clone(&read_at) };
+    let mut upstream = Watched { io: upstream, read_at: Arc::clone(&read_at) };
     let mut copying = pin!(copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER));
     let mut alarm = Alarm::new(clock::now() + TUNNEL_IDLE);
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {
