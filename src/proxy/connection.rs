@@ -303,14 +303,32 @@ impl Connection {
         self.size_hint().exact()
     }
 
-    /// The response's body. With its end the connection is free again; dropped before, it closes.
-    pub fn carry(mut self: Box<Self>) -> Body {
+    /// The response's body. With its end the connection is free again; dropped before, it closes. `now`: the header section
+    /// has just come.
+    pub fn carry(mut self: Box<Self>, now: Instant) -> Body {
         // Most have arrived whole with their header section: then nobody has to wait for the client to read them.
         let waiting = self.size_hint().exact().filter(|length| *length <= self.input.len() as u64);
         let Some(length) = waiting.and_then(|length| usize::try_from(length).ok()) else { return Body::tailed(self) };
         let whole = self.input.split_to(length).freeze();
-        self.ended();
+        self.finish(now);
         Body::from(whole)
+    }
+
+    /// Keeps the connection, if another exchange can follow.
+    fn finish(mut self: Box<Self>, now: Instant) {
+        let exchange = std::mem::take(&mut self.exchange);
+        self.large = self.large.saturating_sub(1);
+        let sent = exchange.upload.is_none_or(|upload| upload.is_whole()) && self.output.waiting() == 0;
+        if sent
+            && !exchange.deaf
+            && !exchange.last
+            && self.input.is_empty()
+            && let Some(home) = self.home.upgrade()
+        {
+            self.used = true;
+            let (limit, expires) = (self.spec.keepalive_connections, now + self.spec.keepalive_timeout);
+            home.put(self, limit, expires);
+        }
     }
 
     /// The connection, once both sides have agreed that it leaves HTTP.
@@ -366,20 +384,8 @@ impl Tail for Connection {
         self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), Decoder::size_hint)
     }
 
-    fn ended(mut self: Box<Self>) {
-        let exchange = std::mem::take(&mut self.exchange);
-        self.large = self.large.saturating_sub(1);
-        let sent = exchange.upload.is_none_or(|upload| upload.is_whole()) && self.output.waiting() == 0;
-        if sent
-            && !exchange.deaf
-            && !exchange.last
-            && self.input.is_empty()
-            && let Some(home) = self.home.upgrade()
-        {
-            self.used = true;
-            let (limit, expires) = (self.spec.keepalive_connections, clock::now() + self.spec.keepalive_timeout);
-            home.put(self, limit, expires);
-        }
+    fn ended(self: Box<Self>) {
+        self.finish(clock::now());
     }
 }
 

@@ -17,7 +17,7 @@ use super::retry::{MAX_ENDPOINTS, Retry};
 use super::upgrade::Wish;
 use super::{additions, headers};
 use crate::body::Body;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::gateway::route::Forward;
 use crate::upstream::Upstream;
@@ -78,8 +78,9 @@ impl Proxy {
             let mut connection = self.reach(upstream, retry.is_spent()).await?;
             match connection.send(outbound).await {
                 Ok(response) => {
-                    upstream.meters().responded(clock::now().saturating_duration_since(connection.leased_at()));
-                    return relay(response, connection, outbound.wish.take(), request_id);
+                    let now = clock::now();
+                    upstream.meters().responded(now.saturating_duration_since(connection.leased_at()));
+                    return relay(response, connection, outbound.wish.take(), request_id, now);
                 }
                 Err(failed) => outbound.upload = Some(retry.decide(failed, outbound.method(), upstream)?),
             }
@@ -115,6 +116,7 @@ fn relay(
     connection: Box<Connection>,
     wish: Option<Wish>,
     request_id: &HeaderValue,
+    now: Instant,
 ) -> Result<Response<Body>, Failure> {
     let found = headers::strip_response(response.headers_mut());
     let received = response.version();
@@ -134,5 +136,5 @@ fn relay(
     {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-    Ok(response.map(|()| connection.carry()))
+    Ok(response.map(|()| connection.carry(now)))
 }
