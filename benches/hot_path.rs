@@ -5,13 +5,15 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tollgate::gateway::path;
 use tollgate::gateway::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
 use tollgate::gateway::table::RouteTable;
+use tollgate::proxy::additions::{self, Additions, Hop};
 use tollgate::proxy::forwarded::{Origin, TrustedProxies};
-use tollgate::proxy::{additions, headers};
+use tollgate::proxy::headers;
 use tollgate::rate_limit::bucket::{self, Shape};
 use tollgate::rate_limit::headers::{Fields, Standing};
 use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
@@ -158,12 +160,14 @@ fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
 fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let (peer, trusted) = ("203.0.113.77".parse().unwrap(), TrustedProxies::default());
     let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
-    bencher.with_inputs(request_fields).bench_refs(|fields| {
+    let mut out = BytesMut::with_capacity(4096);
+    bencher.with_inputs(request_fields).bench_local_refs(|fields| {
         let origin = Origin::resolve(fields, black_box(peer), &trusted);
         let found = headers::strip_request(fields, origin.peer_trusted);
-        additions::append_via(fields, Version::HTTP_11);
         let host = fields.get(http::header::HOST).cloned();
-        additions::add_origin(fields, &origin, host.as_ref(), &id);
+        out.clear();
+        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: Hop::Nothing }
+            .write(&mut out, fields);
         found
     });
 }
@@ -179,9 +183,10 @@ fn rewrite_the_fields_of_a_response(bencher: Bencher<'_, '_>) {
             ("keep-alive", "timeout=5"),
         ])
     };
+    let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
     bencher.with_inputs(answer).bench_refs(|fields| {
         let found = headers::strip_response(fields);
-        additions::append_via(fields, Version::HTTP_11);
+        additions::add_to_response(fields, Version::HTTP_11, &id, None);
         found
     });
 }

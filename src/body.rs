@@ -23,13 +23,14 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// What goes with a body that streams in from a peer and must learn how it ended. Dropped: it was given up.
+/// A body that streams in from a peer, and must learn how it ended. Dropped: it was given up.
 pub trait Tail: Send {
-    /// The peer sent something.
-    fn progressed(&mut self);
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-    /// Nothing has come since the last call of `progressed`. Ready when the wait is over for good.
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError>;
+    /// Nothing more will come.
+    fn is_over(&self) -> bool;
+
+    fn size_hint(&self) -> SizeHint;
 
     /// The body arrived whole.
     fn ended(self: Box<Self>);
@@ -54,7 +55,7 @@ pub struct Body {
 enum Kind {
     Full(Bytes),
     Incoming(Incoming),
-    Tailed(Incoming, Option<Box<dyn Tail>>),
+    Tailed(Option<Box<dyn Tail>>),
     Boxed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
 }
 
@@ -64,9 +65,9 @@ impl Body {
         Bytes::new().into()
     }
 
-    /// A body whose end matters to `tail`. It has not ended yet.
-    pub fn tailed(incoming: Incoming, tail: Box<dyn Tail>) -> Self {
-        Kind::Tailed(incoming, Some(tail)).into()
+    /// A body whose end matters. It has not ended yet.
+    pub fn tailed(tail: Box<dyn Tail>) -> Self {
+        Kind::Tailed(Some(tail)).into()
     }
 
     /// Any other body, behind one allocation.
@@ -119,7 +120,7 @@ impl Kind {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
-            Self::Tailed(incoming, tail) => poll_tailed(incoming, tail, cx),
+            Self::Tailed(tail) => poll_tailed(tail, cx),
             Self::Boxed(body) => body.as_mut().poll_frame(cx),
         }
     }
@@ -143,7 +144,8 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Incoming(incoming) | Kind::Tailed(incoming, _) => incoming.is_end_stream(),
+            Kind::Incoming(incoming) => incoming.is_end_stream(),
+            Kind::Tailed(tail) => tail.as_ref().is_none_or(|tail| tail.is_over()),
             Kind::Boxed(body) => body.is_end_stream(),
         }
     }
@@ -151,7 +153,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Incoming(incoming) | Kind::Tailed(incoming, _) => incoming.size_hint(),
+            Kind::Incoming(incoming) => incoming.size_hint(),
+            Kind::Tailed(tail) => tail.as_ref().map_or_else(|| SizeHint::with_exact(0), |tail| tail.size_hint()),
             Kind::Boxed(body) => body.size_hint(),
         }
     }
@@ -165,30 +168,18 @@ impl Drop for Body {
     }
 }
 
-fn poll_tailed(
-    incoming: &mut Incoming,
-    tail: &mut Option<Box<dyn Tail>>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-    let polled = Pin::new(&mut *incoming).poll_frame(cx);
-    match (&polled, tail.as_mut()) {
-        (_, None) => {}
-        (Poll::Pending, Some(waiting)) => {
-            if let Poll::Ready(error) = waiting.poll_stalled(cx) {
-                *tail = None;
-                return Poll::Ready(Some(Err(error)));
-            }
-        }
+fn poll_tailed(tail: &mut Option<Box<dyn Tail>>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    let Some(coming) = tail else { return Poll::Ready(None) };
+    let polled = ready!(coming.poll_frame(cx));
+    match &polled {
         // Whoever writes a body on asks no further after its last byte or its trailers.
-        (Poll::Ready(Some(Ok(frame))), Some(moving)) if !frame.is_trailers() && !incoming.is_end_stream() => {
-            moving.progressed();
-        }
-        (Poll::Ready(Some(Err(_))), Some(_)) => *tail = None,
-        (Poll::Ready(_), Some(_)) => {
+        Some(Ok(frame)) if !frame.is_trailers() && !coming.is_over() => {}
+        Some(Err(_)) => *tail = None,
+        _ => {
             if let Some(whole) = tail.take() {
                 whole.ended();
             }
         }
     }
-    polled.map_err(Into::into)
+    Poll::Ready(polled)
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
-use serde::Serialize;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::request_id::REQUEST_ID;
 use crate::respond::Respond;
 
 /// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Bytes of most problems, and fields of most answers with one, those that its limits and the server add included.
+const TYPICAL_PROBLEM: usize = 384;
+const TYPICAL_FIELDS: usize = 8;
 
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +156,7 @@ impl Failure {
         let row = self.row();
         let mut response = Response::new(B::from(self.problem(&row, request_id)));
         *response.status_mut() = row.status;
+        *response.headers_mut() = HeaderMap::with_capacity(TYPICAL_FIELDS);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(REQUEST_ID, request_id.clone());
@@ -170,35 +174,79 @@ impl Failure {
         response
     }
 
+    /// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6. Denied requests come in floods, so it
+    /// is put together and not serialised.
     fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
-        let (kind, violated_policies) = match self {
-            Self::QuotaExceeded { violated, .. } => (QUOTA_EXCEEDED.to_owned(), Some(violated)),
-            _ => (format!("urn:tollgate:problem:{}", row.name), None),
-        };
-        let problem = Problem {
-            kind,
-            title: row.status.canonical_reason().unwrap_or_default(),
-            status: row.status.as_u16(),
-            detail: row.detail,
-            request_id: request_id.to_str().unwrap_or_default(),
-            violated_policies: violated_policies.map(|names| names.iter().map(AsRef::as_ref).collect()),
-        };
-        let mut text = serde_json::to_vec(&problem).unwrap_or_default();
-        text.push(b'\n');
+        let mut text = Vec::with_capacity(TYPICAL_PROBLEM);
+        text.extend_from_slice(b"{\"type\":");
+        match self {
+            Self::QuotaExceeded { .. } => push_json(&mut text, &[QUOTA_EXCEEDED]),
+            _ => push_json(&mut text, &["urn:tollgate:problem:", row.name]),
+        }
+        text.extend_from_slice(b",\"title\":");
+        push_json(&mut text, &[row.status.canonical_reason().unwrap_or_default()]);
+        text.extend_from_slice(b",\"status\":");
+        text.extend_from_slice(row.status.as_str().as_bytes());
+        text.extend_from_slice(b",\"detail\":");
+        push_json(&mut text, &[row.detail]);
+        text.extend_from_slice(b",\"request-id\":");
+        push_json(&mut text, &[request_id.to_str().unwrap_or_default()]);
+        if let Self::QuotaExceeded { violated, .. } = self {
+            text.extend_from_slice(b",\"violated-policies\":[");
+            for (at, name) in violated.iter().enumerate() {
+                text.extend_from_slice(if at > 0 { b"," } else { b"" });
+                push_json(&mut text, &[name]);
+            }
+            text.push(b']');
+        }
+        text.extend_from_slice(b"}\n");
         text.into()
     }
 }
 
-/// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6.
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    #[serde(rename = "request-id")]
-    request_id: &'a str,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
-    violated_policies: Option<Vec<&'a str>>,
+/// Appends a JSON string of these parts (RFC 8259 §7).
+fn push_json(text: &mut Vec<u8>, parts: &[&str]) {
+    text.push(b'"');
+    for part in parts {
+        let plain = part.bytes().fold(true, |plain, byte| plain & (byte >= 0x20) & (byte != b'"') & (byte != b'\\'));
+        if plain {
+            text.extend_from_slice(part.as_bytes());
+        } else if let Ok(quoted) = serde_json::to_string(part) {
+            text.extend_from_slice(quoted[1..quoted.len() - 1].as_bytes());
+        }
+    }
+    text.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn problem(failure: &Failure, request_id: &'static str) -> Value {
+        let text = failure.problem(&failure.row(), &HeaderValue::from_static(request_id));
+        serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn a_problem_is_json_whatever_is_in_it() {
+        let violated = vec!["per-client".into(), "a \"b\" \\ \u{e9}\n".into()];
+        let failure = Failure::QuotaExceeded { violated, retry_after_secs: 3 };
+        assert_eq!(
+            problem(&failure, "a\"b\\c"),
+            serde_json::json!({
+                "type": QUOTA_EXCEEDED,
+                "title": "Too Many Requests",
+                "status": 429,
+                "detail": "a rate limit is used up: come back after Retry-After",
+                "request-id": "a\"b\\c",
+                "violated-policies": ["per-client", "a \"b\" \\ \u{e9}\n"],
+            })
+        );
+        let problem = problem(&Failure::BadRequest("\"quoted\""), "id");
+        assert_eq!(problem["type"], "urn:tollgate:problem:bad-request");
+        assert_eq!(problem["detail"], "\"quoted\"");
+        assert_eq!(problem.get("violated-policies"), None);
+    }
 }

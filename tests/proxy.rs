@@ -103,6 +103,22 @@ async fn the_upstream_learns_where_a_request_comes_from() {
 }
 
 #[tokio::test]
+async fn what_the_gateway_adds_cannot_be_named_away() {
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: x-forwarded-for, x-request-id, forwarded, via, x-forwarded-proto\r\n\
+                   X-Forwarded-For: 1.1.1.1\r\nX-Request-Id: theirs\r\n\r\n";
+    let head = seen_of(request, trust_loopback).await;
+    for (name, value) in [
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-proto", "http"),
+        ("forwarded", "for=127.0.0.1;host=\"a\";proto=http"),
+        ("via", "1.1 tollgate"),
+        ("x-request-id", "id-1"),
+    ] {
+        assert_eq!(values(&head, name), [value]);
+    }
+}
+
+#[tokio::test]
 async fn a_trusted_peers_word_is_extended() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 127.0.0.2\r\n\
                    X-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\nForwarded: for=203.0.113.9\r\nVia: 1.0 edge\r\n\r\n";

@@ -268,9 +268,22 @@ async fn a_client_that_leaves_before_the_answer_ends_the_exchange() {
 
 #[tokio::test]
 async fn a_connection_comes_back_when_its_body_has_ended() {
-    let server = Scripted::answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwhole").await;
+    let rest = Arc::new(Notify::new());
+    let wanted = Arc::clone(&rest);
+    let server = Scripted::start(move |mut wire, _| {
+        let wanted = Arc::clone(&wanted);
+        async move {
+            wire.head().await;
+            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n").await;
+            wanted.notified().await;
+            wire.send("whole").await;
+            wire.rest().await;
+        }
+    })
+    .await;
     let gate = Gate::new(Plan::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
+    rest.notify_one();
     assert_eq!((gate.upstream.endpoints()[0].in_flight(), gate.proxy.idle_connections()), (1, 0));
     let mut body = response.into_body();
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "whole");

@@ -36,16 +36,9 @@ pub fn hold<'a>(
         if rules.is_lenient() {
             return insist(queues, limiter, rules, asking).await;
         }
-        let verdict = decide(limiter, &asking).await;
+        let verdict = limiter.decide(&asking.asks).await;
         rules.judge(asking, verdict)
     })
-}
-
-async fn decide(limiter: &Limiter, asking: &Asking) -> Verdict {
-    match limiter.decide_now(&asking.asks) {
-        Some(verdict) => verdict,
-        None => limiter.decide(&asking.asks).await,
-    }
 }
 
 /// The same where the first no need not be the last word.
@@ -61,7 +54,7 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
         {
             break said.unwrap_or_else(|| turned_away(rules, &mut asking, ticket));
         }
-        let verdict = decide(limiter, &asking).await;
+        let verdict = limiter.decide(&asking.asks).await;
         said = match rules.next(&mut asking, &verdict) {
             Next::Judge => break verdict,
             Next::AskAgain => None,

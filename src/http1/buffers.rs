@@ -52,18 +52,19 @@ pub fn give(mut buffer: BytesMut) {
     });
 }
 
-/// Makes room for another `wanted` bytes, where there is less room than for a usual read.
+/// Makes room for another read of about `wanted` bytes. Half of that will do, rather than to move what is there already.
 pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
-    let room = buffer.capacity() - buffer.len();
-    if room >= wanted.min(USUAL) || buffer.try_reclaim(wanted) {
+    let least = if wanted > USUAL { wanted.min(LARGE) / 2 } else { wanted.min(USUAL / 8) };
+    if buffer.capacity() - buffer.len() >= least || buffer.try_reclaim(least) {
         return;
     }
-    let mut larger = take(buffer.len() + wanted);
+    let mut larger = take(buffer.len() + wanted.min(LARGE));
     larger.extend_from_slice(buffer);
     give(std::mem::replace(buffer, larger));
 }
 
-/// Reads once, behind what `buffer` holds, `wanted` bytes or more. How many came; 0: the peer sends no more.
+/// Reads once, behind what `buffer` holds, about `wanted` bytes. How many came; 0: the peer sends no more. Whoever waits
+/// with nothing read holds no buffer.
 pub fn poll_fill(
     io: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
@@ -72,7 +73,11 @@ pub fn poll_fill(
 ) -> Poll<io::Result<usize>> {
     make_room(buffer, wanted);
     // Nothing of the future outlives one look: it is only the way to read without touching memory that is not ours yet.
-    pin!(io.read_buf(buffer)).poll(cx)
+    let polled = pin!(io.read_buf(buffer)).poll(cx);
+    if polled.is_pending() && buffer.is_empty() {
+        give(std::mem::take(buffer));
+    }
+    polled
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
         let mut buffer = take(1);
         buffer.resize(USUAL - 1, b'x');
         make_room(&mut buffer, LARGE);
-        assert!(buffer.capacity() - buffer.len() >= LARGE);
+        assert!(buffer.capacity() - buffer.len() >= LARGE / 2);
         assert_eq!(buffer.len(), USUAL - 1);
         assert!(buffer.iter().all(|byte| *byte == b'x'));
     }

@@ -1,20 +1,23 @@
 //! A request to an upstream and its response back.
 //!
-//! `forward` is the way through; `headers`, `additions`, `forwarded` and `target` say what changes on the way, `retry` when something is sent
-//! again, `body` and `upgrade` what streams past, `client` and `pool` over which connections, `alarm` for how long. Only `client` names the
-//! HTTP client. Nothing here writes a status code: failures stay typed.
+//! `forward` is the way through, `outbound` what is sent; `headers`, `additions`, `forwarded` and `target` say what changes on the way, `retry` when something is sent
+//! again, `upload`, `response` and `upgrade` what goes past, `client`, `pool` and `connection` over which connections, `alarm` for how long.
+//! Nothing here writes a status code: failures stay typed.
 
 pub mod additions;
 mod alarm;
-mod body;
 mod client;
+mod connection;
 mod forward;
 pub mod forwarded;
 pub mod headers;
+mod outbound;
 mod pool;
+mod response;
 mod retry;
 pub mod target;
 mod upgrade;
+mod upload;
 
 pub use forward::Proxy;
 

@@ -16,6 +16,9 @@ pub trait Pooled {
 
     /// It can carry nothing any more.
     fn is_closed(&self) -> bool;
+
+    /// It has been idle for a while.
+    fn rest(&mut self) {}
 }
 
 /// Idle connections.
@@ -63,6 +66,7 @@ impl<C: Pooled> Pool<C> {
     pub fn sweep(&self, now: Instant) {
         self.idle.lock().retain(|_, stack| {
             stack.retain(|idle| now < idle.expires && !idle.connection.is_closed());
+            stack.iter_mut().for_each(|idle| idle.connection.rest());
             !stack.is_empty()
         });
     }

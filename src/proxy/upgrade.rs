@@ -11,14 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use http::{HeaderValue, Request};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 
 use super::alarm::Alarm;
-use super::client::Connection;
+use super::connection::Connection;
 use crate::body::Body;
 use crate::clock;
 use crate::http1::upgrade::{Io, OnUpgrade};
@@ -57,15 +55,15 @@ impl Wish {
         &self.protocol
     }
 
-    /// Ties both sides together once the client has its 101. `connection` counts until the tunnel closes.
-    pub fn grant(self, response: &mut Response<Incoming>, connection: Box<Connection>) {
-        let upstream = hyper::upgrade::on(response);
+    /// Ties both sides together once the client has its 101. The connection counts until the tunnel closes.
+    pub fn grant(self, connection: Box<Connection>) {
+        let (upstream, kept) = connection.upgrade();
         tokio::spawn(async move {
-            match futures_util::future::join(self.client.upgraded(), upstream).await {
-                (Some(client), Ok(upstream)) => tunnel(client, TokioIo::new(upstream)).await,
-                _ => tracing::debug!("an upgrade came to nothing"),
+            match self.client.upgraded().await {
+                Some(client) => tunnel(client, upstream).await,
+                None => tracing::debug!("an upgrade came to nothing"),
             }
-            drop(connection);
+            drop(kept);
         });
     }
 }

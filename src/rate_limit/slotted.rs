@@ -83,6 +83,9 @@ impl Limiter {
     /// The verdict, from the store if it decides in time.
     pub(super) async fn slotted(&self, asks: &[Ask]) -> Verdict {
         let tokens = tokens(asks);
+        if let Some(denied) = self.tokens_denied(&tokens) {
+            return Entered::default().with(asks, Some(denied));
+        }
         let mut entered = Entered::default();
         for (ask, slots) in needing(asks) {
             let (entry, by) = match self.enter_now(ask, slots) {

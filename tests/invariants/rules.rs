@@ -3,8 +3,9 @@
 use super::source::{Source, block};
 
 /// Crates that one place of `src/` names, so that they can be replaced there.
-const HOMES: [(&str, &str, &str); 6] = [
+const HOMES: [(&str, &str, &str); 7] = [
     ("jiff", "src/rate_limit/calendar.rs", "ask for a `Period`"),
+    ("httparse", "src/proxy/response.rs", "take a `Head`"),
     ("fred", "src/store/redis/", "ask for a `Store`"),
     ("rustls", "src/store/redis/", "describe it with a `TlsSpec`"),
     ("rustls_native_certs", "src/store/redis/", "describe it with a `TlsSpec`"),
@@ -13,11 +14,7 @@ const HOMES: [(&str, &str, &str); 6] = [
 ];
 
 /// Who names an HTTP client, so that it can be replaced there, and why each needs one.
-pub const HTTP_CLIENTS: [(&str, &str); 3] = [
-    (
-        "src/proxy/client.rs",
-        "sends what clients asked for: keeps connections, streams, and tells what may be sent again",
-    ),
+pub const HTTP_CLIENTS: [(&str, &str); 2] = [
     ("src/cli/ask.rs", "an operator's one question to the admin port, in a process of its own that runs no gateway"),
     ("src/torture/target.rs", "is a client, of any gateway, and must not share what it judges"),
 ];

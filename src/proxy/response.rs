@@ -1,0 +1,206 @@
+//! Reads the header section of an upstream's response, and from it how its body is framed.
+//!
+//! Guarantees that a response that could be read two ways is none (RFC 9112 §6.3). Knows no sockets.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+use httparse::Status;
+use smallvec::SmallVec;
+
+use crate::http1::{Bounds, Framing, Reason, syntax};
+
+/// What a response's header section, and its trailer section, may hold.
+pub const BOUNDS: Bounds = Bounds { bytes: 64 * 1024, fields: 128 };
+
+/// Fields that the gateway adds to a response: room for them is made at once.
+const ADDED: usize = 6;
+/// Fields of most responses.
+const TYPICAL_FIELDS: usize = 16;
+
+/// A response but for its body.
+#[derive(Debug)]
+pub struct Head {
+    pub status: StatusCode,
+    /// `None`: the usual one.
+    pub reason: Option<Reason>,
+    pub version: Version,
+    pub headers: HeaderMap,
+    pub framing: Framing,
+    /// The connection carries nothing after it.
+    pub last: bool,
+}
+
+/// What came is not HTTP, or could be read two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(&'static str);
+
+/// Where the name and the value of a field lie.
+type Places = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
+
+/// Takes a header section out of what was `read`, once it is there whole. `to_head`: it answers a HEAD request.
+pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<Head>, Invalid> {
+    let mut fields = [const { std::mem::MaybeUninit::uninit() }; BOUNDS.fields];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, read, &mut fields);
+    let length = match parsed {
+        Ok(Status::Complete(length)) if length <= BOUNDS.bytes => length,
+        Ok(Status::Partial) if read.len() <= BOUNDS.bytes => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Invalid("the header section is too large")),
+        Err(_) => return Err(Invalid("what came is not HTTP/1")),
+    };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Invalid("no status"))?;
+    let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
+    let usual = response.reason.is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
+    let reason = response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(Reason);
+    let places = response.headers.iter().map(|field| place(read, field)).collect();
+    let headers = fields_at(&read.split_to(length).freeze(), &places)?;
+    head(status, reason, version, headers, to_head).map(Some)
+}
+
+fn place(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
+    let origin = read.as_ptr() as usize;
+    let (name, value) = (field.name.as_ptr() as usize - origin, field.value.as_ptr() as usize - origin);
+    [name, name + field.name.len(), value, value + field.value.len()]
+}
+
+fn fields_at(section: &Bytes, places: &Places) -> Result<HeaderMap, Invalid> {
+    let mut headers = HeaderMap::with_capacity(places.len() + ADDED);
+    for [name, name_end, value, value_end] in places {
+        let name = HeaderName::from_bytes(&section[*name..*name_end]).map_err(|_| Invalid("a field name is none"))?;
+        let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))
+            .map_err(|_| Invalid("a field value has a control character"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn head(
+    status: StatusCode,
+    reason: Option<Reason>,
+    version: Version,
+    headers: HeaderMap,
+    to_head: bool,
+) -> Result<Head, Invalid> {
+    let (framing, certain) = framing(status, &headers, to_head)?;
+    let options = || headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let says = |wanted: &[u8]| options().any(|option| syntax::trim(option).eq_ignore_ascii_case(wanted));
+    let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
+    let last = !stays || !certain || framing == Framing::Close;
+    Ok(Head { status, reason, version, headers, framing, last })
+}
+
+/// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
+fn framing(status: StatusCode, headers: &HeaderMap, to_head: bool) -> Result<(Framing, bool), Invalid> {
+    if to_head
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::SWITCHING_PROTOCOLS)
+    {
+        return Ok((Framing::Length(0), true));
+    }
+    let length = content_length(headers)?;
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        // A length beside it means nothing, and whoever sent both may have meant two messages.
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            Ok((Framing::Chunked, length.is_none()))
+        }
+        (Some(_), _) => Err(Invalid("the transfer coding is not chunked")),
+        (None, _) => Ok((length.map_or(Framing::Close, Framing::Length), true)),
+    }
+}
+
+/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6); "5, 6" is nothing.
+fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Invalid> {
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
+        let this =
+            syntax::content_length(syntax::trim(value)).map_err(|_| Invalid("Content-Length is not a number"))?;
+        if length.replace(this).is_some_and(|before| before != this) {
+            return Err(Invalid("two lengths that differ"));
+        }
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<Head>, Invalid> {
+        take(&mut BytesMut::from(text), false)
+    }
+
+    fn framed(fields: &str) -> Option<(Framing, bool)> {
+        let head = read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).ok()??;
+        Some((head.framing, head.last))
+    }
+
+    #[test]
+    fn a_section_is_taken_once_it_is_whole() {
+        let text = "HTTP/1.1 200 OK\r\nA: 1\r\na:  2 \r\nContent-Length: 2\r\n\r\nok";
+        let mut buffer = BytesMut::new();
+        for byte in text.as_bytes() {
+            buffer.extend_from_slice(&[*byte]);
+            if let Some(head) = take(&mut buffer, false).unwrap() {
+                assert_eq!((head.status, head.version), (StatusCode::OK, Version::HTTP_11));
+                assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["1", "2"]);
+                assert_eq!((head.framing, head.last), (Framing::Length(2), false));
+                return assert!(buffer.is_empty());
+            }
+        }
+        panic!("never whole");
+    }
+
+    #[test]
+    fn the_framing_is_what_rfc_9112_says() {
+        for (fields, framing) in [
+            ("", Some((Framing::Close, true))),
+            ("content-length: 5\r\n", Some((Framing::Length(5), false))),
+            ("content-length: 5, 5\r\ncontent-length: 5\r\n", Some((Framing::Length(5), false))),
+            ("content-length: 5\r\nconnection: x, Close\r\n", Some((Framing::Length(5), true))),
+            ("transfer-encoding: Chunked\r\n", Some((Framing::Chunked, false))),
+            ("transfer-encoding: chunked\r\ncontent-length: 5\r\n", Some((Framing::Chunked, true))),
+            ("content-length: 5, 6\r\n", None),
+            ("content-length: 5\r\ncontent-length: 6\r\n", None),
+            ("content-length: -5\r\n", None),
+            ("content-length: \r\n", None),
+            ("transfer-encoding: gzip, chunked\r\n", None),
+            ("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", None),
+            ("transfer-encoding: gzip\r\n", None),
+        ] {
+            assert_eq!(framed(fields), framing, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn some_responses_have_no_body_whatever_they_say() {
+        for status in [100, 101, 103, 204, 304] {
+            let head = read(&format!("HTTP/1.1 {status} x\r\nContent-Length: 5\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(head.framing, Framing::Length(0), "{status}");
+        }
+        let head = take(&mut BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"), true).unwrap().unwrap();
+        assert_eq!((head.framing, head.last), (Framing::Length(0), false));
+    }
+
+    #[test]
+    fn http_1_0_closes_unless_it_says_otherwise() {
+        for (fields, last) in [("", true), ("connection: keep-alive\r\n", false)] {
+            let head = read(&format!("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n{fields}\r\n")).unwrap().unwrap();
+            assert_eq!((head.version, head.last), (Version::HTTP_10, last));
+        }
+    }
+
+    #[test]
+    fn what_is_no_response_is_invalid() {
+        for bad in
+            ["SSH-2.0-x\r\n", "HTTP/2 200\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n"]
+        {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+        let many = "a: b\r\n".repeat(BOUNDS.fields + 1);
+        assert!(read(&format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
+        assert!(read(&format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(BOUNDS.bytes))).is_err());
+    }
+}
