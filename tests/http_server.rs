@@ -140,6 +140,31 @@ async fn a_client_that_leaves_cancels_its_request() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_ends_its_response() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    while !client.buffer.ends_with(b"begun\r\n") {
+        assert!(client.more().await > 0);
+    }
+    assert_eq!(server.seen.cancelled.load(Ordering::Relaxed), 0);
+    drop(client);
+    eventually("the response is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_behind_requests_it_has_sent_ahead_is_noticed() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send(format!("GET /never HTTP/1.1\r\nHost: a\r\n\r\n{NEXT}")).await;
+    server.handled(1).await;
+    client.send(NEXT).await;
+    drop(client);
+    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    assert_eq!(server.requests(), ["GET /never"]);
+}
+
+#[tokio::test]
 async fn open_connections_are_counted() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();

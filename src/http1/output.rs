@@ -76,11 +76,6 @@ impl Output {
         }
     }
 
-    /// Forgets what waits.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
     /// Writes until nothing waits.
     pub fn poll_flush(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.waiting > 0 {

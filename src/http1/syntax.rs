@@ -58,11 +58,7 @@ pub fn is_token_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & TOKEN != 0
 }
 
-/// Bytes that may stand in a field value: no control character but HTAB (RFC 9110 §5.5).
-pub fn is_value(bytes: &[u8]) -> bool {
-    !bytes.iter().fold(false, |bad, &b| bad | !is_value_byte(b))
-}
-
+/// What may stand in a field value: no control character but HTAB (RFC 9110 §5.5).
 pub fn is_value_byte(byte: u8) -> bool {
     (byte >= 0x20 && byte != 0x7f) || byte == b'\t'
 }

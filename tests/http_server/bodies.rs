@@ -148,3 +148,47 @@ async fn a_connection_whose_body_broke_closes_even_if_the_handler_forgives() {
     client.closed().await;
     assert_eq!(server.requests(), ["POST /forgive"]);
 }
+
+#[tokio::test]
+async fn a_body_may_be_read_after_the_answer_and_the_next_request_waits_for_it() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    for framing in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"] {
+        client.send(format!("POST /later HTTP/1.1\r\nHost: a\r\n{framing}{NEXT}")).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.says_close()), (200, false));
+        assert_eq!(server.requests(), ["POST /later"]);
+        server.seen.gate.add_permits(1);
+        assert_eq!(client.answer().await.body, b"GET /next");
+        let lines = std::mem::take(&mut *server.seen.requests.lock());
+        assert_eq!(lines, ["POST /later", "read hello", "GET /next"]);
+    }
+}
+
+#[tokio::test]
+async fn a_body_may_be_read_by_another_task() {
+    let server = Server::start(ListenerSpec { body_timeout: SHORT * 20, ..spec() });
+    let mut client = server.connect().await;
+    for _ in 0..3 {
+        client.send("POST /elsewhere HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n").await;
+        assert_eq!(client.answer().await.status, 100);
+        for piece in ["one", "two", "end"] {
+            client.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.answer().await.body, b"onetwoend");
+    }
+    client.send(NEXT).await;
+    assert_eq!(client.answer().await.body, b"GET /next");
+}
+
+#[tokio::test]
+async fn a_body_of_http_1_0_is_not_asked_for() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send("POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
+    tokio::task::yield_now().await;
+    client.send("hello").await;
+    assert_eq!(client.answer().await.body, b"hello");
+    client.closed().await;
+}

@@ -27,7 +27,8 @@ use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, L
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/gate`, `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/break`, `/forgive`,
+/// `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct App(pub Arc<Seen>);
 
@@ -86,6 +87,20 @@ impl Handler for App {
                 assert!(failed);
                 status(StatusCode::OK)
             }
+            "/endless" => Response::new(Body::boxed(Endless(false, Arc::clone(&self.0)))),
+            "/later" => {
+                let (body, seen) = (request.into_body(), Arc::clone(&self.0));
+                tokio::spawn(async move {
+                    seen.gate.acquire().await.unwrap().forget();
+                    let read = body.collect().await.unwrap().to_bytes();
+                    seen.requests.lock().push(format!("read {}", String::from_utf8_lossy(&read)));
+                });
+                status(StatusCode::OK)
+            }
+            "/elsewhere" => {
+                let reading = tokio::spawn(request.into_body().collect());
+                Response::new(Body::from(reading.await.unwrap().unwrap().to_bytes()))
+            }
             "/break" => Response::new(Body::boxed(Breaking(false))),
             "/decline" => status(StatusCode::OK),
             "/gate" => {
@@ -134,6 +149,27 @@ impl http_body::Body for Breaking {
             false => Ok(Frame::data(Bytes::from_static(b"begun"))),
             true => Err("broken off".into()),
         }))
+    }
+}
+
+/// A response body that begins and does not go on. Dropped, it counts as cancelled.
+struct Endless(bool, Arc<Seen>);
+
+impl http_body::Body for Endless {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match std::mem::replace(&mut self.0, true) {
+            false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"begun"))))),
+            true => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.1.cancelled.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -35,7 +35,7 @@ const ROOM: usize = 6;
 type Place = (u32, u32);
 
 /// The header section that is being read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Head {
     /// Where the line that is being read starts.
     line: usize,
@@ -47,6 +47,12 @@ pub struct Head {
     target: Place,
     /// Names and values.
     fields: SmallVec<[(Place, Place); FREE_FIELDS]>,
+    said: Said,
+}
+
+/// What the lines so far say of the message and its connection.
+#[derive(Debug, Default)]
+struct Said {
     http_11: bool,
     has_host: bool,
     length: Option<u64>,
@@ -56,29 +62,6 @@ pub struct Head {
     keep_alive: bool,
     awaits_continue: bool,
     takes_trailers: bool,
-}
-
-impl Default for Head {
-    fn default() -> Self {
-        Self {
-            line: 0,
-            searched: 0,
-            blank_lines: 0,
-            started: false,
-            method: Method::GET,
-            target: (0, 0),
-            fields: SmallVec::new(),
-            http_11: false,
-            has_host: false,
-            length: None,
-            chunked: false,
-            upgrade: false,
-            close: false,
-            keep_alive: false,
-            awaits_continue: false,
-            takes_trailers: false,
-        }
-    }
 }
 
 impl Head {
@@ -119,11 +102,11 @@ impl Head {
     /// Fills `request` with what was read of `section`, which is whole, and begins anew.
     pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<Asked, Failure> {
         let headers = self.headers(section)?;
-        let asked = self.asked()?;
+        let asked = self.said.asked(self.is_head())?;
         let target = Uri::from_maybe_shared(part(section, self.target));
         *request.uri_mut() = target.map_err(|_| Failure::BadRequest("the target is not a URI"))?;
         *request.headers_mut() = headers;
-        *request.version_mut() = if self.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
+        *request.version_mut() = if self.said.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
         *request.method_mut() = std::mem::take(&mut self.method);
         if let Some(host) = request.uri().authority().and_then(host_of) {
             request.headers_mut().insert(HOST, host);
@@ -132,10 +115,11 @@ impl Head {
         Ok(asked)
     }
 
+    /// Not with a new `Head`, which is large.
     fn begin_anew(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self { fields, ..Self::default() };
+        (self.line, self.searched, self.blank_lines, self.started) = (0, 0, 0, false);
+        self.fields.clear();
+        self.said = Said::default();
     }
 
     fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
@@ -186,8 +170,8 @@ impl Head {
         };
         self.target = place(start + method.len() + 1, target.len());
         self.method = Method::from_bytes(method).map_err(|_| Failure::BadRequest("the method is not a token"))?;
-        self.http_11 = version == b"HTTP/1.1";
-        if !self.http_11 && version != b"HTTP/1.0" {
+        self.said.http_11 = version == b"HTTP/1.1";
+        if !self.said.http_11 && version != b"HTTP/1.0" {
             return Err(target::other_version(version));
         }
         if method.len() > MAX_METHOD {
@@ -211,9 +195,11 @@ impl Head {
         let value = syntax::trim(rest);
         let before = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
         self.fields.push((place(start, name.len()), place(start + colon + 1 + before, value.len())));
-        self.interpret(name, value)
+        self.said.interpret(name, value)
     }
+}
 
+impl Said {
     /// The fields that say where a message ends, whom it is for, and what becomes of its connection. Told apart by length
     /// first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
@@ -257,7 +243,7 @@ impl Head {
     }
 
     /// What only the whole section tells (RFC 9112 §3.2, §6.1, §6.3, §9.3).
-    fn asked(&self) -> Result<Asked, Failure> {
+    fn asked(&self, is_head: bool) -> Result<Asked, Failure> {
         if self.chunked && self.length.is_some() {
             return Err(Failure::BadRequest("both Content-Length and Transfer-Encoding"));
         }
@@ -270,7 +256,7 @@ impl Head {
         Ok(Asked {
             framing: if self.chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) },
             http_11: self.http_11,
-            is_head: self.is_head(),
+            is_head,
             keeps_alive: !self.close && (self.http_11 || self.keep_alive),
             upgrade: self.upgrade && self.http_11,
             // HTTP/1.0 knows no interim answers (RFC 9110 §10.1.1).
