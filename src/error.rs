@@ -212,7 +212,7 @@ fn push_json(text: &mut Vec<u8>, parts: &[&str]) {
         if plain {
             text.extend_from_slice(part.as_bytes());
         } else if let Ok(quoted) = serde_json::to_string(part) {
-            text.extend_from_slice(quoted[1..quoted.len() - 1].as_bytes());
+            text.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
         }
     }
     text.push(b'"');

@@ -3,7 +3,9 @@
 #[path = "support/raw_http.rs"]
 mod raw_http;
 
+use proptest::prelude::*;
 use raw_http::{PATIENCE, Server, spec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -274,4 +276,67 @@ async fn a_refused_head_request_gets_no_body() {
     client.send("HEAD / HTTP/1.1\r\n\r\n").await;
     let head = client.until_end().await;
     assert!(head.starts_with("HTTP/1.1 400 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+/// Bytes that look like HTTP, more or less.
+fn almost_http() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop::sample::select(vec![
+        "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
+        "POST /deny HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "GET /decline HTTP/1.1\r\nHost: a\r\nUpgrade: z\r\n\r\n",
+        "HEAD /2 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "GET / HTTP/1.1\r\n",
+        "Host: a\r\n",
+        "Content-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "\r\n",
+        "\n",
+        "hello",
+        "5\r\nhello\r\n",
+        "0\r\n\r\n",
+        "0\r\nx: y\r\n\r\n",
+        "5;a=b\r\n",
+        ":",
+        "\0",
+    ]);
+    prop::collection::vec(word, 0..12).prop_map(|words| words.concat().into_bytes())
+}
+
+/// What is handled and how much is refused of bytes that come in pieces which end there; then the client has no more.
+async fn made_of(bytes: &[u8], ends: &[usize]) -> (Vec<String>, usize) {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    let mut sent = 0;
+    for end in ends.iter().copied().chain([bytes.len()]) {
+        // The server may have closed already: what it made of the rest is what counts.
+        let _ = client.stream.write_all(&bytes[sent..end]).await;
+        sent = end;
+        tokio::task::yield_now().await;
+    }
+    let _ = client.stream.shutdown().await;
+    let read = tokio::time::timeout(PATIENCE, client.stream.read_to_end(&mut client.buffer));
+    let _ = read.await.expect("the server neither answers nor closes");
+    let refused = server.seen.refused.lock().len();
+    (server.requests(), refused)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn nothing_is_read_in_another_way_because_of_how_it_comes(
+        bytes in almost_http(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        cuts.sort_unstable();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (whole, refused) = runtime.block_on(made_of(&bytes, &[]));
+        let (pieces, refused_of_pieces) = runtime.block_on(made_of(&bytes, &cuts));
+        // A body that has not all arrived when it is denied ends the connection: then less is read, and never other things.
+        prop_assert!(whole.starts_with(&pieces) && refused_of_pieces <= refused, "{whole:?} {pieces:?}");
+        prop_assert!(pieces == whole || pieces.last().is_some_and(|last| last == "POST /deny"), "{whole:?} {pieces:?}");
+    }
 }

@@ -12,6 +12,8 @@ pub mod output;
 pub mod syntax;
 pub mod upgrade;
 
+use http::{HeaderValue, StatusCode};
+
 /// How much a header or trailer section may hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -31,7 +33,12 @@ pub enum Framing {
     Close,
 }
 
+/// Whether a response with this status has content, to anything but a HEAD (RFC 9110 §6.4.1).
+pub fn has_content(status: StatusCode) -> bool {
+    !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)
+}
+
 /// The reason phrase of a response, where it is another than its status usually has: an extension of the response. It means
 /// nothing, and some people read it (RFC 9112 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reason(pub http::HeaderValue);
+pub struct Reason(pub HeaderValue);

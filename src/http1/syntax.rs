@@ -108,6 +108,11 @@ pub fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
+/// Whether a list of words has this one, in whatever case (RFC 9110 §5.6.1).
+pub fn has_word(list: &[u8], word: &[u8]) -> bool {
+    list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(word))
+}
+
 /// Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, identical or not: nobody needs it, and
 /// intermediaries differ in what they make of it.
 pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
@@ -176,6 +181,14 @@ mod tests {
             if is_host(&host) {
                 assert!(http::uri::Authority::try_from(&host[..]).is_ok(), "{byte}");
             }
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_word_or_not() {
+        for (list, has) in [("close", true), ("x,\tClose ,y", true), ("closed", false), ("x close", false), ("", false)]
+        {
+            assert_eq!(has_word(list.as_bytes(), b"close"), has, "{list}");
         }
     }
 

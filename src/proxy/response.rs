@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
 use smallvec::SmallVec;
 
-use crate::http1::{Bounds, Framing, Reason, syntax};
+use crate::http1::{self, Bounds, Framing, Reason, syntax};
 
 /// What a response's header section, and its trailer section, may hold.
 pub const BOUNDS: Bounds = Bounds { bytes: 64 * 1024, fields: 128 };
@@ -84,8 +84,7 @@ fn head(
     to_head: bool,
 ) -> Result<Head, Invalid> {
     let (framing, certain) = framing(status, &headers, to_head)?;
-    let options = || headers.get_all(CONNECTION).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-    let says = |wanted: &[u8]| options().any(|option| syntax::trim(option).eq_ignore_ascii_case(wanted));
+    let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::has_word(line.as_bytes(), option));
     let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
     let last = !stays || !certain || framing == Framing::Close;
     Ok(Head { status, reason, version, headers, framing, last })
@@ -93,10 +92,7 @@ fn head(
 
 /// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
 fn framing(status: StatusCode, headers: &HeaderMap, to_head: bool) -> Result<(Framing, bool), Invalid> {
-    if to_head
-        || status.is_informational()
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED | StatusCode::SWITCHING_PROTOCOLS)
-    {
+    if to_head || !http1::has_content(status) {
         return Ok((Framing::Length(0), true));
     }
     let length = content_length(headers)?;

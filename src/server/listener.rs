@@ -84,6 +84,14 @@ impl Slots {
     }
 }
 
+#[cfg(test)]
+impl Slot {
+    /// Beside all connections.
+    pub fn of_nobody() -> Self {
+        Self { _permit: None, open: Gauge::noop(), live: Arc::default() }
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
         self.open.decrement(1.0);

@@ -161,3 +161,8 @@ pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         panic!("never came true: {what}");
     }
 }
+
+/// What is named here is not dead in the test crates that don't use it.
+const _: () = {
+    let _ = Scripted::answering;
+};

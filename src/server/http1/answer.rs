@@ -14,13 +14,13 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body as _, Frame};
 
-use super::asked::{Asked, has_word};
+use super::asked::Asked;
 use super::date;
 use crate::body::{Body, BoxError};
 use crate::clock::Instant;
-use crate::http1::Reason;
 use crate::http1::encode::{self, Announced, LAST_CHUNK};
 use crate::http1::output::Output;
+use crate::http1::{self, Reason, syntax};
 
 /// A response whose head has been written.
 pub struct Answer {
@@ -112,7 +112,7 @@ impl Answer {
             match name.as_str().len() {
                 4 if name == DATE => noticed.date = true,
                 10 if name == CONNECTION => {
-                    self.closes |= has_word(value.as_bytes(), b"close");
+                    self.closes |= syntax::has_word(value.as_bytes(), b"close");
                     if self.closes && !self.switches {
                         continue;
                     }
@@ -215,7 +215,7 @@ impl Answer {
 impl Framing {
     /// The body alone decides, where there may be content (RFC 9110 §6.4.1).
     fn of(asked: &Asked, status: StatusCode, body: &Body) -> Self {
-        if asked.is_head || !may_have_content(status) {
+        if asked.is_head || !http1::has_content(status) {
             return Self::Nothing;
         }
         match body.size_hint().exact() {
@@ -227,13 +227,9 @@ impl Framing {
     }
 }
 
-fn may_have_content(status: StatusCode) -> bool {
-    !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)
-}
-
 /// Whether the handler's Content-Length means something: in place of content, it is that of another answer (RFC 9110 §8.6).
 fn has_length(asked: &Asked, status: StatusCode) -> bool {
-    status == StatusCode::NOT_MODIFIED || (asked.is_head && may_have_content(status))
+    status == StatusCode::NOT_MODIFIED || (asked.is_head && http1::has_content(status))
 }
 
 /// To a client of HTTP/1.0, in its version.

@@ -1,6 +1,6 @@
 //! What a request asks of its connection: how long it reads, what it writes, whether it goes on.
 
-use crate::http1::{Framing, syntax};
+use crate::http1::Framing;
 
 /// What a request asks of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,4 @@ impl Asked {
             takes_trailers: false,
         }
     }
-}
-
-/// Whether a list of words has this one.
-pub fn has_word(list: &[u8], word: &[u8]) -> bool {
-    list.split(|b| *b == b',').any(|found| syntax::trim(found).eq_ignore_ascii_case(word))
 }

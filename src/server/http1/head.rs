@@ -13,7 +13,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
-use super::asked::{Asked, has_word};
+use super::asked::Asked;
 use super::target;
 use crate::error::Failure;
 use crate::http1::{Bounds, Framing, syntax};
@@ -204,15 +204,15 @@ impl Said {
     /// first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= has_word(value, b"trailers"),
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::has_word(value, b"trailers"),
             4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.close |= has_word(value, b"close");
-                self.keep_alive |= has_word(value, b"keep-alive");
+                self.close |= syntax::has_word(value, b"close");
+                self.keep_alive |= syntax::has_word(value, b"keep-alive");
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,

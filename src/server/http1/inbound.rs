@@ -3,6 +3,9 @@
 //! Guarantees that nothing passes that could be read in two ways, that a client may keep us waiting for so long and no
 //! longer, and that a connection which waits for a request holds no buffer. Knows nothing of answers.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;

@@ -5,7 +5,6 @@ use tokio::io::AsyncReadExt;
 
 use super::*;
 use crate::clock;
-use crate::http1;
 
 const GET: Asked = Asked {
     framing: http1::Framing::Length(0),

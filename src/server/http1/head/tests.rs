@@ -55,8 +55,8 @@ fn almost_http() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(word, 0..20).prop_map(|words| words.concat().into_bytes())
 }
 
-fn shown(read: &Result<Option<(Request<()>, Asked, usize)>, Failure>) -> String {
-    format!("{read:?}")
+fn shown(bytes: &[u8], ends: &[usize]) -> String {
+    format!("{:?}", read(bytes, ends))
 }
 
 proptest! {
@@ -67,10 +67,10 @@ proptest! {
     ) {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         cuts.sort_unstable();
-        let at_once = shown(&read(&bytes, &[]));
-        prop_assert_eq!(&shown(&read(&bytes, &cuts)), &at_once);
+        let at_once = shown(&bytes, &[]);
+        prop_assert_eq!(&shown(&bytes, &cuts), &at_once);
         let singly: Vec<usize> = (0..bytes.len()).collect();
-        prop_assert_eq!(&shown(&read(&bytes, &singly)), &at_once);
+        prop_assert_eq!(&shown(&bytes, &singly), &at_once);
     }
 
     #[test]

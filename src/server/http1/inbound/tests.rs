@@ -1,0 +1,86 @@
+use std::future::poll_fn;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+
+/// What a client sends, the client, and what must live as long.
+async fn connected() -> (Inbound, TcpStream, OwnedWriteHalf) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (read, write) = listener.accept().await.unwrap().0.into_split();
+    let minute = Duration::from_secs(60);
+    let spec = ListenerSpec {
+        address: ([127, 0, 0, 1], 0).into(),
+        header_timeout: minute,
+        keepalive_timeout: minute,
+        body_timeout: minute,
+        max_header_bytes: 64 * 1024,
+        max_headers: 100,
+        max_connections: 1,
+    };
+    (Inbound::new(read, Slot::of_nobody(), &spec), client, write)
+}
+
+async fn is_silent(inbound: &mut Inbound) -> bool {
+    poll_fn(|cx| Poll::Ready(inbound.poll_arrival(cx).is_pending())).await
+}
+
+/// Reads one request and its content.
+async fn read(inbound: &mut Inbound) -> Vec<u8> {
+    let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
+    inbound.take_head(length, &mut Request::new(())).unwrap();
+    let mut content = Vec::new();
+    while let Some(frame) = poll_fn(|cx| inbound.poll_content(cx)).await {
+        content.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    content
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_holds_no_buffer() {
+    let (mut inbound, mut client, _write) = connected().await;
+    for _ in 0..3 {
+        assert!(is_silent(&mut inbound).await);
+        assert_eq!(inbound.read.capacity(), 0);
+        client.write_all(format!("{REQUEST}abc").as_bytes()).await.unwrap();
+        assert_eq!(read(&mut inbound).await, b"abc");
+    }
+}
+
+#[tokio::test]
+async fn what_is_read_ahead_is_bounded() {
+    let (mut inbound, mut client, _write) = connected().await;
+    let flood = tokio::spawn(async move { while client.write_all(&[b'x'; 4096]).await.is_ok() {} });
+    while inbound.read.len() < MAX_AHEAD {
+        poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await);
+    assert!(inbound.read.len() <= MAX_AHEAD + buffers::LARGE, "{}", inbound.read.len());
+    flood.abort();
+}
+
+#[tokio::test]
+async fn a_rest_is_worth_reading_if_it_is_here_or_short_and_sure_to_come() {
+    for (head, content, worth) in [
+        ("Content-Length: 3", "abc", true),
+        ("Content-Length: 65536", "", true),
+        ("Content-Length: 65537", "", false),
+        ("Content-Length: 3\r\nExpect: 100-continue", "", false),
+        ("Content-Length: 3\r\nExpect: 100-continue", "abc", true),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n", true),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n", false),
+        ("Transfer-Encoding: chunked", "x", false),
+    ] {
+        let (mut inbound, mut client, _write) = connected().await;
+        client.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes()).await.unwrap();
+        let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
+        inbound.take_head(length, &mut Request::new(())).unwrap();
+        assert_eq!(inbound.is_drainable(), worth, "{head} {content}");
+    }
+}
