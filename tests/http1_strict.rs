@@ -317,7 +317,7 @@ async fn made_of(bytes: &[u8], ends: &[usize]) -> (Vec<String>, usize) {
     }
     let _ = client.stream.shutdown().await;
     let read = tokio::time::timeout(PATIENCE, client.stream.read_to_end(&mut client.buffer));
-    let _ = read.await.expect("the server neither answers nor closes");
+    assert!(read.await.is_ok(), "the server neither answers nor closes");
     let refused = server.seen.refused.lock().len();
     (server.requests(), refused)
 }

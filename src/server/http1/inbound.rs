@@ -46,7 +46,7 @@ pub enum Arrival {
     Refused(Failure),
     /// The client speaks HTTP/2.
     Preface,
-    /// The client has sent nothing for too long.
+    /// None begins any more: the client has sent nothing for too long, or the server stops.
     Silence,
     /// The client has gone.
     Gone,

@@ -81,45 +81,47 @@ pub async fn drive<H: Handler>(
     let reader = Reader::Here(Box::new(Inbound::new(read, socket.slot, spec)));
     let mut http = Http1 { reader, writer: Outbound::new(write, spec), drain };
     let end = loop {
-        let accepted = match http.next().await {
-            Arrival::Head(length) => http.accept(length),
-            Arrival::Refused(failure) => Err(failure),
-            Arrival::Preface => break End::Preface,
-            Arrival::Silence => break End::Closed,
-            Arrival::Gone => break End::Gone,
-        };
-        let (asked, grant, response, closes) = match accepted {
-            Ok((request, asked, grant)) => {
-                let handling = pin!(handler.handle(connection, request));
-                match http.answer(handling).await {
-                    Some((response, closes)) => (asked, grant, response, closes),
-                    None => break End::Gone,
-                }
-            }
-            Err(failure) => (http.refuse(), None, handler.refuse(connection, failure), true),
-        };
-        let now = clock::now();
-        let mut answer = match Answer::begin(&mut http.writer.output, response, &asked, closes, now) {
-            Ok(answer) => answer,
-            Err(error) => break End::Cut(error),
-        };
-        let waited = match http.write(&mut answer).await {
-            Ok(waited) => waited,
-            Err(error) => break End::Cut(error),
-        };
-        if !http.settle().await {
-            break End::Closed;
-        }
-        match grant {
-            Some(grant) if answer.switches => break End::Switched(grant),
-            _ if answer.closes => break End::Closed,
-            _ => http.rest(if waited { clock::now() } else { now }),
+        if let Err(end) = http.turn(connection, handler).await {
+            break end;
         }
     };
     http.end(end).await
 }
 
 impl Http1<'_> {
+    /// One request and its response; or why there is none, or none after it.
+    async fn turn<H: Handler>(&mut self, connection: &Arc<Connection>, handler: &H) -> Result<(), End> {
+        let accepted = match self.next().await {
+            Arrival::Head(length) => self.accept(length),
+            Arrival::Refused(failure) => Err(failure),
+            Arrival::Preface => return Err(End::Preface),
+            Arrival::Silence => return Err(End::Closed),
+            Arrival::Gone => return Err(End::Gone),
+        };
+        let (asked, grant, (response, closes)) = match accepted {
+            Ok((request, asked, grant)) => {
+                let handling = pin!(handler.handle(connection, request));
+                (asked, grant, self.answer(handling).await.ok_or(End::Gone)?)
+            }
+            Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
+        };
+        let now = clock::now();
+        let output = &mut self.writer.output;
+        let mut answer = Answer::begin(output, response, &asked, closes, now).map_err(End::Cut)?;
+        let waited = self.write(&mut answer).await.map_err(End::Cut)?;
+        if !self.settle().await {
+            return Err(End::Closed);
+        }
+        match grant {
+            Some(grant) if answer.switches => Err(End::Switched(grant)),
+            _ if answer.closes => Err(End::Closed),
+            _ => {
+                self.rest(if waited { clock::now() } else { now });
+                Ok(())
+            }
+        }
+    }
+
     /// Waits for a request.
     async fn next(&mut self) -> Arrival {
         poll_fn(|cx| match self.reader.poll_here(cx) {
@@ -135,6 +137,7 @@ impl Http1<'_> {
         let mut request = Request::new(Body::empty());
         let asked = match &mut self.reader {
             Reader::Here(inbound) => inbound.take_head(length, &mut request)?,
+            // None arrives before the one before it has ended.
             Reader::Lent(_) => return Err(Failure::BadRequest("the request before it has not ended")),
         };
         if asked.framing != Framing::Length(0) {
