@@ -170,13 +170,15 @@ impl Http1<'_> {
             if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                 return Poll::Ready(Some((response, self.must_close(cx))));
             }
+            let gone = self.poll_gone(cx);
+            // Looked for after this task is known to whoever has the content: it may be on another thread.
             if self.reader.take_wish() {
                 self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
             }
-            if let Poll::Ready(Err(_)) = self.writer.poll_flush(cx) {
-                return Poll::Ready(None);
+            match self.writer.poll_flush(cx) {
+                Poll::Ready(Err(_)) => Poll::Ready(None),
+                _ => gone.map(|()| None),
             }
-            self.poll_gone(cx).map(|()| None)
         })
         .await
     }
