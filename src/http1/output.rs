@@ -19,8 +19,9 @@ use super::encode::{self, CHUNK_END};
 const SHORT: usize = 1024;
 /// As many slices go to one `writev` at most.
 const SLICES: usize = 16;
-/// More than this should not wait: whoever has more to say flushes first.
-pub const ENOUGH: usize = 64 * 1024;
+/// More than this should not wait: whoever has more to say flushes first. So large pieces go out one by one, each as one
+/// packet.
+pub const ENOUGH: usize = buffers::LARGE / 2;
 
 /// Bytes on their way out.
 #[derive(Debug, Default)]

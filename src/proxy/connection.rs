@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -191,6 +191,8 @@ impl Connection {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Asked first: who waits needs no buffer. This is no system call.
+        ready!(self.io.poll_read_ready(cx))?;
         let usual = if self.large > 0 { buffers::LARGE } else { buffers::USUAL };
         let left = self.exchange.decoder.as_ref().and_then(|decoder| decoder.size_hint().exact());
         let wanted = left.map_or(usual, |left| usize::try_from(left).unwrap_or(usize::MAX).min(buffers::LARGE));
@@ -345,9 +347,17 @@ impl Connection {
         exchange.decoder.as_mut().map_or(Ok(None), |decoder| decoder.decode(input).map_err(Into::into))
     }
 
+    /// Others may use the buffer, if nothing is in it.
+    fn rest(&mut self) {
+        if self.input.is_empty() {
+            buffers::give(std::mem::take(&mut self.input));
+        }
+    }
+
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         if !std::mem::replace(&mut self.exchange.waiting, true) {
             self.due = clock::now() + self.spec.idle_timeout;
+            self.rest();
         }
         self.timer.poll(cx, self.due).map(|()| Cut::Stalled.into())
     }
@@ -404,6 +414,6 @@ impl Pooled for Box<Connection> {
     }
 
     fn rest(&mut self) {
-        buffers::give(std::mem::take(&mut self.input));
+        Connection::rest(self);
     }
 }
