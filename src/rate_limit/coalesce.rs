@@ -48,7 +48,7 @@ struct Group {
     watched: bool,
 }
 
-/// Those who leave together. They are few where `since` is long ago, so all of them are held to the time of the first.
+/// Those who leave together. None came later than a quarter of the time limit after the first, whose time all are held to.
 #[derive(Default)]
 struct Party {
     since: Option<Instant>,
