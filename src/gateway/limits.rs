@@ -34,7 +34,7 @@ pub fn hold<'a>(
             rules.take_in(&mut asking, &wanted);
         }
         if rules.is_lenient() {
-            return insist(queues, limiter, rules, asking).await;
+            return Box::pin(insist(queues, limiter, rules, asking)).await;
         }
         let verdict = limiter.decide(&asking.asks).await;
         rules.judge(asking, verdict)

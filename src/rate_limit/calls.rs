@@ -25,6 +25,13 @@ pub(super) struct Caller {
     seconds: Histogram,
 }
 
+/// What the store said, and when: in microseconds of this node's monotonic clock.
+struct Answered<T> {
+    answer: T,
+    sent_us: u64,
+    now_us: u64,
+}
+
 impl Caller {
     /// Metrics go to the recorder that is installed by now.
     pub fn new(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
@@ -58,10 +65,8 @@ impl Caller {
     /// The same with `ahead` more units, which go to the stock: of one leased limit only. What the requests hear does not
     /// tell them apart from those.
     pub async fn take_ahead(self: &Arc<Self>, asks: &[Ask], requests: u32, ahead: u32) -> Option<Grant> {
-        let sent_us = clock::monotonic_micros();
         let units = requests.saturating_add(ahead);
-        let grant = self.call(self.store.take(asks, units), requests).await?;
-        let now_us = clock::monotonic_micros();
+        let Answered { answer: grant, sent_us, now_us } = self.call(self.store.take(asks, units), requests).await?;
         for (ask, level) in asks.iter().zip(&grant.levels) {
             if ask.on_outage == OnOutage::Local {
                 self.node.memory.note(ask, level, now_us);
@@ -90,18 +95,19 @@ impl Caller {
 
     /// Says what this node holds of slots, and hears what it may. `None`: nobody knows.
     pub async fn claim(&self, claims: &[SlotClaim]) -> Option<Vec<Held>> {
-        self.call(self.store.claim(claims), 1).await
+        self.call(self.store.claim(claims), 1).await.map(|answered| answered.answer)
     }
 
-    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>, requests: u32) -> Option<T> {
-        let started = clock::now();
+    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>, requests: u32) -> Option<Answered<T>> {
+        let sent_us = clock::monotonic_micros();
         let answer = call.await;
-        self.seconds.record(clock::now().saturating_duration_since(started));
+        let now_us = clock::monotonic_micros();
+        self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
         match answer {
             Ok(answer) => {
                 self.ok.increment(1);
                 self.node.breaker.succeeded();
-                Some(answer)
+                Some(Answered { answer, sent_us, now_us })
             }
             Err(error) => {
                 self.failed[error.index()].increment(1);

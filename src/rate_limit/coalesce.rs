@@ -7,19 +7,23 @@
 //! request that is dropped takes none of them along. When a call is slow, those who board do not wait for it to land.
 //! Refuses to know what a request does without an answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{sleep_until, timeout_at};
 
 use super::calls::Caller;
 use super::decision::{DecidedBy, Level};
 use super::node::Node;
 use super::verdict::Verdict;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::store::{self, Ask, Grant, Levels};
 
 /// After this part of the time limit, those who board leave without waiting for the call before them: they need most of
@@ -29,14 +33,26 @@ const HURRY: u32 = 4;
 /// One worker's calls in flight.
 pub(super) struct Coalescer {
     pub caller: Arc<Caller>,
-    groups: Mutex<HashMap<Arc<[Ask]>, Group>>,
+    groups: Mutex<HashTable<Group>>,
+    /// Seeded: clients choose their keys.
+    hasher: RandomState,
 }
 
 /// Those who ask the same.
-#[derive(Default)]
 struct Group {
+    asks: Arc<[Ask]>,
     in_flight: u32,
-    boarding: VecDeque<Waiter>,
+    boarding: Party,
+    /// Somebody sees to it that those who board leave in time. It stays until then: a timer for each of them would cost
+    /// more than all the rest of their wait.
+    watched: bool,
+}
+
+/// Those who leave together. None came later than a quarter of the time limit after the first, whose time all are held to.
+#[derive(Default)]
+struct Party {
+    since: Option<Instant>,
+    waiters: VecDeque<Waiter>,
 }
 
 type Waiter = oneshot::Sender<Verdict>;
@@ -46,19 +62,32 @@ enum Role {
     Board(oneshot::Receiver<Verdict>),
 }
 
-/// A call in flight, counted until it lands.
-struct Flight {
+/// A group, by what it asks.
+#[derive(Clone)]
+struct Place {
     coalescer: Arc<Coalescer>,
     asks: Arc<[Ask]>,
+    hash: u64,
+}
+
+/// A call in flight, counted until it lands.
+struct Flight {
+    place: Place,
     landed: bool,
 }
 
 /// The flight of a request that makes the call itself. Whoever boarded leaves when it ends, also when it is dropped.
 struct Lead(Option<Flight>);
 
+/// Who has those who board leave in time.
+struct Watch {
+    place: Place,
+    over: bool,
+}
+
 impl Coalescer {
     pub fn new(caller: Arc<Caller>) -> Self {
-        Self { caller, groups: Mutex::default() }
+        Self { caller, groups: Mutex::default(), hasher: RandomState::new() }
     }
 
     pub fn node(&self) -> &Node {
@@ -73,96 +102,127 @@ impl Coalescer {
                 drop(lead);
                 Some(unit(asks, &grant, 0))
             }
-            Role::Board(mut answer) => {
-                let (started, patience) = (clock::now(), self.caller.patience());
-                if let Ok(answer) = timeout_at(started + patience / HURRY, &mut answer).await {
-                    return answer.ok();
-                }
-                self.hurry(asks);
-                timeout_at(started + patience, answer).await.ok()?.ok()
-            }
+            Role::Board(answer) => answer.await.ok(),
         }
     }
 
     fn board(self: &Arc<Self>, asks: &[Ask]) -> Role {
+        let hash = self.hash(asks);
         let mut groups = self.groups.lock();
-        if let Some(group) = groups.get_mut(asks) {
-            let (waiter, answer) = oneshot::channel();
-            group.boarding.push_back(waiter);
-            return Role::Board(answer);
+        let Some(group) = groups.find_mut(hash, |group| *group.asks == *asks) else {
+            let asks: Arc<[Ask]> = asks.into();
+            let group = Group { asks: asks.clone(), in_flight: 1, boarding: Party::default(), watched: false };
+            groups.insert_unique(hash, group, |group| self.hash(&group.asks));
+            return Role::Lead(Lead::of(Place { coalescer: self.clone(), asks, hash }));
+        };
+        let place = || Place { coalescer: self.clone(), asks: group.asks.clone(), hash };
+        if group.in_flight == 0 {
+            group.in_flight = 1;
+            return Role::Lead(Lead::of(place()));
         }
-        let asks: Arc<[Ask]> = asks.into();
-        groups.insert(asks.clone(), Group { in_flight: 1, boarding: VecDeque::new() });
-        Role::Lead(Lead(Some(Flight { coalescer: self.clone(), asks, landed: false })))
+        let since = *group.boarding.since.get_or_insert_with(clock::now);
+        if !group.watched {
+            group.watched = true;
+            tokio::spawn(watch(Watch { place: place(), over: false }, since + self.hurry()));
+        }
+        let (waiter, answer) = oneshot::channel();
+        group.boarding.waiters.push_back(waiter);
+        Role::Board(answer)
     }
 
-    /// Lets those who board leave now.
-    fn hurry(self: &Arc<Self>, asks: &[Ask]) {
-        let mut groups = self.groups.lock();
-        let Some((asks, _)) = groups.get_key_value(asks) else { return };
-        let asks = asks.clone();
-        let Some(group) = groups.get_mut(&asks) else { return };
-        let waiters = group.leave();
-        if !waiters.is_empty() {
-            group.in_flight += 1;
-            drop(groups);
-            tokio::spawn(fly(Flight { coalescer: self.clone(), asks, landed: false }, waiters));
+    fn hurry(&self) -> Duration {
+        self.caller.patience() / HURRY
+    }
+
+    /// Of the keys alone: what else is asked differs by little, and would cost as much again.
+    fn hash(&self, asks: &[Ask]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for ask in asks {
+            hasher.write(ask.key.as_bytes());
         }
+        hasher.finish()
+    }
+}
+
+impl Place {
+    /// Lets `act` on the group. One that nobody needs any more is gone afterwards.
+    fn with<R>(&self, act: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        let mut groups = self.coalescer.groups.lock();
+        let mut found = groups.find_entry(self.hash, |group| *group.asks == *self.asks).ok()?;
+        let result = act(found.get_mut());
+        if found.get().in_flight == 0 && !found.get().watched {
+            found.remove();
+        }
+        Some(result)
     }
 }
 
 impl Group {
     /// Those who still wait, in the order they came.
-    fn leave(&mut self) -> VecDeque<Waiter> {
-        let mut waiters = std::mem::take(&mut self.boarding);
-        waiters.retain(|waiter| !waiter.is_closed());
-        waiters
+    fn leave(&mut self) -> Party {
+        let mut party = std::mem::take(&mut self.boarding);
+        party.waiters.retain(|waiter| !waiter.is_closed());
+        party
     }
 }
 
 /// One call after the other, as long as somebody boards.
-async fn fly(mut flight: Flight, mut waiters: VecDeque<Waiter>) {
+async fn fly(mut flight: Flight, mut party: Party) {
+    let caller = flight.place.coalescer.caller.clone();
     loop {
         // The call before may have left tokens, or a denial, for these as well.
-        while let Some(waiter) = waiters.pop_front() {
-            let Some(verdict) = flight.coalescer.caller.known(&flight.asks) else {
-                waiters.push_front(waiter);
+        while let Some(waiter) = party.waiters.pop_front() {
+            let Some(verdict) = caller.known(&flight.place.asks) else {
+                party.waiters.push_front(waiter);
                 break;
             };
             let _ = waiter.send(verdict);
         }
-        let units = u32::try_from(waiters.len()).unwrap_or(u32::MAX);
-        // Without an answer the waiters are dropped, which tells them.
-        if units > 0
-            && let Some(grant) = flight.coalescer.caller.take(&flight.asks, units).await
-        {
-            for (index, waiter) in (0..).zip(waiters) {
-                // One that left meanwhile has spent its unit.
-                let _ = waiter.send(unit(&flight.asks, &grant, index));
-            }
+        if !party.waiters.is_empty() {
+            party.fly(&caller, &flight.place.asks).await;
         }
         match flight.next() {
-            Some(next) => waiters = next,
+            Some(next) => party = next,
             None => return,
+        }
+    }
+}
+
+impl Party {
+    /// One call for all of them.
+    async fn fly(self, caller: &Arc<Caller>, asks: &[Ask]) {
+        let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
+        let due = self.since.unwrap_or_else(clock::now) + caller.patience();
+        let mut call = pin!(caller.take(asks, units));
+        let Ok(grant) = timeout_at(due, &mut call).await else {
+            // Dropping the waiters tells them. What becomes of the call is to be learned all the same.
+            drop(self.waiters);
+            call.await;
+            return;
+        };
+        let Some(grant) = grant else { return };
+        for (index, waiter) in (0..).zip(self.waiters) {
+            // One that left meanwhile has spent its unit.
+            let _ = waiter.send(unit(asks, &grant, index));
         }
     }
 }
 
 impl Flight {
     /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
-    fn next(&mut self) -> Option<VecDeque<Waiter>> {
-        let mut groups = self.coalescer.groups.lock();
-        let group = groups.get_mut(&self.asks)?;
-        let waiters = group.leave();
-        if !waiters.is_empty() && !self.coalescer.caller.node.breaker.is_open() {
-            return Some(waiters);
-        }
-        self.landed = true;
-        group.in_flight -= 1;
-        if group.in_flight == 0 {
-            groups.remove(&self.asks);
-        }
-        None
+    fn next(&mut self) -> Option<Party> {
+        let breaker = &self.place.coalescer.caller.node.breaker;
+        let next = self.place.with(|group| {
+            let party = group.leave();
+            if !party.waiters.is_empty() && !breaker.is_open() {
+                return Some(party);
+            }
+            group.in_flight -= 1;
+            None
+        });
+        let next = next.flatten();
+        self.landed = next.is_none();
+        next
     }
 }
 
@@ -173,11 +233,62 @@ impl Drop for Flight {
     }
 }
 
+impl Lead {
+    fn of(place: Place) -> Self {
+        Self(Some(Flight { place, landed: false }))
+    }
+}
+
 impl Drop for Lead {
     fn drop(&mut self) {
         let Some(mut flight) = self.0.take() else { return };
-        if let (Some(waiters), Ok(runtime)) = (flight.next(), Handle::try_current()) {
-            runtime.spawn(fly(flight, waiters));
+        if let (Some(party), Ok(runtime)) = (flight.next(), Handle::try_current()) {
+            runtime.spawn(fly(flight, party));
+        }
+    }
+}
+
+/// Has those who board leave when they have waited long enough for the call before them: from `at` on, as long as somebody
+/// boards.
+async fn watch(mut watch: Watch, mut at: Instant) {
+    loop {
+        sleep_until(at).await;
+        match watch.look() {
+            Some(next) => at = next,
+            None => return,
+        }
+    }
+}
+
+impl Watch {
+    /// When to look again, if those who board are not late yet.
+    fn look(&mut self) -> Option<Instant> {
+        let (now, hurry) = (clock::now(), self.place.coalescer.hurry());
+        let late = self.place.with(|group| {
+            let at = group.boarding.since.map(|since| since + hurry);
+            if let Some(at) = at.filter(|at| *at > now) {
+                return Ok(at);
+            }
+            group.watched = false;
+            let party = group.leave();
+            group.in_flight += u32::from(!party.waiters.is_empty());
+            Err(party)
+        });
+        self.over = !matches!(late, Some(Ok(_)));
+        match late? {
+            Ok(at) => return Some(at),
+            Err(party) if party.waiters.is_empty() => {}
+            Err(party) => drop(tokio::spawn(fly(Flight { place: self.place.clone(), landed: false }, party))),
+        }
+        None
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Torn down with its runtime: another one must be able to watch.
+        if !self.over {
+            self.place.with(|group| group.watched = false);
         }
     }
 }

@@ -96,7 +96,8 @@ impl Limiter {
 
     /// The verdict, from the store if it decides in time.
     pub async fn decide(&self, asks: &[Ask]) -> Verdict {
-        if slotted::needs_slots(asks) { self.slotted(asks).await } else { self.tokens(asks).await }
+        // Boxed, like all that few requests need: the others would carry the room for it.
+        if slotted::needs_slots(asks) { Box::pin(self.slotted(asks)).await } else { self.tokens(asks).await }
     }
 
     /// The same where no limit counts requests in flight.
@@ -115,15 +116,9 @@ impl Limiter {
             return verdict;
         }
         let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
-        let mixed = asks.iter().any(shortcut::is_leased) && !asks.iter().all(shortcut::is_leased);
-        let verdict = match if mixed { shared.caller.hold(asks) } else { None } {
-            Some(held) => by_both(asks, held, shared).await,
-            None => match shared.take(asks).await {
-                Some(denied) if shortcut::lacks_leased(asks, &denied) => {
-                    from_stock(asks, shared).await.or(Some(denied))
-                }
-                other => other,
-            },
+        let verdict = match asks.iter().any(shortcut::is_leased) {
+            true => Box::pin(leased(asks, shared)).await,
+            false => shared.take(asks).await,
         };
         verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
     }
@@ -178,6 +173,18 @@ impl Limiter {
             })
             .collect();
         Verdict::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
+    }
+}
+
+/// The verdict where some limits are leased.
+async fn leased(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
+    let mixed = !asks.iter().all(shortcut::is_leased);
+    match if mixed { shared.caller.hold(asks) } else { None } {
+        Some(held) => by_both(asks, held, shared).await,
+        None => match shared.take(asks).await {
+            Some(denied) if shortcut::lacks_leased(asks, &denied) => from_stock(asks, shared).await.or(Some(denied)),
+            other => other,
+        },
     }
 }
 

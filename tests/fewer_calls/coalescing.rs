@@ -144,6 +144,42 @@ async fn those_who_board_do_not_wait_for_a_call_that_is_slow() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_boards_behind_slow_calls_leaves_after_a_quarter_of_the_time_limit() {
+    let mut fixture = Fixture::new();
+    let asks = of_ten(1);
+    let _slow = fixture.send(&asks).await;
+    let _unanswered = fixture.call().await;
+    for _ in 0..3 {
+        let started = clock::now();
+        let boarded = fixture.send(&asks).await;
+        let call = fixture.call().await;
+        assert!(started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1), "{:?}", started.elapsed());
+        call.answer_from(&fixture.memory).await;
+        assert_eq!(boarded.await.unwrap().decided_by, DecidedBy::Redis);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quarter_of_the_time_limit_is_counted_from_the_first_who_still_boards() {
+    let mut fixture = Fixture::new();
+    let asks = of_ten(1);
+    let requests = [fixture.send(&asks).await, fixture.send(&asks).await];
+    fixture.call().await.answer_from(&fixture.memory).await;
+    let _unanswered = fixture.call().await;
+    tokio::time::advance(Duration::from_millis(3)).await;
+    let started = clock::now();
+    let boarded = fixture.send(&asks).await;
+    let call = fixture.call().await;
+    let waited = started.elapsed();
+    assert!(waited >= TIMEOUT / 4 && waited <= TIMEOUT / 4 + Duration::from_millis(1), "{waited:?}");
+    call.answer_from(&fixture.memory).await;
+    assert_eq!(boarded.await.unwrap().decided_by, DecidedBy::Redis);
+    let [first, second] = requests;
+    assert_eq!(first.await.unwrap().decided_by, DecidedBy::Redis);
+    assert_eq!(second.await.unwrap().decided_by, DecidedBy::Local, "its call was never answered");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_fails_counts_for_each_who_waited_for_it() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);

@@ -72,7 +72,8 @@ impl Link {
         input: impl Fn(i64) -> Input,
     ) -> Result<R, Trouble> {
         let reply = match self {
-            Self::Cluster(cluster) => cluster.run(script, slot, input).await?,
+            // Boxed, like all that few calls need: the room for it would be moved with every call.
+            Self::Cluster(cluster) => Box::pin(cluster.run(script, slot, input)).await?,
             Self::One(peer) | Self::Watched(peer, _) => peer.run(script, &input, false).await.map_err(|error| {
                 peer.leave_replica(&error);
                 Trouble::Store(error::store_error(&error))
@@ -117,25 +118,54 @@ impl Peer {
         Self { client, time: ServerTime::default(), timeout, moving: AtomicBool::new(false) }
     }
 
-    /// A refusal for being late is right for calls that nobody waits for any more. For one that is still awaited it means
-    /// that this node does not know the server's time, or no longer: once it does, the call is repeated. It changed nothing.
+    /// Ends within the time limit: the client library sees to the first try, which is the only one but for those servers that
+    /// were not asked before, or forgot.
     pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+        let sent_us = clock::monotonic_micros();
+        let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
+        if let Some(answer) = self.judge(script, sent_us, reply) {
+            return answer;
+        }
+        let spent = Duration::from_micros(clock::monotonic_micros().saturating_sub(sent_us));
+        let again = Box::pin(self.run_again(script, input, asking));
+        let answer = tokio::time::timeout(self.timeout.saturating_sub(spent), again).await;
+        answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no time to repeat")))
+    }
+
+    /// By its text, for a server that has forgotten the script; twice, for it may be a new one, with a time of its own.
+    async fn run_again(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
-            let deadline = self.time.after(sent_us, self.timeout);
-            let reply = script.run(&self.client, || input(deadline), asking).await?;
-            if !script.timed {
-                return Ok(reply);
-            }
-            let Some((done, now)) = head(&reply) else {
-                return Err(Error::new(ErrorKind::Protocol, "a reply without its head"));
-            };
-            self.time.learn(sent_us, now);
-            if done >= 0 {
-                return Ok(reply);
+            let reply = script.run_text(&self.client, input(self.deadline(sent_us)), asking).await;
+            if let Some(answer) = self.judge(script, sent_us, reply) {
+                return answer;
             }
         }
         Err(Error::new(ErrorKind::Timeout, "late"))
+    }
+
+    fn deadline(&self, sent_us: u64) -> i64 {
+        self.time.after(sent_us, self.timeout)
+    }
+
+    /// `None`: it changed nothing, and is to be repeated. The server does not have the script, or refuses a call for being late,
+    /// which is right for one that nobody waits for any more. For one that is still awaited it means that this node does not
+    /// know the server's time, or no longer: by then it does.
+    fn judge(&self, script: &Script, sent_us: u64, reply: Result<Value, Error>) -> Option<Result<Value, Error>> {
+        match &reply {
+            Err(error) if error.details().starts_with("NOSCRIPT") => return None,
+            Ok(value) if script.timed => {
+                let Some((done, now)) = head(value) else {
+                    return Some(Err(Error::new(ErrorKind::Protocol, "a reply without its head")));
+                };
+                self.time.learn(sent_us, now);
+                if done < 0 {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+        Some(reply)
     }
 
     pub async fn quit(&self) {

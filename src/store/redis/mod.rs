@@ -66,7 +66,7 @@ impl RedisStore {
         let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
         let input = |deadline| (keys(), self.args(charges, units, deadline));
         let script = script::take(charges.iter().map(|charge| charge.quota));
-        let reply: Vec<i64> = self.link.run(script, slot, input).await?;
+        let reply: Value = self.link.run(script, slot, input).await?;
         parse(&reply, charges.len()).ok_or(Trouble::Store(StoreError::Protocol))
     }
 
@@ -134,9 +134,8 @@ impl RedisStore {
 impl Store for RedisStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
-            let deadline = clock::now() + self.timeout;
             let charges = Charges::of(asks);
-            self.take_all(&charges, units, deadline).await
+            self.take_all(&charges, units).await
         })
     }
 
@@ -165,21 +164,25 @@ fn integer(number: u64) -> Value {
 }
 
 /// The script's reply for so many buckets: see its head.
-fn parse(integers: &[i64], buckets: usize) -> Option<Part> {
-    let (head, rest) = integers.split_first_chunk::<2>()?;
-    let [units, now] = *head;
+fn parse(reply: &Value, buckets: usize) -> Option<Part> {
+    let Value::Array(integers) = reply else { return None };
+    let ([units, now], rest) = integers.split_first_chunk()?;
     if rest.len() != 3 * buckets {
         return None;
     }
     let levels = rest.chunks_exact(3).map(level).collect::<Option<Levels>>()?;
-    Some(Part { units: u32::try_from(units).ok()?, levels, at_us: u64::try_from(now).ok()? })
+    Some(Part { units: u32::try_from(unsigned(units)?).ok()?, levels, at_us: unsigned(now)? })
 }
 
-fn level(integers: &[i64]) -> Option<Level> {
+fn level(integers: &[Value]) -> Option<Level> {
     let [remaining, retry_after, reset_after] = integers else { return None };
     Some(Level {
-        remaining: u64::try_from(*remaining).ok()?,
-        retry_after_us: u64::try_from(*retry_after).ok()?,
-        reset_after_us: u64::try_from(*reset_after).ok()?,
+        remaining: unsigned(remaining)?,
+        retry_after_us: unsigned(retry_after)?,
+        reset_after_us: unsigned(reset_after)?,
     })
+}
+
+fn unsigned(integer: &Value) -> Option<u64> {
+    u64::try_from(integer.as_i64()?).ok()
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout_at;
 
 use super::link::{Link, Trouble};
 use super::{Adjustment, Change, Charge, Charges, Grant, Levels, RedisStore, StoreError};
-use crate::clock::Instant;
+use crate::clock::{self, Instant};
 use crate::rate_limit::decision::Level;
 use crate::rate_limit::key::Key;
 
@@ -30,18 +30,19 @@ struct Taken {
 }
 
 impl RedisStore {
-    /// Takes what is charged, wherever it lives, until `deadline`.
-    pub(super) async fn take_all(
-        &self,
-        charges: &Charges<'_>,
-        units: u32,
-        deadline: Instant,
-    ) -> Result<Grant, StoreError> {
+    /// Takes what is charged, wherever it lives, within the time limit.
+    pub(super) async fn take_all(&self, charges: &Charges<'_>, units: u32) -> Result<Grant, StoreError> {
         if self.link.is_one() {
             let all: SmallVec<[&Charge<'_>; 4]> = charges.list.iter().collect();
-            let part = within(deadline, self.take_part(&all, 0, units)).await.map_err(Trouble::of_one_key)?;
+            // It is one call, which ends in time by itself.
+            let part = self.take_part(&all, 0, units).await.map_err(Trouble::of_one_key)?;
             return Ok(Grant { units: part.units, levels: charges.spread(&part.levels), at_us: part.at_us });
         }
+        Box::pin(self.take_by_slot(charges, units)).await
+    }
+
+    async fn take_by_slot(&self, charges: &Charges<'_>, units: u32) -> Result<Grant, StoreError> {
+        let deadline = clock::now() + self.timeout;
         let mut slots = self.by_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(slot, all)] = &slots[..] {
             let all: Vec<&Charge<'_>> = all.iter().map(|(_, charge)| *charge).collect();

@@ -1,6 +1,6 @@
 //! Scripts by their hash.
 //!
-//! Guarantees that a script runs once, also when the server has forgotten it. Refuses to know what scripts do.
+//! Guarantees that a run is one command. Refuses to know what scripts do.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -119,23 +119,19 @@ impl Script {
         Self { text, sha1: Str::from(sha1_hash(text)), timed }
     }
 
-    /// Runs it by its hash, or by its text when the server does not have it, which also loads it. `input` makes KEYS and
-    /// ARGV: a second time only when they are needed again. `asking`: the server is only about to get the keys' slot.
-    pub(super) async fn run(&self, client: &Client, input: impl Fn() -> Input, asking: bool) -> Result<Value, Error> {
-        let (keys, args) = input();
-        let first = match asking {
-            false => client.evalsha(self.sha1.clone(), keys, args).await,
-            true => ask(client, "EVALSHA", self.sha1.clone(), keys, args).await,
-        };
-        match first {
-            Err(error) if error.details().starts_with("NOSCRIPT") => {
-                let (keys, args) = input();
-                match asking {
-                    false => client.eval(self.text, keys, args).await,
-                    true => ask(client, "EVAL", self.text.into(), keys, args).await,
-                }
-            }
-            other => other,
+    /// Runs it by its hash, if the server has it. `asking`: the server is only about to get the keys' slot.
+    pub(super) async fn run(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
+        match asking {
+            false => client.evalsha(self.sha1.clone(), keys, Value::Array(args)).await,
+            true => Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await,
+        }
+    }
+
+    /// Runs it by its text, which also loads it.
+    pub(super) async fn run_text(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
+        match asking {
+            false => client.eval(self.text, keys, Value::Array(args)).await,
+            true => Box::pin(ask(client, "EVAL", self.text.into(), keys, args)).await,
         }
     }
 }
