@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 
+use crate::http1::tables;
 use crate::request_id::REQUEST_ID;
 use crate::respond::Respond;
 
 /// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// Bytes of most problems, and fields of most answers with one, those that its limits and the server add included.
+/// Bytes of most problems.
 const TYPICAL_PROBLEM: usize = 384;
-const TYPICAL_FIELDS: usize = 8;
 
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Failure {
         let row = self.row();
         let mut response = Response::new(B::from(self.problem(&row, request_id)));
         *response.status_mut() = row.status;
-        *response.headers_mut() = HeaderMap::with_capacity(TYPICAL_FIELDS);
+        *response.headers_mut() = tables::take();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(REQUEST_ID, request_id.clone());
@@ -178,24 +178,24 @@ impl Failure {
     /// is put together and not serialised.
     fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
         let mut text = Vec::with_capacity(TYPICAL_PROBLEM);
-        text.extend_from_slice(b"{\"type\":");
-        match self {
-            Self::QuotaExceeded { .. } => push_json(&mut text, &[QUOTA_EXCEEDED]),
-            _ => push_json(&mut text, &["urn:tollgate:problem:", row.name]),
+        let kind = match self {
+            Self::QuotaExceeded { .. } => [QUOTA_EXCEEDED, ""],
+            _ => ["urn:tollgate:problem:", row.name],
+        };
+        let title = row.status.canonical_reason().unwrap_or_default();
+        for part in ["{\"type\":\"", kind[0], kind[1], "\",\"title\":\"", title, "\",\"status\":", row.status.as_str()]
+        {
+            text.extend_from_slice(part.as_bytes());
         }
-        text.extend_from_slice(b",\"title\":");
-        push_json(&mut text, &[row.status.canonical_reason().unwrap_or_default()]);
-        text.extend_from_slice(b",\"status\":");
-        text.extend_from_slice(row.status.as_str().as_bytes());
         text.extend_from_slice(b",\"detail\":");
-        push_json(&mut text, &[row.detail]);
+        push_json(&mut text, row.detail);
         text.extend_from_slice(b",\"request-id\":");
-        push_json(&mut text, &[request_id.to_str().unwrap_or_default()]);
+        push_json(&mut text, request_id.to_str().unwrap_or_default());
         if let Self::QuotaExceeded { violated, .. } = self {
             text.extend_from_slice(b",\"violated-policies\":[");
             for (at, name) in violated.iter().enumerate() {
                 text.extend_from_slice(if at > 0 { b"," } else { b"" });
-                push_json(&mut text, &[name]);
+                push_json(&mut text, name);
             }
             text.push(b']');
         }
@@ -204,18 +204,16 @@ impl Failure {
     }
 }
 
-/// Appends a JSON string of these parts (RFC 8259 §7).
-fn push_json(text: &mut Vec<u8>, parts: &[&str]) {
-    text.push(b'"');
-    for part in parts {
-        let plain = part.bytes().fold(true, |plain, byte| plain & (byte >= 0x20) & (byte != b'"') & (byte != b'\\'));
-        if plain {
-            text.extend_from_slice(part.as_bytes());
-        } else if let Ok(quoted) = serde_json::to_string(part) {
-            text.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
-        }
+/// Appends a JSON string (RFC 8259 §7).
+fn push_json(text: &mut Vec<u8>, string: &str) {
+    let special = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    if string.bytes().fold(0, |seen, byte| seen | special(byte)) == 0 {
+        text.push(b'"');
+        text.extend_from_slice(string.as_bytes());
+        text.push(b'"');
+    } else if let Ok(quoted) = serde_json::to_vec(string) {
+        text.extend_from_slice(&quoted);
     }
-    text.push(b'"');
 }
 
 #[cfg(test)]

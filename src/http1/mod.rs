@@ -10,6 +10,8 @@ pub mod chunks;
 pub mod encode;
 pub mod output;
 pub mod syntax;
+pub mod tables;
+pub mod timer;
 pub mod upgrade;
 
 use http::{HeaderValue, StatusCode};

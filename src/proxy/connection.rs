@@ -16,7 +16,6 @@ use http_body::{Frame, SizeHint};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::alarm::Alarm;
 use super::outbound::Outbound;
 use super::pool::{Pool, Pooled};
 use super::response::{self, BOUNDS, Head, Invalid};
@@ -27,6 +26,7 @@ use crate::clock;
 use crate::error::Failure;
 use crate::http1::body::Decoder;
 use crate::http1::output::Output;
+use crate::http1::timer::Timer;
 use crate::http1::upgrade::Upgraded;
 use crate::http1::{Framing, buffers};
 use crate::upstream::UpstreamSpec;
@@ -41,7 +41,9 @@ pub struct Connection {
     io: TcpStream,
     input: BytesMut,
     output: Output,
-    alarm: Alarm,
+    timer: Timer,
+    /// When it is to be looked at what is being waited for.
+    due: Instant,
     home: Weak<Pool<Box<Self>>>,
     key: Arc<str>,
     spec: Arc<UpstreamSpec>,
@@ -66,7 +68,7 @@ struct Exchange {
     /// Nothing follows on this connection.
     last: bool,
     decoder: Option<Decoder>,
-    /// The alarm is set for the response body's next piece.
+    /// Its time runs for the response body's next piece.
     waiting: bool,
 }
 
@@ -114,7 +116,8 @@ impl Connection {
             io,
             input: BytesMut::new(),
             output: Output::default(),
-            alarm: Alarm::new(now + spec.response_timeout),
+            timer: Timer::default(),
+            due: now,
             home: Arc::downgrade(home),
             key: Arc::clone(key),
             spec: Arc::clone(spec),
@@ -149,7 +152,7 @@ impl Connection {
             upload.start(self.leased_at);
         }
         let to_head = *request.method() == Method::HEAD;
-        self.alarm.set(self.leased_at + self.first_look());
+        self.due = self.leased_at + self.first_look();
         match poll_fn(|cx| self.poll_response(to_head, cx)).await {
             Ok(head) => Ok(self.begin_body(head)),
             Err(broken) => Err(self.explain(broken)),
@@ -236,7 +239,7 @@ impl Connection {
     /// Whether there is something to do because of the time; an error once there is nothing left to wait for. The time of
     /// a response starts when the request is complete; until then it is that of whoever is waited for.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Result<bool, Broken> {
-        if self.alarm.poll(cx).is_pending() {
+        if self.timer.poll(cx, self.due).is_pending() {
             return Ok(false);
         }
         let (phase, since) = match &self.exchange.upload {
@@ -250,7 +253,7 @@ impl Connection {
         };
         let due = since + patience;
         if clock::now() < due {
-            self.alarm.set(due);
+            self.due = due;
             return Ok(true);
         }
         match (phase, &mut self.exchange.upload) {
@@ -258,7 +261,7 @@ impl Connection {
             (Phase::Starved, _) => return Err(Broken::Body(Upload::starved())),
             _ => return Err(Broken::Overdue),
         }
-        self.alarm.set(clock::now() + self.spec.idle_timeout.min(self.spec.response_timeout));
+        self.due = clock::now() + self.spec.idle_timeout.min(self.spec.response_timeout);
         Ok(true)
     }
 
@@ -344,9 +347,9 @@ impl Connection {
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         if !std::mem::replace(&mut self.exchange.waiting, true) {
-            self.alarm.set(clock::now() + self.spec.idle_timeout);
+            self.due = clock::now() + self.spec.idle_timeout;
         }
-        self.alarm.poll(cx).map(|()| Cut::Stalled.into())
+        self.timer.poll(cx, self.due).map(|()| Cut::Stalled.into())
     }
 }
 

@@ -1,11 +1,10 @@
 //! A request to an upstream and its response back.
 //!
 //! `forward` is the way through, `outbound` what is sent; `headers`, `additions`, `forwarded` and `target` say what changes on the way, `retry` when something is sent
-//! again, `upload`, `response` and `upgrade` what goes past, `client`, `pool` and `connection` over which connections, `alarm` for how long.
+//! again, `upload`, `response` and `upgrade` what goes past, `client`, `pool` and `connection` over which connections.
 //! Nothing here writes a status code: failures stay typed.
 
 pub mod additions;
-mod alarm;
 mod client;
 mod connection;
 mod forward;

@@ -17,7 +17,7 @@ use super::upload::Upload;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::route::{Forward, HostPolicy};
-use crate::http1::encode;
+use crate::http1::{encode, tables};
 
 /// A request ready to be sent.
 pub struct Outbound<'a> {
@@ -77,6 +77,12 @@ impl<'a> Outbound<'a> {
         }
         self.additions.write(out, &self.head.headers);
         out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Drop for Outbound<'_> {
+    fn drop(&mut self) {
+        tables::give(std::mem::take(&mut self.head.headers));
     }
 }
 

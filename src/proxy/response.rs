@@ -8,13 +8,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
 use smallvec::SmallVec;
 
-use crate::http1::{self, Bounds, Framing, Reason, syntax};
+use crate::http1::{self, Bounds, Framing, Reason, syntax, tables};
 
 /// What a response's header section, and its trailer section, may hold.
 pub const BOUNDS: Bounds = Bounds { bytes: 64 * 1024, fields: 128 };
 
-/// Fields that the gateway adds to a response: room for them is made at once.
-const ADDED: usize = 6;
 /// Fields of most responses.
 const TYPICAL_FIELDS: usize = 16;
 
@@ -66,7 +64,7 @@ fn place(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
 }
 
 fn fields_at(section: &Bytes, places: &Places) -> Result<HeaderMap, Invalid> {
-    let mut headers = HeaderMap::with_capacity(places.len() + ADDED);
+    let mut headers = tables::take();
     for [name, name_end, value, value_end] in places {
         let name = HeaderName::from_bytes(&section[*name..*name_end]).map_err(|_| Invalid("a field name is none"))?;
         let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))

@@ -15,10 +15,10 @@ use http::{HeaderValue, Request};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 
-use super::alarm::Alarm;
 use super::connection::Connection;
 use crate::body::Body;
-use crate::clock;
+use crate::clock::{self, Instant};
+use crate::http1::timer::Timer;
 use crate::http1::upgrade::{Io, OnUpgrade};
 
 /// A tunnel without a byte either way for so long is closed. WebSockets are quiet for minutes, so an upstream's idle
@@ -80,25 +80,25 @@ async fn tunnel(client: impl Io, upstream: impl Io) {
     let mut client = Watched { io: client, read_at: Arc::clone(&read_at) };
     let mut upstream = Watched { io: upstream, read_at: Arc::clone(&read_at) };
     let mut copying = pin!(copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER));
-    let mut alarm = Alarm::new(clock::now() + TUNNEL_IDLE);
+    let (mut timer, mut due) = (Timer::default(), clock::now() + TUNNEL_IDLE);
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {
         Poll::Ready(ended) => Poll::Ready(ended.map(drop)),
-        Poll::Pending => poll_idle(&mut alarm, &read_at, cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+        Poll::Pending => poll_idle(&mut timer, &mut due, &read_at, cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
     });
     if let Err(error) = ended.await {
         tracing::debug!(%error, "a tunnel broke");
     }
 }
 
-fn poll_idle(alarm: &mut Alarm, read_at: &AtomicU64, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_idle(timer: &mut Timer, due: &mut Instant, read_at: &AtomicU64, cx: &mut Context<'_>) -> Poll<()> {
     loop {
-        ready!(alarm.poll(cx));
+        ready!(timer.poll(cx, *due));
         let idle = clock::monotonic_micros().saturating_sub(read_at.load(Ordering::Relaxed));
         let left = TUNNEL_IDLE.saturating_sub(Duration::from_micros(idle));
         if left.is_zero() {
             return Poll::Ready(());
         }
-        alarm.set(clock::now() + left);
+        *due = clock::now() + left;
     }
 }
 

@@ -20,7 +20,7 @@ use crate::body::{Body, BoxError};
 use crate::clock::Instant;
 use crate::http1::encode::{self, Announced, LAST_CHUNK};
 use crate::http1::output::Output;
-use crate::http1::{self, Reason, syntax};
+use crate::http1::{self, Reason, syntax, tables};
 
 /// A response whose head has been written.
 pub struct Answer {
@@ -99,6 +99,7 @@ impl Answer {
             }
             out.extend_from_slice(b"\r\n");
         });
+        tables::give(head.headers);
         if !matches!(framing, Framing::Nothing | Framing::Length(0)) {
             answer.body = Some(body);
         }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::asked::Asked;
 use super::target;
 use crate::error::Failure;
-use crate::http1::{Bounds, Framing, syntax};
+use crate::http1::{Bounds, Framing, syntax, tables};
 
 /// Empty lines before a request line that are passed over (RFC 9112 §2.2 asks for one at least).
 const MAX_BLANK_LINES: u8 = 4;
@@ -28,8 +28,6 @@ const REQUEST_LINE_REST: usize = 12;
 const MAX_URI: usize = u16::MAX as usize - 1;
 /// Fields noted without an allocation.
 const FREE_FIELDS: usize = 16;
-/// Fields that a request has room for beside its own, so that its table need not grow when a gateway adds some.
-const ROOM: usize = 6;
 
 /// A part of the section.
 type Place = (u32, u32);
@@ -123,8 +121,7 @@ impl Head {
     }
 
     fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
-        let mut headers =
-            HeaderMap::try_with_capacity(self.fields.len() + ROOM).map_err(|_| Failure::HeadersTooLarge)?;
+        let mut headers = tables::take();
         for (name, value) in &self.fields {
             let name = HeaderName::from_bytes(&section[range(*name)])
                 .map_err(|_| Failure::BadRequest("a field name is not a token"))?;

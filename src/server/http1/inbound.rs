@@ -17,11 +17,11 @@ use tokio::net::tcp::OwnedReadHalf;
 
 use super::asked::Asked;
 use super::head::Head;
-use super::timer::Timer;
 use crate::body::{BodyFailure, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http1::body::Decoder;
+use crate::http1::timer::Timer;
 use crate::http1::{Bounds, Framing, buffers};
 use crate::server::listener::Slot;
 use crate::server::{LONGEST_WAIT, ListenerSpec};

@@ -15,7 +15,6 @@ pub(super) mod head;
 mod inbound;
 mod outbound;
 mod target;
-mod timer;
 
 use std::future::{Future, poll_fn};
 use std::io;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 
-use super::timer::Timer;
 use crate::clock::{self, Instant};
 use crate::http1::output::Output;
+use crate::http1::timer::Timer;
 use crate::server::{LONGEST_WAIT, ListenerSpec};
 
 /// What one client is sent.
