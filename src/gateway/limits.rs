@@ -16,6 +16,10 @@ use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
 use crate::rate_limit::verdict::Verdict;
 
 /// What becomes of a request that is held to its limits.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is what nearly every request is: a box of its own would cost more"
+)]
 pub enum Hold<'a> {
     Judged(Judged),
     /// Boxed: a request that waits for nothing does not carry the room that waiting takes, which would be moved with it.
