@@ -75,10 +75,9 @@ impl Body {
         Kind::Boxed(Box::pin(body)).into()
     }
 
-    /// The same body, which `observer` sees pass.
-    pub fn observed(mut self, observer: Box<dyn Observer>) -> Self {
+    /// Lets `observer` see the body pass.
+    pub fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observer = Some(observer);
-        self
     }
 
     fn pass(&mut self, frame: &Frame<Bytes>) {

@@ -1,5 +1,6 @@
 //! The id of a request: in the answer, in the upstream's request, in the log.
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 
 /// The field that carries a request's id, both ways.
@@ -15,7 +16,8 @@ pub fn generate() -> HeaderValue {
     for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_ne_bytes()) {
         *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("-"))
+    // Shared from the start, since it goes both ways: to share what is copied takes another allocation.
+    HeaderValue::from_maybe_shared(Bytes::from_owner(text)).unwrap_or(HeaderValue::from_static("-"))
 }
 
 /// The id that a trusted peer sent, if it is fit for a log.

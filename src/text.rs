@@ -16,17 +16,29 @@ pub fn push_address<A: Array<Item = u8>>(text: &mut SmallVec<A>, address: IpAddr
     }
 }
 
+/// Every octet as text, a dot behind it.
+const OCTETS: [[u8; 4]; 256] = {
+    let mut octets = [[b'.'; 4]; 256];
+    let mut octet = 0;
+    while octet < 256 {
+        let digits = [b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8];
+        let skipped = if octet >= 100 { 0 } else { 1 + (octet < 10) as usize };
+        let mut at = skipped;
+        while at < 3 {
+            octets[octet][at - skipped] = digits[at];
+            at += 1;
+        }
+        octet += 1;
+    }
+    octets
+};
+
 fn push_ipv4<A: Array<Item = u8>>(text: &mut SmallVec<A>, address: Ipv4Addr) {
     let mut dotted = [0; 16];
     let mut length = 0;
     for octet in address.octets() {
-        let (hundreds, tens) = (octet / 100, octet / 10 % 10);
-        for (digit, is_written) in [(hundreds, octet >= 100), (tens, octet >= 10), (octet % 10, true)] {
-            dotted[length] = b'0' + digit;
-            length += usize::from(is_written);
-        }
-        dotted[length] = b'.';
-        length += 1;
+        dotted[length..length + 4].copy_from_slice(&OCTETS[usize::from(octet)]);
+        length += 2 + usize::from(octet >= 10) + usize::from(octet >= 100);
     }
     text.extend_from_slice(&dotted[..length - 1]);
 }

@@ -9,43 +9,64 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::queue::{Queues, Ticket, TooLong};
+use crate::error::Failure;
+use crate::rate_limit::key::Facts;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
 use crate::rate_limit::verdict::Verdict;
 
-/// The last word on a request, when nothing has to be waited for. `None`: [`hold`] it.
-pub fn decide_now(limiter: &Limiter, rules: &Rules, asking: &Asking) -> Option<Verdict> {
-    if rules.is_lenient() || asking.lacks_plans() { None } else { limiter.decide_now(&asking.asks) }
+/// What becomes of a request that is held to its limits.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is what nearly every request is: a box of its own would cost more"
+)]
+pub enum Hold<'a> {
+    Judged(Judged),
+    /// Boxed: a request that waits for nothing does not carry the room that waiting takes, which would be moved with it.
+    Waiting(BoxFuture<'a, Judged>),
 }
 
-/// Holds a request to its limits. Boxed: a request that waits for nothing does not carry the room that waiting takes,
-/// which would be moved with it.
+/// Holds a request to its limits: at once, unless something has to be waited for.
+///
+/// # Errors
+/// When the request lacks what a limit counts by, and is refused for that.
 pub fn hold<'a>(
     queues: &'a Queues,
     limiter: &'a Limiter,
     rules: &'a Rules,
-    mut asking: Asking,
-) -> BoxFuture<'a, Judged> {
-    Box::pin(async move {
-        let wanted = asking.take_wanted();
-        if let Some(reading) = limiter.read_plans(&wanted) {
-            // Once per client and node, and then again when nobody asked for its plan for long.
-            reading.await;
-            rules.take_in(&mut asking, &wanted);
-        }
-        if rules.is_lenient() {
-            return Box::pin(insist(queues, limiter, rules, asking)).await;
-        }
-        let verdict = limiter.decide(&asking.asks).await;
-        rules.judge(asking, verdict)
-    })
+    facts: &Facts<'_>,
+) -> Result<Hold<'a>, Failure> {
+    let mut asking = Asking::default();
+    rules.ask(facts, &mut asking)?;
+    if !rules.is_lenient()
+        && !asking.lacks_plans()
+        && let Some(verdict) = limiter.decide_now(&asking.asks)
+    {
+        return Ok(Hold::Judged(rules.judge(&mut asking, verdict)));
+    }
+    Ok(Hold::Waiting(Box::pin(wait_for(queues, limiter, rules, asking))))
+}
+
+async fn wait_for(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+    let wanted = asking.take_wanted();
+    if let Some(reading) = limiter.read_plans(&wanted) {
+        // Once per client and node, and then again when nobody asked for its plan for long.
+        reading.await;
+        rules.take_in(&mut asking, &wanted);
+    }
+    if rules.is_lenient() {
+        // Boxed: few limits are such, and the others would carry the room for it.
+        return Box::pin(insist(queues, limiter, rules, asking)).await;
+    }
+    let verdict = limiter.decide(&asking.asks).await;
+    rules.judge(&mut asking, verdict)
 }
 
 /// The same where the first no need not be the last word.
 async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
     let mut ticket = match behind_others(queues, rules, &mut asking) {
         Ok(ticket) => ticket,
-        Err(verdict) => return rules.judge(asking, *verdict),
+        Err(verdict) => return rules.judge(&mut asking, *verdict),
     };
     let mut said = None;
     let verdict = loop {
@@ -58,7 +79,7 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
         said = match rules.next(&mut asking, &verdict) {
             Next::Judge => break verdict,
             Next::AskAgain => None,
-            Next::Wait(at) => match wait(queues, rules, &asking, &verdict, at, ticket) {
+            Next::Wait(at) => match wait_at(queues, rules, &asking, &verdict, at, ticket) {
                 Some(kept) => {
                     ticket = Some(kept);
                     Some(verdict)
@@ -67,7 +88,7 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
             },
         };
     };
-    rules.judge(asking, verdict)
+    rules.judge(&mut asking, verdict)
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.
@@ -84,7 +105,7 @@ fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<
 }
 
 /// The place to wait at after a denial, if waiting is of use.
-fn wait(
+fn wait_at(
     queues: &Queues,
     rules: &Rules,
     asking: &Asking,

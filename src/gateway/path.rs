@@ -13,6 +13,20 @@ use percent_encoding::percent_decode_str;
 use super::route::{PathPattern, Segment};
 use crate::error::Failure;
 
+/// Makes a request's path fit to be matched: resolves its dot segments. The path to match is the one that is left, or where
+/// that has another normal spelling, the one returned.
+///
+/// # Errors
+/// When a dot segment is in disguise: see [`resolve_dots`].
+pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
+    // Nearly every path: one look at it is enough.
+    if is_normal(uri.path().as_bytes()) {
+        return Ok(None);
+    }
+    resolve_dots(uri)?;
+    Ok(Some(normalize(uri.path()).into_owned()))
+}
+
 /// Resolves the dot segments of a request's path, as every client should have (RFC 3986 §6.2.2.3): whoever is behind us
 /// may or may not do so, and would then serve another path than the one that is matched and limited here.
 ///
@@ -83,11 +97,11 @@ pub fn normalize(path: &str) -> Cow<'_, str> {
 }
 
 fn is_normal(path: &[u8]) -> bool {
-    let mut previous = 0;
-    path.iter().all(|&byte| {
-        let odd = byte == b'%' || byte == b'\\' || (previous == b'/' && (byte == b'/' || byte == b'.'));
-        previous = byte;
-        !odd
+    !path.iter().enumerate().any(|(at, &byte)| match byte {
+        // Most bytes, told by the first comparison.
+        b'0'.. => byte == b'\\',
+        b'/' => matches!(path.get(at + 1), Some(b'/' | b'.')),
+        _ => byte == b'%',
     })
 }
 
@@ -119,10 +133,28 @@ pub fn is_spelling(spelling: &str, normal: &str) -> bool {
 }
 
 /// The segments of a normalized path; `/` has none.
-pub fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
+pub fn segments(path: &str) -> Segments<'_> {
     let rest = path.strip_prefix('/').unwrap_or(path);
-    let whole = if rest.is_empty() { None } else { Some(rest) };
-    whole.into_iter().flat_map(|rest| rest.split('/'))
+    Segments(Some(rest).filter(|rest| !rest.is_empty()))
+}
+
+/// What is left of a path, if anything is. Small: a look-up copies it at every step.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments<'p>(Option<&'p str>);
+
+impl<'p> Iterator for Segments<'p> {
+    type Item = &'p str;
+
+    fn next(&mut self) -> Option<&'p str> {
+        let rest = self.0?;
+        // Segments are short: to set up a search costs more than to look.
+        let (segment, behind) = match rest.bytes().position(|byte| byte == b'/') {
+            Some(at) => (&rest[..at], Some(&rest[at + 1..])),
+            None => (rest, None),
+        };
+        self.0 = behind;
+        Some(segment)
+    }
 }
 
 impl PathPattern {

@@ -6,19 +6,22 @@
 //! request, whatever happens. Knows no sockets and no stores.
 
 use std::borrow::Cow;
+use std::future::poll_fn;
 use std::net::IpAddr;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use futures_util::FutureExt;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Version};
 use http_body::Body as _;
 
-use super::account::{self, Account, Entered, RouteMetrics};
+use super::account::{self, Account, Entered};
+use super::limits::{self, Hold};
 use super::route::{Action, Route};
 use super::table::Found;
-use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, limits, path};
+use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, path};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
@@ -28,7 +31,7 @@ use crate::rate_limit::held::Holding;
 use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
 use crate::rate_limit::policy::Degrade;
-use crate::rate_limit::rules::{Asking, Rules};
+use crate::rate_limit::rules::Rules;
 use crate::request_id::{self, REQUEST_ID};
 
 /// What is known of a request from its head alone.
@@ -36,14 +39,8 @@ pub struct Exchange {
     started: Instant,
     request_id: HeaderValue,
     origin: Origin,
-}
-
-/// What came out of the stack, with what must be said beside it.
-struct Passed {
-    result: Result<Response<Body>, Failure>,
-    fields: Option<Fields>,
-    /// What its limits hold until the answer's body has ended.
-    holding: Holding,
+    /// Requests that were in flight when it came.
+    before: usize,
 }
 
 /// Answers one request.
@@ -59,97 +56,96 @@ pub fn serve(
 ) -> impl Future<Output = Response<Body>> + Send {
     async move {
         // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-        let exchange = Exchange::open(&gateway, peer, &request);
-        let before = entrance.in_flight.enter();
+        let exchange = Exchange::open(&gateway, entrance, peer, &request);
         let mut account = exchange.account(&gateway, entrance, Some(&request));
+        let mut fields = Fields::default();
 
-        // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again.
-        let passing = pass(&gateway, entrance, &exchange, before, &mut account.metrics, &mut request);
-        let passed = AssertUnwindSafe(passing).catch_unwind().await.unwrap_or_else(|_| {
+        // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again. Caught
+        // around each poll and not by a future around it: that would move what is inside, which is large.
+        let passed = {
+            let mut passing = pin!(pass(&gateway, entrance, &exchange, &mut account, &mut fields, &mut request));
+            poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| passing.as_mut().poll(cx))) {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(panic)),
+            })
+            .await
+        };
+        let result = passed.unwrap_or_else(|_| {
             gateway.panics.increment(1);
-            Failure::Panicked.into()
+            account.holding = Holding::default();
+            Err(Failure::Panicked)
         });
-        exchange.close(passed, account)
+        exchange.close(result, fields, account)
     }
 }
 
 /// Answers what never became a request.
 pub fn refuse(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, failure: Failure) -> Response<Body> {
-    let exchange = Exchange::open(gateway, peer, &Request::new(Body::empty()));
-    entrance.in_flight.enter();
+    let exchange = Exchange::open(gateway, entrance, peer, &Request::new(Body::empty()));
     let account = exchange.account(gateway, entrance, None);
-    exchange.close(failure.into(), account)
+    exchange.close(Err(failure), Fields::default(), account)
 }
 
 async fn pass(
     gateway: &Gateway,
     entrance: &Entrance,
     exchange: &Exchange,
-    in_flight_before: usize,
-    metrics: &mut Arc<RouteMetrics>,
+    account: &mut Account,
+    fields: &mut Fields,
     request: &mut Request<Body>,
-) -> Passed {
+) -> Result<Response<Body>, Failure> {
     // Dot segments go first: what is matched, limited and forwarded must be one and the same path.
-    if let Err(failure) = path::resolve_dots(request.uri_mut()) {
-        return failure.into();
-    }
+    let spelling = path::settle(request.uri_mut())?;
 
     // Then routing: everything after it differs from route to route.
-    let (host, path) = (host::of(request.uri(), request.headers()), path::normalize(request.uri().path()));
-    let (guard, found) = match gateway.table.find(&host, &path, request.method(), request.headers()) {
+    let host = host::of(request.uri(), request.headers());
+    let path = spelling.as_deref().unwrap_or(request.uri().path());
+    let (guard, found) = match gateway.table.find(&host, path, request.method(), request.headers()) {
         Found::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
         Found::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
         Found::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
     };
-    *metrics = guard.metrics.clone();
+    account.metrics = guard.metrics.clone();
 
     // Load is shed before limits are asked: a request that is not served must not be charged.
-    if gateway.max_requests.is_some_and(|most| in_flight_before >= most.get()) {
-        return Failure::Overloaded.into();
+    if gateway.max_requests.is_some_and(|most| exchange.before >= most.get()) {
+        return Err(Failure::Overloaded);
     }
 
     // Limits come before anything of the body is touched: a denied request costs no upstream anything. A listener's also
     // count what no route takes, or whoever asks for nonsense would be free to.
     let rules = &guard.rules[entrance.listener];
-    let (mut degraded, mut holding) = (None, Holding::default());
-    let fields = if rules.is_empty() {
-        None
-    } else {
+    let mut degraded = None;
+    if !rules.is_empty() {
         let route = found.as_ref().ok().map(|guarded| &*guarded.route);
-        let asking = match ask(rules, exchange, &host, &path, route, request) {
-            Ok(asking) => asking,
-            Err(failure) => return failure.into(),
-        };
+        let hold = hold(gateway, entrance, exchange, rules, [&host, path], route, request)?;
         // The one step that may wait, where a limit says so; nothing of the body is asked for meanwhile.
-        let judged = match limits::decide_now(&entrance.limiter, rules, &asking) {
-            Some(verdict) => rules.judge(asking, verdict),
-            None => limits::hold(&gateway.queues, &entrance.limiter, rules, asking).await,
+        let judged = match hold {
+            Hold::Judged(judged) => judged,
+            Hold::Waiting(judging) => judging.await,
         };
+        *fields = judged.fields;
         if let Some(denied) = judged.denied {
-            return Passed { result: Err(denied), fields: Some(judged.fields), holding };
+            return Err(denied);
         }
         // From here on the request may hold something: whoever drops it, drops that.
-        holding = judged.reserved.hold(&entrance.limiter);
-        holding.prepare(request.headers_mut());
+        account.holding = judged.reserved.hold(&entrance.limiter);
+        account.holding.prepare(request.headers_mut());
         degraded = judged.degraded;
-        Some(judged.fields)
-    };
-    let result = match found {
-        Ok(guarded) => act(gateway, entrance, exchange, guarded, degraded.as_ref(), request).await,
-        Err(failure) => Err(failure),
-    };
-    Passed { result, fields, holding }
+    }
+    act(gateway, entrance, exchange, found?, degraded.as_ref(), request).await
 }
 
-fn ask(
-    rules: &Rules,
+fn hold<'a>(
+    gateway: &'a Gateway,
+    entrance: &'a Entrance,
     exchange: &Exchange,
-    host: &str,
-    path: &str,
+    rules: &'a Rules,
+    [host, path]: [&str; 2],
     route: Option<&Route>,
     request: &Request<Body>,
-) -> Result<Asking, Failure> {
-    rules.ask(&Facts {
+) -> Result<Hold<'a>, Failure> {
+    let facts = Facts {
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
@@ -158,7 +154,8 @@ fn ask(
         host,
         route: route.map_or(UNROUTED, |route| &route.name),
         param: &|name| route?.matches.path.param(name, path),
-    })
+    };
+    limits::hold(&gateway.queues, &entrance.limiter, rules, &facts)
 }
 
 async fn act(
@@ -199,20 +196,16 @@ async fn act(
     }
 }
 
-impl From<Failure> for Passed {
-    fn from(failure: Failure) -> Self {
-        Self { result: Err(failure), fields: None, holding: Holding::default() }
-    }
-}
-
 impl Exchange {
-    fn open(gateway: &Gateway, peer: IpAddr, request: &Request<Body>) -> Self {
+    /// Counts one more in flight. The account counts it out.
+    fn open(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: &Request<Body>) -> Self {
         let origin = Origin::resolve(request.headers(), peer, &gateway.trusted_proxies);
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
+            before: entrance.in_flight.enter(),
         }
     }
 
@@ -241,9 +234,13 @@ impl Exchange {
     }
 
     /// Adds to the answer what its limits say, and ties to its body the account and what is held until its end.
-    fn close(&self, passed: Passed, mut account: Box<Account>) -> Response<Body> {
-        account.holding = passed.holding;
-        let mut response = match passed.result {
+    fn close(
+        &self,
+        result: Result<Response<Body>, Failure>,
+        fields: Fields,
+        mut account: Box<Account>,
+    ) -> Response<Body> {
+        let mut response = match result {
             Ok(response) => {
                 account.holding.answered(response.headers());
                 response
@@ -254,11 +251,10 @@ impl Exchange {
                 failure.respond(&self.request_id)
             }
         };
-        if let Some(fields) = passed.fields {
-            fields.apply(response.headers_mut());
-        }
+        fields.apply(response.headers_mut());
         account.status = response.status();
-        response.map(|body| body.observed(account))
+        response.body_mut().observe(account);
+        response
     }
 }
 

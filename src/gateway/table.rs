@@ -8,12 +8,14 @@
 //! A trie of our own rather than matchit: a route that fails on a method or a header must give way to the next less
 //! specific one, and `/{tenant}/x/*` must live beside `/*`; neither can be said there.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+// With its own quick hasher: what is kept here is the operator's choice, not a client's.
+use hashbrown::HashMap;
 use http::{HeaderMap, HeaderValue, Method};
 
-use super::path;
+use super::path::{self, Segments};
 use super::route::{HostMatch, Match, Route, Segment};
 
 /// Routes, found by request.
@@ -108,7 +110,7 @@ impl RouteTable {
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Found {
         let mut question = Question { method, headers, allowed: BTreeSet::new() };
         let segments = path::segments(path);
-        match self.roots(host).find_map(|root| root.find(segments.clone(), &mut question)) {
+        match self.roots(host).find_map(|root| root.find(segments, &mut question)) {
             Some(index) => Found::Route(index),
             None => question.missed(),
         }
@@ -120,15 +122,16 @@ impl RouteTable {
         let mut census = Census { method, headers, considered: Vec::new() };
         let segments = path::segments(path);
         for root in self.roots(host) {
-            root.find(segments.clone(), &mut census);
+            root.find(segments, &mut census);
         }
         census.considered
     }
 
     fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Node> {
-        let dotted = if self.suffixes.is_empty() { "" } else { host };
-        let suffixes = dotted.match_indices('.').filter_map(|(at, _)| self.suffixes.get(&dotted[at..]));
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
+        // Most files name no hosts: nothing is searched for then.
+        let dotted = (!self.suffixes.is_empty()).then(|| host.match_indices('.'));
+        let suffixes = dotted.into_iter().flatten().filter_map(|(at, _)| self.suffixes.get(&host[at..]));
         exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
     }
 }
@@ -147,11 +150,7 @@ impl Node {
         list.sort_by_key(|candidate| std::cmp::Reverse(candidate.matches.specificity()));
     }
 
-    fn find<'p>(
-        &self,
-        mut segments: impl Iterator<Item = &'p str> + Clone,
-        question: &mut impl Judge,
-    ) -> Option<usize> {
+    fn find(&self, mut segments: Segments<'_>, question: &mut impl Judge) -> Option<usize> {
         let after = match segments.next() {
             None => question.pick(&self.ends),
             Some(segment) => self.descend(segment, segments, question),
@@ -159,13 +158,8 @@ impl Node {
         after.or_else(|| question.pick(&self.rest))
     }
 
-    fn descend<'p>(
-        &self,
-        segment: &str,
-        rest: impl Iterator<Item = &'p str> + Clone,
-        question: &mut impl Judge,
-    ) -> Option<usize> {
-        let literal = self.literals.get(segment).and_then(|node| node.find(rest.clone(), question));
+    fn descend(&self, segment: &str, rest: Segments<'_>, question: &mut impl Judge) -> Option<usize> {
+        let literal = self.literals.get(segment).and_then(|node| node.find(rest, question));
         literal.or_else(|| {
             let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
             param.find(rest, question)

@@ -263,6 +263,10 @@ pub fn covered_us(shape: Shape, spent: u64, held_us: u64) -> u64 {
 
 /// Carries a backlog over to another pace: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
 pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
+    // Nearly always: a limit meets what it stored itself.
+    if old.emission == new.emission {
+        return backlog.min(MAX_TICKS);
+    }
     let scaled = (u128::from(backlog) * u128::from(new.emission)).div_ceil(u128::from(old.emission.max(1)));
     u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
 }

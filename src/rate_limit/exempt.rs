@@ -24,6 +24,9 @@ impl Exempt {
 
     /// Whether this request is exempt. An IPv4 address written as IPv6 counts as IPv4.
     pub fn covers(&self, facts: &Facts<'_>) -> bool {
+        if self.is_empty() {
+            return false;
+        }
         let client = facts.client_ip.map(|ip| ip.to_canonical());
         let by_client = client.is_some_and(|client| self.clients.iter().any(|network| network.contains(&client)));
         by_client || self.headers.iter().any(|(name, wanted)| sent(facts, name, wanted.as_ref()))

@@ -69,7 +69,8 @@ pub enum Bucket {
 
 impl Applied {
     pub(super) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
-        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = terms.price(facts);
+        let (plan, lookup) = terms.plan(facts);
+        let Price { quota, cost, usual_cost, largest_cost, later } = terms.price(plan.as_deref(), facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),

@@ -4,7 +4,6 @@
 //! told in requests, not tokens: a client that does `r` more requests, then waits `t` seconds, is not denied for it.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 /// The policies that applied to a request.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -34,6 +33,12 @@ pub struct Standing {
 pub struct Fields {
     policy: Option<HeaderValue>,
     limit: Option<HeaderValue>,
+    /// Boxed: few answers have them, and the others would carry the room.
+    rare: Option<Box<Rare>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Rare {
     legacy: Option<Standing>,
     degraded: Option<HeaderValue>,
 }
@@ -50,7 +55,7 @@ pub struct PolicyItem<'a> {
 
 /// The value of `RateLimit-Policy` for these items.
 pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
-    let mut text = Text::default();
+    let mut text = Text::new();
     for PolicyItem { name, quota, window_secs } in items {
         match window_secs {
             Some(window_secs) => text.item(name, [(b";q=", quota), (b";w=", window_secs)]),
@@ -60,33 +65,67 @@ pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<H
     text.value()
 }
 
-/// A list of items with two numbers each (RFC 9651 §3.1). The usual ones are written without the heap.
-#[derive(Default)]
-struct Text(SmallVec<[u8; 128]>);
+/// A list of items with two numbers each (RFC 9651 §3.1). The usual ones are put together on the stack.
+struct Text {
+    short: [u8; SHORT],
+    length: usize,
+    /// All of it, once it is longer.
+    long: Vec<u8>,
+}
+
+const SHORT: usize = 128;
 
 impl Text {
+    fn new() -> Self {
+        Self { short: [0; SHORT], length: 0, long: Vec::new() }
+    }
+
+    #[inline]
+    fn push(&mut self, piece: &[u8]) {
+        let end = self.length + piece.len();
+        match self.short.get_mut(self.length..end) {
+            Some(room) => {
+                room.copy_from_slice(piece);
+                self.length = end;
+            }
+            None => self.push_long(piece),
+        }
+    }
+
+    /// From here on all of it is there, also what would still fit.
+    #[cold]
+    fn push_long(&mut self, piece: &[u8]) {
+        if self.long.is_empty() {
+            self.long.extend_from_slice(&self.short[..self.length]);
+        }
+        self.long.extend_from_slice(piece);
+        self.length = SHORT + 1;
+    }
+
+    #[inline]
     fn item<const N: usize>(&mut self, name: &str, parameters: [(&[u8; 3], u64); N]) {
         let mut digits = itoa::Buffer::new();
-        if !self.0.is_empty() {
-            self.0.extend_from_slice(b", ");
+        if self.length > 0 {
+            self.push(b", ");
         }
-        self.0.push(b'"');
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.push(b'"');
+        self.push(b"\"");
+        self.push(name.as_bytes());
+        self.push(b"\"");
         for (name, number) in parameters {
-            self.0.extend_from_slice(name);
-            self.0.extend_from_slice(digits.format(number).as_bytes());
+            self.push(name);
+            self.push(digits.format(number).as_bytes());
         }
     }
 
     /// Of another quota unit than requests (§2.1.2 of the draft).
     fn item_in_flight(&mut self, name: &str, quota: u64) {
         self.item(name, [(b";q=", quota)]);
-        self.0.extend_from_slice(b";qu=\"concurrent-requests\"");
+        self.push(b";qu=\"concurrent-requests\"");
     }
 
     fn value(&self) -> Option<HeaderValue> {
-        HeaderValue::from_bytes(&self.0).ok().filter(|value| !value.is_empty())
+        let text = if self.long.is_empty() { &self.short[..self.length] } else { &self.long };
+        HeaderValue::from_bytes(text).ok().filter(|value| !value.is_empty())
     }
 }
 
@@ -97,35 +136,39 @@ impl Fields {
         standings: impl Iterator<Item = (&'a str, Standing)>,
         legacy: bool,
     ) -> Self {
-        let mut text = Text::default();
+        let mut text = Text::new();
         let mut tightest: Option<Standing> = None;
-        for (name, standing) in standings {
+        standings.for_each(|(name, standing)| {
             match standing.reset_secs {
                 Some(reset_secs) => text.item(name, [(b";r=", standing.remaining), (b";t=", reset_secs)]),
                 None => text.item(name, [(b";r=", standing.remaining)]),
             }
-            tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
-        }
-        Self { policy, limit: text.value(), legacy: tightest.filter(|_| legacy), degraded: None }
+            if legacy {
+                tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
+            }
+        });
+        let rare = tightest.map(|tightest| Box::new(Rare { legacy: Some(tightest), degraded: None }));
+        Self { policy, limit: text.value(), rare }
     }
 
     /// Says that the answer is not what was asked for, because of the limit called `limit`.
     pub fn mark_degraded(&mut self, limit: &str) {
-        self.degraded = HeaderValue::from_str(limit).ok();
+        self.rare.get_or_insert_default().degraded = HeaderValue::from_str(limit).ok();
     }
 
     /// Adds the fields to an answer, beside those that an upstream may have sent.
-    pub fn apply(&self, headers: &mut HeaderMap) {
-        if let Some(policy) = &self.policy {
-            headers.append(RATELIMIT_POLICY, policy.clone());
+    pub fn apply(self, headers: &mut HeaderMap) {
+        if let Some(policy) = self.policy {
+            headers.append(RATELIMIT_POLICY, policy);
         }
-        if let Some(limit) = &self.limit {
-            headers.append(RATELIMIT, limit.clone());
+        if let Some(limit) = self.limit {
+            headers.append(RATELIMIT, limit);
         }
-        if let Some(limit) = &self.degraded {
-            headers.insert(DEGRADED, limit.clone());
+        let Some(rare) = self.rare else { return };
+        if let Some(limit) = rare.degraded {
+            headers.insert(DEGRADED, limit);
         }
-        if let Some(Standing { quota, remaining, reset_secs }) = self.legacy {
+        if let Some(Standing { quota, remaining, reset_secs }) = rare.legacy {
             headers.insert(LEGACY_LIMIT, quota.into());
             headers.insert(LEGACY_REMAINING, remaining.into());
             headers.insert(LEGACY_RESET, reset_secs.unwrap_or(1).into());

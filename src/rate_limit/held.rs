@@ -126,9 +126,8 @@ impl Holding {
     /// There is no response but one that says why. Where no upstream had the request, all of it comes back.
     pub fn failed(&mut self, failure: &Failure) {
         let told = if failure.is_before_upstream() { Told::Unreached } else { Told::Nothing };
-        for deposit in self.0.take().map(|held| held.deposits).into_iter().flatten() {
-            deposit.due.settle(told);
-        }
+        let Some(held) = self.0.take() else { return };
+        held.deposits.into_iter().for_each(|deposit| deposit.due.settle(told));
     }
 
     /// A piece of the response's body.
@@ -140,9 +139,8 @@ impl Holding {
 
     /// The body has ended, or was given up.
     pub fn ended(&mut self, complete: bool) {
-        for deposit in self.0.take().map(|held| held.deposits).into_iter().flatten() {
-            deposit.end(complete);
-        }
+        let Some(held) = self.0.take() else { return };
+        held.deposits.into_iter().for_each(|deposit| deposit.end(complete));
     }
 }
 

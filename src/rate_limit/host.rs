@@ -16,19 +16,26 @@ pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
 
 /// An authority in that form: in lower case, without user, port and the root's dot.
 pub fn normal(host: &str) -> Cow<'_, str> {
-    let host = without_port(host);
-    let host = host.strip_suffix('.').unwrap_or(host);
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) { host.to_ascii_lowercase().into() } else { host.into() }
+    // What nearly every request says, a name in lower case and perhaps a port: one look at each byte is enough.
+    let end = host.bytes().position(|byte| !is_plain(byte)).unwrap_or(host.len());
+    let (name, rest) = host.split_at(end);
+    if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {
+        return without_root(name).into();
+    }
+    let name = without_root(without_port(host));
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
+}
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')
+}
+
+fn without_root(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
 }
 
 /// Without user and port.
 fn without_port(host: &str) -> &str {
-    // A name, or a name and a port: one look at each byte is enough. Every request comes by here.
-    let end = host.bytes().position(|byte| matches!(byte, b':' | b'@' | b'[')).unwrap_or(host.len());
-    let (name, rest) = host.split_at(end);
-    if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {
-        return name;
-    }
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let port = host.rfind(':').filter(|&at| !host[at..].contains(']'));
     port.map_or(host, |at| &host[..at])

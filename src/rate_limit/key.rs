@@ -111,14 +111,14 @@ impl Key {
     }
 
     fn push_escaped(&mut self, value: &[u8]) {
-        for &byte in value {
-            match byte {
-                b'%' | SEPARATOR | HASHED | b'{' | b'}' | 0..=b' ' | 0x7f.. => {
-                    self.0.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
-                }
-                _ => self.0.push(byte),
-            }
+        let mut rest = value;
+        while let Some(at) = rest.iter().position(|byte| is_escaped(*byte)) {
+            let byte = rest[at];
+            self.0.extend_from_slice(&rest[..at]);
+            self.0.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+            rest = &rest[at + 1..];
         }
+        self.0.extend_from_slice(rest);
     }
 
     /// 128 bits of SHA-256: enough that nobody finds two values of one hash.
@@ -305,8 +305,16 @@ fn is_secret_header(name: &HeaderName) -> bool {
 /// Names that people give to things they would not want to read in a key listing.
 fn is_secret(name: &str) -> bool {
     const WORDS: [&[u8]; 8] = [b"key", b"token", b"secret", b"auth", b"password", b"session", b"signature", b"jwt"];
-    // Without a copy in lower case: it is asked for each request.
-    WORDS.iter().any(|word| name.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)))
+    // Without a copy in lower case, and by its first letter before the rest: it is asked for each request.
+    let begins = |rest: &[u8], word: &[u8]| {
+        rest[0] | 0x20 == word[0] && rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word))
+    };
+    let name = name.as_bytes();
+    (0..name.len()).any(|at| WORDS.iter().any(|word| begins(&name[at..], word)))
+}
+
+fn is_escaped(byte: u8) -> bool {
+    matches!(byte, b'%' | SEPARATOR | HASHED | b'{' | b'}' | 0..=b' ' | 0x7f..)
 }
 
 fn hex(nibble: u8) -> u8 {

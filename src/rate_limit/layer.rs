@@ -97,23 +97,26 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, layer: self.layer.clone(), request_id, fields: None, holding: Holding::default() }
+        Limited { step, layer: self.layer.clone(), request_id, fields: Fields::default(), holding: Holding::default() }
     }
 }
 
 impl RateLimitLayer {
     fn ask<B: http_body::Body>(&self, request: &Request<B>) -> Result<Asking, Failure> {
-        let extensions = request.extensions();
-        self.rules.ask(&Facts {
+        let (extensions, host) = (request.extensions(), host::of(request.uri(), request.headers()));
+        let facts = Facts {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
             body_length: request.body().size_hint().exact(),
             client_ip: extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()),
-            host: &host::of(request.uri(), request.headers()),
+            host: &host,
             route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
             param: &|_| None,
-        })
+        };
+        let mut asking = Asking::default();
+        self.rules.ask(&facts, &mut asking)?;
+        Ok(asking)
     }
 
     fn decide(&self, mut asking: Asking) -> Decision {
@@ -155,7 +158,7 @@ pin_project! {
         step: Step<S, B, S::Future>,
         layer: RateLimitLayer,
         request_id: HeaderValue,
-        fields: Option<Fields>,
+        fields: Fields,
         holding: Holding,
     }
 }
@@ -183,21 +186,21 @@ where
             let next = match this.step.as_mut().project() {
                 StepProj::Refused { failure } => {
                     let failure = failure.take().unwrap_or(Failure::Panicked);
-                    return Poll::Ready(Ok(answer(failure.respond(this.request_id), this.fields.as_ref())));
+                    return Poll::Ready(Ok(answer(failure.respond(this.request_id), this.fields)));
                 }
                 StepProj::Degraded { answer: fixed } => {
                     let mut response = fixed.response();
                     response.headers_mut().insert(REQUEST_ID, this.request_id.clone());
                     this.holding.answered(response.headers());
                     this.holding.ended(true);
-                    return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
+                    return Poll::Ready(Ok(answer(response, this.fields)));
                 }
                 StepProj::Passing { inner } => {
                     let response = ready!(inner.poll(cx))?;
                     let mut holding = std::mem::take(this.holding);
                     holding.answered(response.headers());
                     let response = response.map(|body| Watched::new(body, holding));
-                    return Poll::Ready(Ok(answer(response, this.fields.as_ref())));
+                    return Poll::Ready(Ok(answer(response, this.fields)));
                 }
                 StepProj::Deciding { decision, held } => {
                     let (mut asking, verdict) = ready!(decision.poll(cx));
@@ -205,9 +208,9 @@ where
                         *decision = this.layer.decide(asking);
                         continue;
                     }
-                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(asking, verdict);
+                    let Judged { fields, denied, degraded, reserved } = this.layer.rules.judge(&mut asking, verdict);
                     *this.holding = reserved.hold(&this.layer.limiter);
-                    *this.fields = Some(fields);
+                    *this.fields = fields;
                     match (denied, degraded, held.take()) {
                         (None, Some(Degrade::Respond(answer)), _) => Step::Degraded { answer },
                         (None, _, Some((mut service, mut request))) => {
@@ -238,10 +241,8 @@ fn on_the_spot(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
     LimitUse { limit: Arc::new(limit), cost: cost.clone() }
 }
 
-fn answer<B>(mut response: Response<B>, fields: Option<&Fields>) -> Response<B> {
-    if let Some(fields) = fields {
-        fields.apply(response.headers_mut());
-    }
+fn answer<B>(mut response: Response<B>, fields: &mut Fields) -> Response<B> {
+    std::mem::take(fields).apply(response.headers_mut());
     response
 }
 

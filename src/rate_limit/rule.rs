@@ -11,14 +11,13 @@ use super::decision::Level;
 use super::enforced::Enforced;
 use super::headers::{PolicyItem, Standing};
 use super::held::Later;
-use super::key::{Extracted, Facts, Key};
+use super::key::{Extracted, Facts};
 use super::plan::{Plan, PlanSource, Plans};
 use super::plan_cache::{Lookup, PlanCache, PlanCaches, Reading};
 use super::policy::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use super::quota::Quota;
 use super::tally::{Counted, Settlements, Tally};
 use crate::clock;
-use crate::store::Ask;
 
 /// A limit at work.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub(super) struct Rule {
 pub(super) struct Terms {
     pub limit: Arc<Limit>,
     quota: Quota,
+    /// What nearly every request is held to: a usual one of a client without a plan.
+    usual: Price,
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
@@ -43,10 +44,7 @@ pub(super) struct Terms {
 
 /// What a request is held to under a limit, whatever its key.
 #[derive(Clone, Debug)]
-pub(super) struct Price<'t> {
-    pub plan: Option<Cow<'t, Plan>>,
-    /// What has to be read before the plan is known, or known anew.
-    pub lookup: Option<Lookup>,
+pub(super) struct Price {
     pub quota: Quota,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
@@ -54,19 +52,6 @@ pub(super) struct Price<'t> {
     pub largest_cost: u64,
     /// What is settled after the response.
     pub later: Option<Arc<ByResponse>>,
-}
-
-/// What one limit asks for a request.
-#[derive(Clone, Debug)]
-pub(super) struct Term {
-    pub ask: Ask,
-    /// What a request usually takes: clients are told how many such requests they have left.
-    pub usual_cost: NonZeroU64,
-    /// Whether the client has a plan, and so another policy than the limit's.
-    pub planned: bool,
-    /// What is settled after the response.
-    pub later: Option<Arc<ByResponse>>,
-    pub lookup: Option<Lookup>,
 }
 
 /// Where a client's plan is from, and what was said there.
@@ -155,14 +140,13 @@ impl Rule {
 
     /// What settles such a cost.
     pub fn later(&self, by: Option<Arc<ByResponse>>) -> Option<Later> {
-        by.zip(self.settlements.clone()).map(|(by, settlements)| Later { by, settlements })
+        Some(Later { by: by?, settlements: self.settlements.clone()? })
     }
 
     /// What clients without a plan are told of the limit.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let Terms { limit, quota, own_cost, .. } = &self.terms;
-        let cost = own_cost.as_ref().unwrap_or(&limit.cost);
-        self.policy_of(*quota, cost.usual(burst(*quota)))
+        let quota = self.terms.quota;
+        self.policy_of(quota, self.terms.cost().usual(burst(quota)))
     }
 
     pub fn policy_of(&self, quota: Quota, usual_cost: NonZeroU64) -> PolicyItem<'_> {
@@ -199,7 +183,12 @@ impl Terms {
             Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.manner())),
             Some(PlanSource::Table(_)) | None => None,
         };
-        Ok(Self { limit: limit.clone(), quota: limit.algorithm.quota()?, own_cost, largest, plans })
+        let (limit, quota) = (limit.clone(), limit.algorithm.quota()?);
+        // What costs by the request is read off each; the rest is the same for all.
+        let (cost, usual_cost) = (NonZeroU64::MIN, NonZeroU64::MIN);
+        let usual = Price { quota, cost, usual_cost, largest_cost: 1, later: None };
+        let terms = Self { limit, quota, usual, own_cost, largest, plans };
+        Ok(Self { usual: terms.price_by(None, Cost::usual), ..terms })
     }
 
     /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
@@ -208,7 +197,7 @@ impl Terms {
     }
 
     /// The request's plan as far as it is known, and what has to be read of it.
-    fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<Lookup>) {
+    pub fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<Lookup>) {
         let Some(plans) = &self.limit.plans else { return (None, None) };
         match (&plans.source, &self.plans) {
             (PlanSource::Table(table), _) => {
@@ -234,22 +223,35 @@ impl Terms {
         }
     }
 
+    /// The cost of requests of clients without a plan.
+    fn cost(&self) -> &Cost {
+        self.own_cost.as_ref().unwrap_or(&self.limit.cost)
+    }
+
     /// What a request is held to: by its plan, if it has one.
-    pub fn price(&self, facts: &Facts<'_>) -> Price<'_> {
-        let (plan, lookup) = self.plan(facts);
-        Price { lookup, ..self.price_by(plan, |cost, burst| cost.of(facts, burst)) }
+    pub fn price(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Price {
+        match (plan, self.cost()) {
+            // No request is out of the ordinary.
+            (None, Cost::Fixed(_) | Cost::Response(_)) => self.usual.clone(),
+            _ => self.price_by(plan, |cost, burst| cost.of(facts, burst)),
+        }
+    }
+
+    /// The same of a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
+    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
+    pub fn late_price(&self, plan: Option<&Plan>, said: NonZeroU64) -> Price {
+        self.price_by(plan, |cost, burst| match cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
+        })
     }
 
     /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
     /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
-    fn price_by<'t>(
-        &'t self,
-        plan: Option<Cow<'t, Plan>>,
-        read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64,
-    ) -> Price<'t> {
-        let quota = plan.as_deref().map_or(self.quota, Plan::quota);
+    fn price_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Price {
+        let quota = plan.map_or(self.quota, Plan::quota);
         let burst = burst(quota);
-        let unsaid = plan.as_deref().and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
@@ -259,34 +261,12 @@ impl Terms {
             Consistency::Exact => quota,
             Consistency::Leased => quota.leased(largest_cost),
         };
-        Price { plan, lookup: None, quota, cost, usual_cost, largest_cost, later }
+        Price { quota, cost, usual_cost, largest_cost, later }
     }
 
-    /// What a request says of its cost, whatever its plan: see [`Self::late_term`].
+    /// What a request says of its cost, whatever its plan: see [`Self::late_price`].
     pub fn said_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
-        self.own_cost.as_ref().unwrap_or(&self.limit.cost).of(facts, Cost::UNBOUNDED)
-    }
-
-    /// What the limit asks for a request with this key.
-    pub fn term(&self, key: Key, facts: &Facts<'_>) -> Term {
-        self.term_at(key, self.price(facts))
-    }
-
-    /// The same for a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
-    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
-    pub fn late_term(&self, key: Key, plan: Option<Plan>, said: NonZeroU64) -> Term {
-        let read = |cost: &Cost, burst| match cost {
-            Cost::Fixed(cost) => *cost,
-            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
-        };
-        self.term_at(key, self.price_by(plan.map(Cow::Owned), read))
-    }
-
-    fn term_at(&self, key: Key, price: Price<'_>) -> Term {
-        let Price { plan, lookup, quota, cost, usual_cost, largest_cost, later } = price;
-        let (on_outage, settled_later) = (self.limit.on_outage, later.is_some());
-        let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
-        Term { ask, usual_cost, planned: plan.is_some(), later, lookup }
+        self.cost().of(facts, Cost::UNBOUNDED)
     }
 }
 

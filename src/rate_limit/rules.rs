@@ -18,7 +18,7 @@ use super::limiter::Limiter;
 use super::plan_cache::{Lookup, PlanCaches};
 use super::policy::{Degrade, LimitUse, OnLimit, Queueing};
 pub use super::rule::LargestCosts;
-use super::rule::{Rule, Term, seconds_up, standing};
+use super::rule::{Price, Rule, seconds_up, standing};
 use super::settle::Reservation;
 use super::shadow::Shadows;
 use super::slots::Slot;
@@ -143,22 +143,22 @@ impl Rules {
         self.lenient
     }
 
-    /// What this request asks of the limiter. Limits whose key is not in the request may be left out or refuse it. Where
-    /// [`Asking::take_wanted`] has something, [`super::limiter::Limiter::read_plans`] comes first.
-    pub fn ask(&self, facts: &Facts<'_>) -> Result<Asking, Failure> {
-        let mut asking = Asking::default();
+    /// Adds to `asking`, which is too large to be moved about, what this request asks of the limiter. Limits whose key is
+    /// not in the request may be left out or refuse it. Where [`Asking::take_wanted`] has something,
+    /// [`super::limiter::Limiter::read_plans`] comes first.
+    pub fn ask(&self, facts: &Facts<'_>, asking: &mut Asking) -> Result<(), Failure> {
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exempt.covers(facts) {
                 rule.tally.count(Counted::Exempt, DecidedBy::Local);
                 continue;
             }
             match rule.key(facts) {
-                Extracted::Key(key) => asking.add(index, rule, rule.terms.term(key, facts), facts),
+                Extracted::Key(key) => asking.add(index, rule, key, facts),
                 Extracted::Skip => {}
                 Extracted::Refuse => return Err(Failure::KeyMissing),
             }
         }
-        Ok(asking)
+        Ok(())
     }
 
     /// Goes by the plans that were read for `asking` meanwhile, or by what is known where they were not.
@@ -168,10 +168,8 @@ impl Rules {
             let (Some(ask), Some(owner)) = (asking.asks.get_mut(at), asking.owners.get_mut(at)) else { continue };
             let plan = lookup.cache.plan(&lookup.field);
             let rule = &self.rules[owner.rule];
-            let term = rule.terms.late_term(ask.key.clone(), plan, said);
-            let later = rule.later(term.later);
-            *owner = Owner { rule: owner.rule, usual_cost: term.usual_cost, planned: term.planned, later };
-            *ask = term.ask;
+            let price = rule.terms.late_price(plan.as_ref(), said);
+            (*ask, *owner) = rule_asks(owner.rule, rule, ask.key.clone(), price, plan.is_some());
         }
     }
 
@@ -230,17 +228,17 @@ impl Rules {
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, asking: Asking, verdict: Verdict) -> Judged {
-        self.count(&asking, &verdict);
-        let denied = (!verdict.granted).then(|| self.denied(&asking, &verdict));
+    pub fn judge(&self, asking: &mut Asking, mut verdict: Verdict) -> Judged {
+        self.count(asking, &verdict);
+        let denied = (!verdict.granted).then(|| self.denied(asking, &verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
         let degraded = first.filter(|_| verdict.granted).and_then(|rule| Some((rule, rule.degrades()?)));
-        let mut fields = self.fields(&asking, &verdict);
+        let mut fields = self.fields(asking, &verdict);
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
         let degraded = degraded.map(|(_, degrade)| degrade.clone());
-        let reserved = if verdict.granted { Reserved::of(asking, verdict) } else { Reserved::default() };
+        let reserved = if verdict.granted { Reserved::of(asking, &mut verdict) } else { Reserved::default() };
         Judged { fields, denied, degraded, reserved }
     }
 
@@ -306,15 +304,23 @@ impl Wanted {
 }
 
 impl Reserved {
-    fn of(asking: Asking, verdict: Verdict) -> Self {
-        let reserved = |(owner, ask): (Owner, Ask)| Some((owner.later?, Reservation::of(ask, &verdict)));
-        let list = asking.owners.into_iter().zip(asking.asks).filter_map(reserved).collect();
-        Self { list, slots: verdict.slots, shadows: asking.shadows }
+    fn of(asking: &mut Asking, verdict: &mut Verdict) -> Self {
+        let mut list = Vec::new();
+        for (owner, ask) in asking.owners.iter_mut().zip(&asking.asks) {
+            if let Some(later) = owner.later.take() {
+                list.push((later, Reservation::of(ask.clone(), verdict)));
+            }
+        }
+        Self { list, slots: std::mem::take(&mut verdict.slots), shadows: std::mem::take(&mut asking.shadows) }
     }
 
     /// Holds what is reserved until the response is told, and lets those watch that only watch.
     pub fn hold(self, limiter: &Limiter) -> Holding {
         let mut holding = Holding::default();
+        // Nearly always.
+        if self.list.is_empty() && self.slots.is_empty() && self.shadows.is_empty() {
+            return holding;
+        }
         for (later, reservation) in self.list {
             holding.reserve(later, reservation, limiter);
         }
@@ -336,9 +342,10 @@ impl Asking {
     }
 
     /// No request waits for a limit that only counts, nor for its plan.
-    fn add(&mut self, index: usize, rule: &Rule, term: Term, facts: &Facts<'_>) {
-        let Term { ask, usual_cost, planned, later, lookup } = term;
-        let later = rule.later(later);
+    fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
+        let (plan, lookup) = rule.terms.plan(facts);
+        let price = rule.terms.price(plan.as_deref(), facts);
+        let (ask, owner) = rule_asks(index, rule, key, price, plan.is_some());
         let acts = rule.limit().enforced.takes(ask.key.as_bytes());
         if let Some(lookup) = lookup {
             let place = (acts && lookup.urgent).then(|| (self.asks.len(), rule.terms.said_cost(facts)));
@@ -346,11 +353,19 @@ impl Asking {
         }
         if acts {
             self.asks.push(ask);
-            self.owners.push(Owner { rule: index, usual_cost, planned, later });
+            self.owners.push(owner);
         } else {
-            self.shadows.add(ask, rule.tally.clone(), later);
+            self.shadows.add(ask, rule.tally.clone(), owner.later);
         }
     }
+}
+
+/// What a request with this key asks of a rule at this price, and whose ask that is.
+fn rule_asks(index: usize, rule: &Rule, key: Key, price: Price, planned: bool) -> (Ask, Owner) {
+    let Price { quota, cost, usual_cost, largest_cost, later } = price;
+    let (on_outage, settled_later) = (rule.limit().on_outage, later.is_some());
+    let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
+    (ask, Owner { rule: index, usual_cost, planned, later: rule.later(later) })
 }
 
 #[cfg(test)]

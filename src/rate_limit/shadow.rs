@@ -30,6 +30,10 @@ struct Shadow {
 }
 
 impl Shadows {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn add(&mut self, ask: Ask, tally: Arc<Tally>, later: Option<Later>) {
         self.0.push(Box::new(Shadow { ask, tally, later }));
     }

@@ -8,7 +8,7 @@
 mod inspect;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ impl MemoryStore {
     /// Most requests have one limit, and need no lists.
     fn take_one(&self, ask: &Ask, units: u32, now_us: u64, share: Share) -> Grant {
         let charge = Charge::of(ask);
-        let hash = self.hasher.hash_one(charge.key);
+        let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
         let mut place = Place::find(&charge, hash, &shard, [now_us, self.epoch_us()], share);
@@ -121,7 +121,7 @@ impl MemoryStore {
 
     fn take_all(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = Charges::of(asks);
-        let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hasher.hash_one(charge.key)).collect();
+        let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hash(charge.key)).collect();
         let mut held = self.lock(&hashes);
         let now_us = held.advance(now_us);
         let mut places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
@@ -161,7 +161,7 @@ impl MemoryStore {
 
     /// What `key` had, and has after `to`.
     fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut State)) -> [State; 2] {
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, quota, now_us, self.epoch_us());
         let mut after = found.state.clone();
@@ -200,6 +200,13 @@ impl MemoryStore {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Of a key alone: the length that is hashed before a slice, where others may follow it, tells nothing here.
+    fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish()
     }
 
     /// By the high half of the hash: the low bits place the entry within its shard.

@@ -60,7 +60,9 @@ impl Guard {
             route: "",
             param: &|_| None,
         };
-        self.rules.ask(&facts).unwrap()
+        let mut asking = Asking::default();
+        self.rules.ask(&facts, &mut asking).unwrap();
+        asking
     }
 
     /// Judges a request to the end, as long as it need not wait. Says how often the limiter was asked.
@@ -69,7 +71,7 @@ impl Guard {
         for times in 1.. {
             let verdict = self.limiter.decide_now(&asking.asks).unwrap();
             if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
-                return (self.rules.judge(asking, verdict), times);
+                return (self.rules.judge(&mut asking, verdict), times);
             }
         }
         unreachable!()
@@ -77,7 +79,7 @@ impl Guard {
 
     fn ratelimit(judged: &Judged) -> String {
         let mut headers = HeaderMap::new();
-        judged.fields.apply(&mut headers);
+        judged.fields.clone().apply(&mut headers);
         headers.get(headers::RATELIMIT).map_or("", |value| value.to_str().unwrap()).to_owned()
     }
 }
@@ -157,11 +159,11 @@ fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
     let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
     let guard = Guard::new([limit]);
     let pass = |plan| {
-        let asking = guard.ask_as(plan);
+        let mut asking = guard.ask_as(plan);
         let largest = asking.asks[0].largest_cost;
         let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
         let mut headers = HeaderMap::new();
-        guard.rules.judge(asking, verdict).fields.apply(&mut headers);
+        guard.rules.judge(&mut asking, verdict).fields.apply(&mut headers);
         let told =
             [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
         (largest, told.join(" "))
@@ -214,7 +216,7 @@ fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_wanted() {
     guard.rules.take_in(&mut asking, &wanted);
     assert_eq!((held_to(&asking), asking.owners[0].planned), ((40, 4, 4, 4), true));
     let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
-    let judged = guard.rules.judge(asking, verdict);
+    let judged = guard.rules.judge(&mut asking, verdict);
     assert_eq!(Guard::ratelimit(&judged), "\"l\";r=9;t=288");
 }
 
@@ -312,7 +314,7 @@ fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
     let guard = Guard::new([limit("a", 5), limit("b", 5)]);
     let mut asking = guard.ask();
     let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
-    let judged = guard.rules.judge(asking, verdict);
+    let judged = guard.rules.judge(&mut asking, verdict);
     assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
     let violated = vec!["b".into()];
     assert_eq!(judged.denied, Some(Failure::QuotaExceeded { violated, retry_after_secs: 3 }));

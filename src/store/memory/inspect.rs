@@ -1,7 +1,5 @@
 //! Looking at buckets of this process, and taking from what is held against them.
 
-use std::hash::BuildHasher;
-
 use super::MemoryStore;
 use crate::rate_limit::key::Key;
 use crate::rate_limit::quota::Quota;
@@ -16,7 +14,7 @@ impl MemoryStore {
     pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<Seen> {
         let key = ask.key.as_bytes();
         let part = share.of(key, ask.quota, ask.largest_cost)?;
-        let hash = self.hasher.hash_one(key);
+        let hash = self.hash(key);
         let found = self.shards[self.shard_of(hash)].lock().find(hash, key, ask.quota, now_us, self.epoch_us());
         Some(Seen { part, state: found.state })
     }
@@ -32,7 +30,7 @@ impl MemoryStore {
 
 impl Holder for MemoryStore {
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64) {
-        let hash = self.hasher.hash_one(key.as_bytes());
+        let hash = self.hash(key.as_bytes());
         let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
         if known {
             return;
