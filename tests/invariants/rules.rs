@@ -72,7 +72,7 @@ const MAY_NAME: [(&str, &str); 37] = [
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
     ("src/proxy/", "body clock error gateway::path gateway::route gather http1 proxy request_id text upstream"),
-    ("src/gateway/", "body clock error gateway proxy rate_limit request_id telemetry upstream"),
+    ("src/gateway/", "body clock error gateway http1::tables proxy rate_limit request_id telemetry upstream"),
     ("src/server/", "body clock error gather http1 server"),
 ];
 
