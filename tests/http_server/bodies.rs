@@ -192,3 +192,31 @@ async fn a_body_of_http_1_0_is_not_asked_for() {
     assert_eq!(client.answer().await.body, b"hello");
     client.closed().await;
 }
+
+#[tokio::test]
+async fn a_client_that_was_never_told_to_send_its_body_is_not_waited_for() {
+    for path in ["/glance", "/glance?later"] {
+        let server = Server::start(spec());
+        let mut client = server.connect().await;
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+        client.send(head).await;
+        if path.ends_with("later") {
+            server.handled(1).await;
+            server.seen.gate.add_permits(1);
+        }
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.says_close()), (429, true), "{path}");
+        client.send(NEXT).await;
+        client.closed().await;
+        assert!(!server.requests().iter().any(|line| line.contains("next")), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_overtakes_the_wish_for_a_body_ends_the_connection() {
+    let server = Server::start(spec());
+    let mut client = server.connect().await;
+    client.send("POST /later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status, answer.says_close()), (200, true));
+}

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "clippy takes helpers of tests for something else")]
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +27,7 @@ use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, L
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/break`, `/forgive`,
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/break`, `/forgive`,
 /// `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct App(pub Arc<Seen>);
@@ -80,6 +80,17 @@ impl Handler for App {
                 drop(request.into_body());
                 self.0.requests.lock().push(format!("{line} waiting"));
                 self.0.gate.acquire().await.unwrap().forget();
+                status(StatusCode::TOO_MANY_REQUESTS)
+            }
+            "/glance" => {
+                let mut body = request.into_body();
+                let waits = poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx).is_pending())).await;
+                assert!(waits);
+                drop(body);
+                if line.ends_with("?later") {
+                    self.0.requests.lock().push(format!("{line} waiting"));
+                    self.0.gate.acquire().await.unwrap().forget();
+                }
                 status(StatusCode::TOO_MANY_REQUESTS)
             }
             "/forgive" => {

@@ -28,8 +28,12 @@ pub enum Reader {
 #[derive(Debug, Default)]
 pub struct Loan {
     desk: Mutex<Desk>,
+    /// The client holds its content back until it is told to send it.
+    awaits_continue: bool,
     /// The content is asked for, and the client waits to be told.
     asked_for: AtomicBool,
+    /// It has been told.
+    told: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -43,26 +47,29 @@ struct Content {
     /// `None`: nothing is left.
     inbound: Option<Box<Inbound>>,
     loan: Arc<Loan>,
+    /// It was asked for.
+    asked_for: bool,
 }
 
 impl Reader {
     /// Lends what is here.
     pub fn lend(&mut self) -> Body {
-        let loan = Arc::<Loan>::default();
+        let Self::Here(inbound) = self else { return Body::empty() };
+        let loan = Arc::new(Loan { awaits_continue: inbound.awaits_continue(), ..Loan::default() });
         match std::mem::replace(self, Self::Lent(Arc::clone(&loan))) {
-            Self::Here(inbound) => Body::boxed(Content { inbound: Some(inbound), loan }),
-            lent @ Self::Lent(_) => {
-                *self = lent;
-                Body::empty()
-            }
+            Self::Here(inbound) => Body::boxed(Content { inbound: Some(inbound), loan, asked_for: false }),
+            Self::Lent(_) => Body::empty(),
         }
     }
 
     /// What is here, or has come back; ready at once, or when it comes back.
     pub fn poll_here(&mut self, cx: &mut Context<'_>) -> Poll<&mut Inbound> {
         if let Self::Lent(loan) = self
-            && let Some(inbound) = loan.take_back(cx)
+            && let Some(mut inbound) = loan.take_back(cx)
         {
+            if loan.told.load(Relaxed) {
+                inbound.told_to_continue();
+            }
             *self = Self::Here(inbound);
         }
         match self {
@@ -71,11 +78,23 @@ impl Reader {
         }
     }
 
-    /// Whether somebody wants content that the client holds back until it is told so. True once.
+    /// Whether somebody wants content that the client holds back until it is told so. True once: it must be told then.
     pub fn take_wish(&mut self) -> bool {
         match self {
             Self::Here(_) => false,
-            Self::Lent(loan) => loan.asked_for.swap(false, Relaxed),
+            Self::Lent(loan) => {
+                let wished = loan.asked_for.swap(false, Relaxed);
+                loan.told.fetch_or(wished, Relaxed);
+                wished
+            }
+        }
+    }
+
+    /// Whether what is lent may never come: the client holds it back, and was not told to send it.
+    pub fn is_held_back(&self) -> bool {
+        match self {
+            Self::Here(_) => false,
+            Self::Lent(loan) => loan.awaits_continue && !loan.told.load(Relaxed),
         }
     }
 }
@@ -124,7 +143,7 @@ impl http_body::Body for Content {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let Some(inbound) = &mut this.inbound else { return Poll::Ready(None) };
-        if inbound.take_expectation() {
+        if this.loan.awaits_continue && !std::mem::replace(&mut this.asked_for, true) {
             this.loan.ask_for_content();
         }
         let polled = inbound.poll_content(cx);

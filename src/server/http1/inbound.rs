@@ -213,9 +213,14 @@ impl Inbound {
         self.content.size_hint()
     }
 
-    /// Whether the client holds its content back until it is told to send it. True once.
-    pub fn take_expectation(&mut self) -> bool {
-        std::mem::take(&mut self.awaits_continue)
+    /// Whether the client holds its content back until it is told to send it.
+    pub fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// The client was told to send its content.
+    pub fn told_to_continue(&mut self) {
+        self.awaits_continue = false;
     }
 
     /// Whether the content that nobody has read is worth reading to its end: it is here already, or it will come and is

@@ -182,11 +182,12 @@ impl Http1<'_> {
         .await
     }
 
-    /// Whether what the client has yet to send could be taken for a request, or a request would come too late.
+    /// Whether what the client has yet to send could be taken for a request, or its next request for content that it was
+    /// never told to send, or a request would come too late.
     fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
         let unread = match self.reader.poll_here(cx) {
             Poll::Ready(inbound) => !inbound.is_drainable(),
-            Poll::Pending => false,
+            Poll::Pending => self.reader.is_held_back(),
         };
         unread || self.drain.has_begun()
     }
