@@ -251,6 +251,8 @@ impl Inbound {
     /// The last answer has been given: another request may come until `keepalive` has passed.
     pub fn rest(&mut self, now: Instant) {
         self.expires = now + self.limits.keepalive;
+        // What the client took for its content is not what it takes for its next request.
+        self.since = None;
     }
 
     /// Ready when the client has gone. What comes instead is kept.

@@ -84,3 +84,25 @@ async fn a_rest_is_worth_reading_if_it_is_here_or_short_and_sure_to_come() {
         assert_eq!(inbound.is_drainable(), worth, "{head} {content}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
+    let (mut inbound, mut client, _write) = connected().await;
+    client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
+    inbound.take_head(length, &mut Request::new(())).unwrap();
+    assert!(poll_fn(|cx| Poll::Ready(inbound.poll_content(cx).is_pending())).await);
+    tokio::time::advance(Duration::from_secs(59)).await;
+    // Nobody reads the content any more: it is only noticed that it is there.
+    client.write_all(b"abcG").await.unwrap();
+    while inbound.read.len() < 4 {
+        assert!(poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await);
+        tokio::task::yield_now().await;
+    }
+    assert!(inbound.is_drainable());
+    inbound.rest(clock::now());
+    for _ in 0..2 {
+        assert!(is_silent(&mut inbound).await);
+        tokio::time::advance(Duration::from_secs(30)).await;
+    }
+}
