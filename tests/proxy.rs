@@ -8,8 +8,10 @@ mod front;
 mod upstream;
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use front::{Front, Gate, Plan};
 use http::HeaderValue;
@@ -17,10 +19,11 @@ use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 use tokio::sync::{Barrier, mpsc};
+use tokio::task::coop;
 use tollgate::body::Body;
 use tollgate::gateway::route::{HostPolicy, Rewrite};
 use tollgate::upstream::Balance;
-use upstream::{Scripted, Wire, values};
+use upstream::{Scripted, Wire, eventually, values};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -422,4 +425,26 @@ async fn what_happens_is_counted_by_upstream() {
     ] {
         assert!(page.contains(line), "{line} in {page}");
     }
+}
+
+#[tokio::test]
+async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over() {
+    let server = Scripted::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.send(OK).await;
+    })
+    .await;
+    let front = Front::to(&[server.address]).await;
+    let mut client = Wire::connect(front.address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    client.until(b"ok").await.unwrap();
+    let swept = || {
+        let mut cx = Context::from_waker(Waker::noop());
+        while coop::has_budget_remaining() {
+            let _ = std::pin::pin!(coop::consume_budget()).poll(&mut cx);
+        }
+        front.gate.proxy.sweep();
+        front.gate.proxy.idle_connections() == 0
+    };
+    eventually("it is dropped", swept).await;
 }

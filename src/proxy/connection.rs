@@ -4,8 +4,9 @@
 //! Guarantees that it is used again only after both messages ended, and closes otherwise. Knows nothing of what is in a
 //! message.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 use tokio::net::TcpStream;
+use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::outbound::Outbound;
@@ -408,9 +410,10 @@ impl Pooled for Box<Connection> {
     }
 
     /// A server has nothing to say between two exchanges: what there is to read is the connection's end, or no answer
-    /// that anybody asked for.
+    /// that anybody asked for. Not of the task's turn: at its end everything would seem to be open.
     fn is_closed(&self) -> bool {
-        self.io.poll_read_ready(&mut Context::from_waker(Waker::noop())).is_ready()
+        let mut looking = coop::unconstrained(poll_fn(|cx| self.io.poll_read_ready(cx)));
+        Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     fn rest(&mut self) {
