@@ -448,3 +448,41 @@ async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over(
     };
     eventually("it is dropped", swept).await;
 }
+
+#[tokio::test]
+async fn content_where_there_is_none_ends_the_connection() {
+    for answer in [
+        "HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n",
+        "HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\ncontent-length: 2\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        let server = Scripted::answering(answer).await;
+        let front = Front::to(&[server.address]).await;
+        for count in 1..=2 {
+            let mut client = Wire::connect(front.address).await;
+            client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+            assert!(client.rest().await.starts_with("HTTP/1.1 20"), "{answer}");
+            assert_eq!(server.connections(), count, "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_length_of_an_answer_without_content_is_one_number_too() {
+    for (request, status) in [("HEAD", "200 OK"), ("GET", "304 Not Modified")] {
+        let request = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
+        for (length, sent) in [("7, 7", "7"), ("007", "7"), ("7", "7"), ("0", "0")] {
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
+            assert_eq!(values(&relayed(&request, answer).await, "content-length"), [sent], "{status} {length}");
+        }
+        for length in ["7, 8", "x", "-1", ""] {
+            let answer: &str = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
+            let server = Scripted::answering(answer).await;
+            let front = Front::to(&[server.address]).await;
+            let mut client = Wire::connect(front.address).await;
+            client.send(&request).await;
+            assert!(client.head().await.starts_with("HTTP/1.1 502"), "{status} {length}");
+        }
+    }
+}

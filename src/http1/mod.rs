@@ -40,6 +40,11 @@ pub fn has_content(status: StatusCode) -> bool {
     !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)
 }
 
+/// Whether a response with this status says how long another one would be (RFC 9110 §8.6).
+pub fn describes_another(status: StatusCode) -> bool {
+    status == StatusCode::NOT_MODIFIED
+}
+
 /// The reason phrase of a response, where it is another than its status usually has: an extension of the response. It means
 /// nothing, and some people read it (RFC 9112 §4).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -189,6 +189,7 @@ impl Connection {
                     upload.release();
                 }
             }
+                self.exchange.last |= head.last;
         }
     }
 
@@ -270,7 +271,7 @@ impl Connection {
     }
 
     fn begin_body(&mut self, head: Head) -> Response<()> {
-        self.exchange.last = head.last;
+        self.exchange.last |= head.last;
         if matches!(head.framing, Framing::Length(length) if length > buffers::USUAL as u64) {
             self.large = LARGE_AGAIN;
         }

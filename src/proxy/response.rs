@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
 use smallvec::SmallVec;
 
+use super::outbound::is_length;
 use crate::http1::{self, Bounds, Framing, Reason, syntax, tables};
 
 /// What a response's header section, and its trailer section, may hold.
@@ -78,27 +79,40 @@ fn head(
     status: StatusCode,
     reason: Option<Reason>,
     version: Version,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     to_head: bool,
 ) -> Result<Head, Invalid> {
-    let (framing, certain) = framing(status, &headers, to_head)?;
+    let length = content_length(&headers)?;
+    // "5, 5" and twice "5" are read as 5 (RFC 9110 §8.6): not everyone behind us may agree.
+    if let Some(length) = length
+        && !is_length(&headers, length)
+    {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    let (framing, certain) = if to_head || !http1::has_content(status) {
+        (Framing::Length(0), to_head || is_silent(status, &headers, length))
+    } else {
+        framing(version, &headers, length)?
+    };
     let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::has_word(line.as_bytes(), option));
     let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
     let last = !stays || !certain || framing == Framing::Close;
     Ok(Head { status, reason, version, headers, framing, last })
 }
 
+/// Whether a response that has no content speaks of none either, or of that of another: if not, it may come nevertheless.
+fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
+    http1::describes_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
+}
+
 /// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
-fn framing(status: StatusCode, headers: &HeaderMap, to_head: bool) -> Result<(Framing, bool), Invalid> {
-    if to_head || !http1::has_content(status) {
-        return Ok((Framing::Length(0), true));
-    }
-    let length = content_length(headers)?;
+fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(Framing, bool), Invalid> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
-        // A length beside it means nothing, and whoever sent both may have meant two messages.
+        // A length beside it means nothing, and whoever sent both may have meant two messages; HTTP/1.0 knows no chunks
+        // (RFC 9112 §6.1).
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            Ok((Framing::Chunked, length.is_none()))
+            Ok((Framing::Chunked, length.is_none() && version == Version::HTTP_11))
         }
         (Some(_), _) => Err(Invalid("the transfer coding is not chunked")),
         (None, _) => Ok((length.map_or(Framing::Close, Framing::Length), true)),

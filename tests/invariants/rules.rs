@@ -115,15 +115,14 @@ const LABELS: &str =
     "action decided_by endpoint limit listener method outcome route status to upstream verdict version";
 
 /// Status codes outside `error.rs`: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 10] = [
+const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/admin/", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config/", "*", "what an operator may write under `respond`"),
     ("src/proxy/", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy/", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server/", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
     ("src/http1/", "NO_CONTENT", "such an answer has no content, whoever gives it"),
-    ("src/http1/", "NOT_MODIFIED", "nor has such an answer"),
-    ("src/server/", "NOT_MODIFIED", "the Content-Length of such an answer is another's"),
+    ("src/http1/", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("src/server/", "OK", "the status line that is written most is written as it is"),
     ("src/gateway/", "OK", "an echo succeeds"),
 ];

@@ -230,7 +230,7 @@ impl Framing {
 
 /// Whether the handler's Content-Length means something: in place of content, it is that of another answer (RFC 9110 §8.6).
 fn has_length(asked: &Asked, status: StatusCode) -> bool {
-    status == StatusCode::NOT_MODIFIED || (asked.is_head && http1::has_content(status))
+    http1::describes_another(status) || (asked.is_head && http1::has_content(status))
 }
 
 /// To a client of HTTP/1.0, in its version.
