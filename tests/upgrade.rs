@@ -96,3 +96,20 @@ async fn http2_is_not_smuggled_in() {
     client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}")).await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
 }
+
+#[tokio::test]
+async fn an_upstream_that_switches_within_the_request_is_refused() {
+    let server = Scripted::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.exactly(3).await;
+        wire.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n").await;
+        assert_eq!(wire.rest().await, "");
+    })
+    .await;
+    let front = Front::to(&[server.address]).await;
+    let mut client = Wire::connect(front.address).await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n\r\nabc")
+        .await;
+    assert!(client.head().await.starts_with("HTTP/1.1 502"));
+}

@@ -164,11 +164,15 @@ impl Connection {
     /// Nothing is overdue before it.
     fn first_look(&self) -> Duration {
         let spec = &self.spec;
-        match self.exchange.upload.as_ref().map_or(Phase::Whole, Upload::phase) {
+        match self.phase() {
             Phase::Held => CONTINUE_WAIT,
             Phase::Sending | Phase::Starved => spec.idle_timeout.min(spec.response_timeout),
             Phase::Whole => spec.response_timeout,
         }
+    }
+
+    fn phase(&self) -> Phase {
+        self.exchange.upload.as_ref().map_or(Phase::Whole, Upload::phase)
     }
 
     fn poll_response(&mut self, to_head: bool, cx: &mut Context<'_>) -> Poll<Result<Head, Broken>> {
@@ -306,9 +310,9 @@ impl Connection {
         Failed { failure, permission }
     }
 
-    /// How long the response's body is, as far as its framing tells.
-    pub fn body_length(&self) -> Option<u64> {
-        self.size_hint().exact()
+    /// Whether the upstream was sent the whole request.
+    pub fn is_sent(&self) -> bool {
+        self.phase() == Phase::Whole && self.output.waiting() == 0 && !self.exchange.deaf
     }
 
     /// The response's body. With its end the connection is free again; dropped before, it closes. `now`: the header section
@@ -326,9 +330,8 @@ impl Connection {
     fn finish(mut self: Box<Self>, now: Instant) {
         let exchange = std::mem::take(&mut self.exchange);
         self.large = self.large.saturating_sub(1);
-        let sent = exchange.upload.is_none_or(|upload| upload.is_whole()) && self.output.waiting() == 0;
         if sent
-            && !exchange.deaf
+        let sent = self.is_sent();
             && !exchange.last
             && self.input.is_empty()
             && let Some(home) = self.home.upgrade()

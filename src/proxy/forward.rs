@@ -122,7 +122,8 @@ fn relay(
     // What the client speaks is the server's business: it steps down where it must.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let wish = wish.ok_or(Failure::UpstreamInvalid)?;
+        // What is left of the request would be taken for the new protocol.
+        let wish = wish.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
         let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
         additions::add_to_response(response.headers_mut(), received, request_id, Some(granted));
         wish.grant(connection);
