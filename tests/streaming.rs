@@ -12,7 +12,8 @@ use std::time::Duration;
 use front::{Front, Gate, Plan};
 use http::Request;
 use http_body_util::BodyExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tollgate::body::{Body, BodyFailure, BoxError};
 use upstream::{PATIENCE, Scripted, Wire, eventually, values};
@@ -389,4 +390,74 @@ async fn a_failing_upload_is_told_by_its_cause() {
         let request = Request::post("/").header("host", "a").body(body).unwrap();
         assert_eq!(gate.answer(request, "127.0.0.1:1".parse().unwrap()).await.status(), status);
     }
+}
+
+/// An address whose connections take little at a time, so that what they are sent waits at the sender.
+fn narrow() -> (tokio::net::TcpListener, std::net::SocketAddr) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.set_mss(536).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(8).unwrap();
+    let listener = tokio::net::TcpListener::from_std(socket.into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[tokio::test]
+async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
+    const LENGTH: usize = 700 * 1024;
+    let (listener, address) = narrow();
+    let server = tokio::spawn(async move {
+        let mut stream = listener.accept().await.unwrap().0;
+        let (mut received, mut ticks) = (Vec::new(), tokio::time::interval(Duration::from_millis(5)));
+        while !received.ends_with(b"\r\n0\r\n\r\n") {
+            let mut little = [0; 4096];
+            let count = stream.read(&mut little).await.unwrap();
+            assert!(count > 0, "given up after {} bytes", received.len());
+            received.extend_from_slice(&little[..count]);
+            ticks.tick().await;
+        }
+        assert!(received.len() > LENGTH);
+        stream.write_all(EMPTY.as_bytes()).await.unwrap();
+    });
+    let gate = Gate::new({
+        let mut plan = Plan::new(&[address]);
+        plan.spec.idle_timeout = Duration::from_millis(400);
+        plan
+    });
+    let pieces = [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
+    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
+    let request = Request::post("/").header("host", "a").body(body).unwrap();
+    let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
+    assert_eq!(response.status(), 200);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_flows_beside_the_rest_of_its_upload() {
+    const LENGTH: usize = 16 * 1024 * 1024;
+    let server = Scripted::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        let (mut read, mut write) = wire.stream.split();
+        tokio::io::copy(&mut read, &mut write).await.ok();
+    })
+    .await;
+    let front = Front::to(&[server.address]).await;
+    let client = TcpStream::connect(front.address).await.unwrap();
+    let (read, mut write) = client.into_split();
+    let sending = async {
+        write
+            .write_all(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes())
+            .await
+            .unwrap();
+        write.write_all(&vec![b'x'; LENGTH]).await.unwrap();
+    };
+    let mut received = Vec::new();
+    let mut read = read.take(LENGTH as u64);
+    let both = async { tokio::join!(sending, read.read_to_end(&mut received)) };
+    tokio::time::timeout(PATIENCE, both).await.expect("both directions wait for each other").1.unwrap();
+    assert!(received.starts_with(b"HTTP/1.1 200") && received.ends_with(b"xxxx"));
 }

@@ -221,25 +221,21 @@ impl Connection {
                 break;
             }
             let flushed = self.output.poll_flush(&mut self.io, cx);
-            let upload = self.exchange.upload.as_mut();
             if self.output.waiting() < before {
                 self.exchange.begun = true;
             }
             match flushed {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) if !self.exchange.begun => return Err(error.into()),
+                // However little it was: an upstream that takes something is not waited for in vain.
+                if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.is_some()) {
+                    upload.taken();
+                }
                 // It may have answered before it stopped listening.
                 Poll::Ready(Err(_)) => self.exchange.deaf = true,
-                Poll::Ready(Ok(())) => match upload {
-                    Some(upload) if upload.is_some() => {
-                        upload.taken();
-                        // The client may have more of it.
-                        if upload.phase() != Phase::Sending {
-                            break;
-                        }
-                    }
-                    _ => break,
-                },
+                // The client may have more of it.
+                Poll::Ready(Ok(())) if self.phase() == Phase::Sending => {}
+                Poll::Ready(Ok(())) => break,
             }
         }
         Ok(())

@@ -123,7 +123,10 @@ impl Upload {
                 }
                 return Ok(());
             };
-            (self.phase, self.begun) = (Phase::Sending, true);
+            if self.phase == Phase::Starved {
+                self.enter(Phase::Sending);
+            }
+            self.begun = true;
             match frame.transpose()? {
                 Some(frame) => self.encode(frame, output)?,
                 None => self.end(output)?,
