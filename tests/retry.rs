@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use front::{Front, Plan};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use upstream::{Scripted, Wire, eventually};
 
@@ -224,4 +225,16 @@ async fn a_protocol_nobody_asked_for_is_invalid() {
     let pushy =
         Scripted::answering("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await;
     assert_eq!(status(&[pushy.address], GET, |_| {}).await, "502 upstream-invalid");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upstream_that_only_ever_asks_for_patience_is_given_up() {
+    let server = Scripted::start(|mut wire, _| async move {
+        wire.head().await;
+        let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(50_000);
+        while wire.stream.write_all(many.as_bytes()).await.is_ok() {}
+    })
+    .await;
+    let hasty = |plan: &mut Plan| plan.spec.response_timeout = Duration::from_millis(50);
+    assert_eq!(status(&[server.address], GET, hasty).await, "504 response-timeout");
 }

@@ -189,11 +189,15 @@ impl Connection {
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                     return Poll::Ready(Ok(head));
                 }
+                self.exchange.last |= head.last;
                 if let (StatusCode::CONTINUE, Some(upload)) = (head.status, &mut self.exchange.upload) {
                     upload.release();
                 }
             }
-                self.exchange.last |= head.last;
+            // Whoever always has something to say, but never a response, leaves no time to wait for the timer.
+            if clock::now() >= self.due {
+                self.look_at_time()?;
+            }
         }
     }
 
@@ -223,14 +227,14 @@ impl Connection {
             let flushed = self.output.poll_flush(&mut self.io, cx);
             if self.output.waiting() < before {
                 self.exchange.begun = true;
-            }
-            match flushed {
-                Poll::Pending => break,
-                Poll::Ready(Err(error)) if !self.exchange.begun => return Err(error.into()),
                 // However little it was: an upstream that takes something is not waited for in vain.
                 if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.is_some()) {
                     upload.taken();
                 }
+            }
+            match flushed {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) if !self.exchange.begun => return Err(error.into()),
                 // It may have answered before it stopped listening.
                 Poll::Ready(Err(_)) => self.exchange.deaf = true,
                 // The client may have more of it.
@@ -247,6 +251,10 @@ impl Connection {
         if self.timer.poll(cx, self.due).is_pending() {
             return Ok(false);
         }
+        self.look_at_time().map(|()| true)
+    }
+
+    fn look_at_time(&mut self) -> Result<(), Broken> {
         let (phase, since) = match &self.exchange.upload {
             Some(upload) => (upload.phase(), upload.since().unwrap_or(self.leased_at)),
             None => (Phase::Whole, self.leased_at),
@@ -259,7 +267,7 @@ impl Connection {
         let due = since + patience;
         if clock::now() < due {
             self.due = due;
-            return Ok(true);
+            return Ok(());
         }
         match (phase, &mut self.exchange.upload) {
             (Phase::Held, Some(upload)) => upload.release(),
@@ -267,7 +275,7 @@ impl Connection {
             _ => return Err(Broken::Overdue),
         }
         self.due = clock::now() + self.spec.idle_timeout.min(self.spec.response_timeout);
-        Ok(true)
+        Ok(())
     }
 
     fn begin_body(&mut self, head: Head) -> Response<()> {
@@ -324,10 +332,10 @@ impl Connection {
 
     /// Keeps the connection, if another exchange can follow.
     fn finish(mut self: Box<Self>, now: Instant) {
+        let sent = self.is_sent();
         let exchange = std::mem::take(&mut self.exchange);
         self.large = self.large.saturating_sub(1);
         if sent
-        let sent = self.is_sent();
             && !exchange.last
             && self.input.is_empty()
             && let Some(home) = self.home.upgrade()
