@@ -1,7 +1,14 @@
 //! What RFC 9112 wants refused is refused, answered, and followed by nothing.
 
+#[expect(dead_code, clippy::unwrap_used, reason = "shared by several test files")]
+#[path = "support/front.rs"]
+mod front;
 #[path = "support/raw_http.rs"]
 mod raw_http;
+#[path = "http1_strict/reader.rs"]
+mod reader;
+#[path = "http1_strict/through.rs"]
+mod through;
 
 use proptest::prelude::*;
 use raw_http::{PATIENCE, Server, spec};
