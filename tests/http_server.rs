@@ -140,6 +140,20 @@ async fn a_client_that_leaves_cancels_its_request() {
 }
 
 #[tokio::test]
+async fn a_client_that_leaves_while_nobody_reads_its_body_cancels_its_request() {
+    for framing in
+        ["Content-Length: 5\r\n\r\nhello", "Content-Length: 5\r\n\r\nhe", "Transfer-Encoding: chunked\r\n\r\n"]
+    {
+        let server = Server::start(spec());
+        let mut client = server.connect().await;
+        client.send(format!("POST /never HTTP/1.1\r\nHost: a\r\n{framing}")).await;
+        server.handled(1).await;
+        drop(client);
+        eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_ends_its_response() {
     let server = Server::start(spec());
     let mut client = server.connect().await;

@@ -1,7 +1,7 @@
 //! A request's content, for whoever handles the request: the client's side of the connection on loan.
 //!
-//! Guarantees that the loan ends with the content, or when it is dropped, whatever is left of it then. Reading goes straight
-//! to the socket: there is no task and no queue between.
+//! Guarantees that the loan ends with the content, or when it is dropped, whatever is left of it then, and that a client
+//! which leaves before anybody reads is noticed. Reading goes straight to the socket: there is no task and no queue between.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,14 +38,19 @@ pub struct Loan {
 
 #[derive(Debug, Default)]
 struct Desk {
+    /// Lent, and not yet fetched.
+    offered: Option<Box<Inbound>>,
     returned: Option<Box<Inbound>>,
     /// The connection's task.
     waker: Option<Waker>,
 }
 
 struct Content {
-    /// `None`: nothing is left.
+    /// `None`: it was not fetched yet, or nothing is left.
     inbound: Option<Box<Inbound>>,
+    fetched: bool,
+    /// How much there is before it was fetched.
+    announced: SizeHint,
     loan: Arc<Loan>,
     /// It was asked for.
     asked_for: bool,
@@ -55,11 +60,12 @@ impl Reader {
     /// Lends what is here.
     pub fn lend(&mut self) -> Body {
         let Self::Here(inbound) = self else { return Body::empty() };
+        let announced = inbound.size_hint();
         let loan = Arc::new(Loan { awaits_continue: inbound.awaits_continue(), ..Loan::default() });
-        match std::mem::replace(self, Self::Lent(Arc::clone(&loan))) {
-            Self::Here(inbound) => Body::boxed(Content { inbound: Some(inbound), loan, asked_for: false }),
-            Self::Lent(_) => Body::empty(),
+        if let Self::Here(inbound) = std::mem::replace(self, Self::Lent(Arc::clone(&loan))) {
+            loan.desk.lock().offered = Some(inbound);
         }
+        Body::boxed(Content { inbound: None, fetched: false, announced, loan, asked_for: false })
     }
 
     /// What is here, or has come back; ready at once, or when it comes back.
@@ -75,6 +81,19 @@ impl Reader {
         match self {
             Self::Here(inbound) => Poll::Ready(inbound),
             Self::Lent(_) => Poll::Pending,
+        }
+    }
+
+    /// Ready when the client has gone, as far as that can be seen: not behind content that somebody is reading.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.poll_here(cx) {
+            Poll::Ready(inbound) => inbound.poll_gone(cx),
+            Poll::Pending => match self {
+                Self::Here(_) => Poll::Pending,
+                Self::Lent(loan) => {
+                    loan.desk.lock().offered.as_mut().map_or(Poll::Pending, |inbound| inbound.poll_gone(cx))
+                }
+            },
         }
     }
 
@@ -129,7 +148,14 @@ impl Loan {
 }
 
 impl Content {
+    fn fetch(&mut self) {
+        if !std::mem::replace(&mut self.fetched, true) {
+            self.inbound = self.loan.desk.lock().offered.take();
+        }
+    }
+
     fn give_back(&mut self) {
+        self.fetch();
         if let Some(inbound) = self.inbound.take() {
             self.loan.give_back(inbound);
         }
@@ -142,6 +168,7 @@ impl http_body::Body for Content {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
+        this.fetch();
         let Some(inbound) = &mut this.inbound else { return Poll::Ready(None) };
         if this.loan.awaits_continue && !std::mem::replace(&mut this.asked_for, true) {
             this.loan.ask_for_content();
@@ -154,10 +181,13 @@ impl http_body::Body for Content {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inbound.is_none()
+        self.fetched && self.inbound.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if !self.fetched {
+            return self.announced.clone();
+        }
         self.inbound.as_ref().map_or(SizeHint::with_exact(0), |inbound| inbound.size_hint())
     }
 }

@@ -169,7 +169,7 @@ impl Http1<'_> {
             if let Poll::Ready(response) = handling.as_mut().poll(cx) {
                 return Poll::Ready(Some((response, self.must_close(cx))));
             }
-            let gone = self.poll_gone(cx);
+            let gone = self.reader.poll_gone(cx);
             // Looked for after this task is known to whoever has the content: it may be on another thread.
             if self.reader.take_wish() {
                 self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
@@ -192,10 +192,6 @@ impl Http1<'_> {
         unread || self.drain.has_begun()
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        ready!(self.reader.poll_here(cx)).poll_gone(cx)
-    }
-
     /// Writes the response to its end. Whether that took time.
     async fn write(&mut self, answer: &mut Answer) -> Result<bool, BoxError> {
         let mut waited = false;
@@ -209,7 +205,7 @@ impl Http1<'_> {
                     Poll::Ready(Ok(true)) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
                     Poll::Ready(Ok(false)) if flushed.is_ready() => continue,
                     Poll::Ready(Ok(_)) => {}
-                    Poll::Pending if self.poll_gone(cx).is_ready() => {
+                    Poll::Pending if self.reader.poll_gone(cx).is_ready() => {
                         return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
                     }
                     Poll::Pending => {}
