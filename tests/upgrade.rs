@@ -113,3 +113,12 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
         .await;
     assert!(client.head().await.starts_with("HTTP/1.1 502"));
 }
+
+#[tokio::test]
+async fn an_upstream_does_not_switch_to_http_either() {
+    let server = Scripted::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
+    let front = Front::to(&[server.address]).await;
+    let mut client = Wire::connect(front.address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+    assert!(client.head().await.starts_with("HTTP/1.1 502"));
+}

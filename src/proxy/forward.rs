@@ -13,7 +13,7 @@ use super::connection::Connection;
 use super::forwarded::Origin;
 use super::outbound::Outbound;
 use super::retry::{MAX_ENDPOINTS, Retry};
-use super::upgrade::Wish;
+use super::upgrade::{self, Wish};
 use super::{additions, headers};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -125,6 +125,9 @@ fn relay(
         // What is left of the request would be taken for the new protocol.
         let wish = wish.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
         let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
+        if upgrade::names_http(&granted) {
+            return Err(Failure::UpstreamInvalid);
+        }
         additions::add_to_response(response.headers_mut(), received, request_id, Some(granted));
         wish.grant(connection);
         return Ok(response.map(|_| Body::empty()));

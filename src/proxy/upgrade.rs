@@ -69,7 +69,7 @@ impl Wish {
 }
 
 /// HTTP/2 in clear text, or another version of HTTP.
-fn names_http(protocol: &HeaderValue) -> bool {
+pub fn names_http(protocol: &HeaderValue) -> bool {
     protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|name| {
         name.eq_ignore_ascii_case(b"h2c") || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"http"))
     })

@@ -126,7 +126,11 @@ impl<'a> Reader<'a> {
         let mut body = Vec::new();
         loop {
             let line = self.line()?;
-            let size = line.split(|byte| *byte == b';').next().unwrap_or_default();
+            // White space may stand before an extension, and nowhere else.
+            let size = match line.iter().position(|byte| *byte == b';') {
+                Some(end) => line[..end].trim_ascii_end(),
+                None => line,
+            };
             if size.is_empty() || size.len() > 8 || !size.iter().all(u8::is_ascii_hexdigit) || !is_text(line) {
                 return Err(Stop::Broken);
             }
