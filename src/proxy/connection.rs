@@ -303,11 +303,6 @@ impl Connection {
         Failed { failure, permission }
     }
 
-    /// How long the response's body is, as far as its framing tells.
-    pub fn body_length(&self) -> Option<u64> {
-        self.size_hint().exact()
-    }
-
     /// The response's body. With its end the connection is free again; dropped before, it closes. `now`: the header section
     /// has just come.
     pub fn carry(mut self: Box<Self>, now: Instant) -> Body {

@@ -6,13 +6,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use super::client::Client;
 use super::connection::Connection;
 use super::forwarded::Origin;
-use super::outbound::{Outbound, is_length};
+use super::outbound::Outbound;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use super::upgrade::Wish;
 use super::{additions, headers};
@@ -130,11 +129,5 @@ fn relay(
         return Ok(response.map(|_| Body::empty()));
     }
     additions::add_to_response(response.headers_mut(), received, request_id, None);
-    // "5, 5" and twice "5" are read as 5 (RFC 9110 §8.6): not everyone behind us may agree.
-    if let Some(length) = connection.body_length().filter(|length| *length > 0)
-        && !is_length(response.headers(), length)
-    {
-        response.headers_mut().insert(CONTENT_LENGTH, length.into());
-    }
     Ok(response.map(|()| connection.carry(now)))
 }

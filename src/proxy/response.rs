@@ -78,10 +78,10 @@ fn head(
     status: StatusCode,
     reason: Option<Reason>,
     version: Version,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     to_head: bool,
 ) -> Result<Head, Invalid> {
-    let (framing, certain) = framing(status, &headers, to_head)?;
+    let (framing, certain) = framing(status, &mut headers, to_head)?;
     let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::has_word(line.as_bytes(), option));
     let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
     let last = !stays || !certain || framing == Framing::Close;
@@ -89,7 +89,7 @@ fn head(
 }
 
 /// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
-fn framing(status: StatusCode, headers: &HeaderMap, to_head: bool) -> Result<(Framing, bool), Invalid> {
+fn framing(status: StatusCode, headers: &mut HeaderMap, to_head: bool) -> Result<(Framing, bool), Invalid> {
     if to_head || !http1::has_content(status) {
         return Ok((Framing::Length(0), true));
     }
@@ -105,15 +105,25 @@ fn framing(status: StatusCode, headers: &HeaderMap, to_head: bool) -> Result<(Fr
     }
 }
 
-/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6); "5, 6" is nothing.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Invalid> {
+/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6), and are said once from here on: not everyone behind us may agree. "5, 6" is
+/// nothing.
+fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Invalid> {
+    let parse = |value| syntax::content_length(value).map_err(|_| Invalid("Content-Length is not a number"));
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };
+    if lines.next().is_none() && first.iter().all(u8::is_ascii_digit) && (first.len() == 1 || !first.starts_with(b"0"))
+    {
+        return parse(first).map(Some);
+    }
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
-        let this =
-            syntax::content_length(syntax::trim(value)).map_err(|_| Invalid("Content-Length is not a number"))?;
+        let this = parse(syntax::trim(value))?;
         if length.replace(this).is_some_and(|before| before != this) {
             return Err(Invalid("two lengths that differ"));
         }
+    }
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
     }
     Ok(length)
 }
