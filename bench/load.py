@@ -1,4 +1,5 @@
-"""Clients: as many requests as they can (wrk), so many a second (h2load), or connections that only wait.
+"""Clients: as many requests as they can (wrk; over HTTP/2 h2load), so many a second (h2load), or connections that only
+wait.
 
 Guarantees that a load which did not work is a failure and never a figure.
 """
@@ -74,17 +75,29 @@ def flat_out(port, seconds, connections=64, path="/", **options):
 
 def at_rate(port, seconds, rate, scratch, connections=64):
     """`rate` requests a second in all, whether or not earlier ones are answered, as far as there are connections."""
+    return h2load(port, seconds, scratch, ["--h1", f"-c{connections}", f"--rps={rate / connections:.2f}"])
+
+
+def over_http2(port, seconds, streams, scratch, connections=8):
+    """HTTP/2 without TLS. Each stream that ends is followed by another: `streams` at once on each connection."""
+    return h2load(port, seconds, scratch, [f"-c{connections}", f"-m{streams}"])
+
+
+def h2load(port, seconds, scratch, options):
     log = pathlib.Path(scratch) / "h2load.log"
     log.unlink(missing_ok=True)
-    command = ["h2load", "--h1", "-t1", f"-c{connections}", f"-D{seconds}", f"--rps={rate / connections:.2f}"]
-    output, cpu = run([*command, f"--log-file={log}", f"http://127.0.0.1:{port}/"], {}, seconds + 30)
+    command = ["h2load", "-t1", f"-D{seconds}", *options, f"--log-file={log}", f"http://127.0.0.1:{port}/"]
+    output, cpu = run(command, {}, seconds + 30)
+    # When it began, its status, and how long it took in microseconds.
     rows = [line.split("\t") for line in log.read_text().splitlines()] if log.exists() else []
-    if not rows:
+    told = re.search(r"(\d+) errored, (\d+) timeout", output)
+    if not rows or not told:
         raise Failed(f"h2load got no answer: {output[-400:]}")
     took = sorted(int(row[2]) for row in rows)
     at = lambda share: took[min(len(took) - 1, int(len(took) * share))] / 1e3
     not_2xx = sum(not row[1].startswith("2") for row in rows)
-    return Load(len(rows), float(seconds), not_2xx, 0, at(0.5), at(0.99), cpu)
+    broken = int(told[1]) + int(told[2])
+    return Load(len(rows), float(seconds), not_2xx, broken, at(0.5), at(0.99), cpu)
 
 
 class Waiting:

@@ -44,7 +44,7 @@ def measure(stage, peer, scenario, options):
 def once(stage, peer, scenario, options):
     with stage.peer(peer, scenario) as (service, port):
         at_rest = machine.memory(service.id)
-        send = sender(scenario, port)
+        send = sender(stage, scenario, port)
         send(1)
         options.spare.wait_until_quiet()
         with Peak(service.id, scenario.upload > 0) as peak:
@@ -57,7 +57,9 @@ def once(stage, peer, scenario, options):
     return row
 
 
-def sender(scenario, port):
+def sender(stage, scenario, port):
+    if scenario.streams:
+        return lambda seconds: load.over_http2(port, seconds, scenario.streams, stage.dir)
     options = {}
     if scenario.upload:
         options["upload"] = scenario.upload

@@ -17,6 +17,8 @@ class Scenario:
     shared: bool = False
     # How many clients there are, told apart by a field. 0: all requests are one address's.
     clients: int = 0
+    # Over HTTP/2, so many requests at once on each connection. 0: over HTTP/1.1, one.
+    streams: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ SCENARIOS = [
     Scenario("redis-deny", "the same under one that denies, one client", limit="deny", shared=True),
     Scenario("body-64k", "GET, a body of 64 KiB", path="/64k"),
     Scenario("upload-1m", "POST of 1 MiB, streamed", path="/upload", upload=1 << 20),
+    Scenario("h2-forward", "that of forward over HTTP/2 without TLS, 8 streams on each of 8 connections", streams=8),
 ]
 
 # Not requests as fast as they come: see further.py.

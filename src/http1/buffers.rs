@@ -45,11 +45,16 @@ pub fn take(size: usize) -> BytesMut {
 /// Leaves a buffer to others, if nobody holds a piece of it any more. What it contains is forgotten.
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
+    if !buffer.try_reclaim(if buffer.capacity() > USUAL { LARGE } else { USUAL }) {
+        return;
+    }
     KEPT.with_borrow_mut(|kept| {
-        if kept.large.len() < KEPT_LARGE && buffer.try_reclaim(LARGE) {
+        if buffer.capacity() < LARGE {
+            if kept.usual.len() < KEPT_USUAL {
+                kept.usual.push(buffer);
+            }
+        } else if kept.large.len() < KEPT_LARGE {
             kept.large.push(buffer);
-        } else if kept.usual.len() < KEPT_USUAL && buffer.capacity() < LARGE && buffer.try_reclaim(USUAL) {
-            kept.usual.push(buffer);
         }
     });
 }

@@ -111,6 +111,11 @@ impl Output {
 
     fn advance(&mut self, mut written: usize) {
         self.waiting -= written;
+        if self.waiting == 0 {
+            self.long.clear();
+            self.behind = 0;
+            return buffers::give(std::mem::take(&mut self.small));
+        }
         while let Some((before, piece)) = self.long.front_mut() {
             let head = written.min(*before);
             self.small.advance(head);
@@ -126,9 +131,6 @@ impl Output {
         }
         self.small.advance(written);
         self.behind -= written;
-        if self.waiting == 0 {
-            buffers::give(std::mem::take(&mut self.small));
-        }
     }
 }
 

@@ -146,7 +146,7 @@ fn frame(fields: &mut HeaderMap, body: &Body) {
 }
 
 /// Whether `fields` say `length`, and say it once.
-pub fn is_length(fields: &HeaderMap, length: u64) -> bool {
+fn is_length(fields: &HeaderMap, length: u64) -> bool {
     let mut values = fields.get_all(CONTENT_LENGTH).iter();
     let only = values.next().filter(|_| values.next().is_none());
     only.is_some_and(|value| value.as_bytes() == itoa::Buffer::new().format(length).as_bytes())

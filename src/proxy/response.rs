@@ -8,7 +8,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
 use smallvec::SmallVec;
 
-use super::outbound::is_length;
 use crate::http1::{self, Bounds, Framing, Reason, syntax, tables};
 
 /// What a response's header section, and its trailer section, may hold.
@@ -82,13 +81,7 @@ fn head(
     mut headers: HeaderMap,
     to_head: bool,
 ) -> Result<Head, Invalid> {
-    let length = content_length(&headers)?;
-    // "5, 5" and twice "5" are read as 5 (RFC 9110 §8.6): not everyone behind us may agree.
-    if let Some(length) = length
-        && !is_length(&headers, length)
-    {
-        headers.insert(CONTENT_LENGTH, length.into());
-    }
+    let length = content_length(&mut headers)?;
     let (framing, certain) = if to_head || !http1::has_content(status) {
         (Framing::Length(0), to_head || is_silent(status, &headers, length))
     } else {
@@ -119,15 +112,25 @@ fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result
     }
 }
 
-/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6); "5, 6" is nothing.
-fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Invalid> {
+/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6), and are said once from here on: not everyone behind us may agree. "5, 6" is
+/// nothing.
+fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Invalid> {
+    let parse = |value| syntax::content_length(value).map_err(|_| Invalid("Content-Length is not a number"));
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };
+    if lines.next().is_none() && first.iter().all(u8::is_ascii_digit) && (first.len() == 1 || !first.starts_with(b"0"))
+    {
+        return parse(first).map(Some);
+    }
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
-        let this =
-            syntax::content_length(syntax::trim(value)).map_err(|_| Invalid("Content-Length is not a number"))?;
+        let this = parse(syntax::trim(value))?;
         if length.replace(this).is_some_and(|before| before != this) {
             return Err(Invalid("two lengths that differ"));
         }
+    }
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
     }
     Ok(length)
 }

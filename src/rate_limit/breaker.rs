@@ -144,6 +144,8 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
         }
         while breaker.is_open() {
             let answers = join_all(stores.iter().map(|store| store.take(&asks, 1))).await;
+            // They tell an operator what is wrong by now: requests no longer do.
+            answers.iter().for_each(|answer| node.outcomes.count(answer));
             if answers.iter().all(Result::is_ok) {
                 settle(&node, &stores).await;
                 breaker.close();

@@ -20,9 +20,13 @@ use crate::store::{self, Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 pub(super) struct Caller {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
+    seconds: Histogram,
+}
+
+/// Calls by what came of them.
+pub(super) struct Outcomes {
     ok: Counter,
     failed: [Counter; StoreError::NAMES.len()],
-    seconds: Histogram,
 }
 
 /// What the store said, and when: in microseconds of this node's monotonic clock.
@@ -32,16 +36,27 @@ struct Answered<T> {
     now_us: u64,
 }
 
+impl Outcomes {
+    /// Metrics go to the recorder that is installed by now.
+    pub fn new() -> Self {
+        Self {
+            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
+            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
+        }
+    }
+
+    pub fn count<T>(&self, answer: &Result<T, StoreError>) {
+        match answer {
+            Ok(_) => self.ok.increment(1),
+            Err(error) => self.failed[error.index()].increment(1),
+        }
+    }
+}
+
 impl Caller {
     /// Metrics go to the recorder that is installed by now.
     pub fn new(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self {
-            node,
-            store,
-            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
-            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
-            seconds: histogram!("tollgate_store_call_duration_seconds"),
-        }
+        Self { node, store, seconds: histogram!("tollgate_store_call_duration_seconds") }
     }
 
     /// The longest a request may wait.
@@ -103,14 +118,13 @@ impl Caller {
         let answer = call.await;
         let now_us = clock::monotonic_micros();
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
+        self.node.outcomes.count(&answer);
         match answer {
             Ok(answer) => {
-                self.ok.increment(1);
                 self.node.breaker.succeeded();
                 Some(Answered { answer, sent_us, now_us })
             }
             Err(error) => {
-                self.failed[error.index()].increment(1);
                 self.node.breaker.failed(&error, requests);
                 None
             }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::breaker::Breaker;
+use super::calls::Outcomes;
 use super::debt::Debts;
 use super::denial::DenialCache;
 use super::key::Key;
@@ -24,6 +25,7 @@ pub struct Node {
     pub(super) denials: DenialCache,
     pub(super) leases: Leases,
     pub(super) debts: Debts,
+    pub(super) outcomes: Outcomes,
     /// What this process counts of requests in flight.
     pub slots: Arc<Slots>,
 }
@@ -32,7 +34,7 @@ impl Node {
     /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
         let (denials, leases, debts) = (DenialCache::new(), Leases::new(), Debts::new());
-        Self { memory, breaker, share, denials, leases, debts, slots: Arc::default() }
+        Self { memory, breaker, share, denials, leases, debts, outcomes: Outcomes::new(), slots: Arc::default() }
     }
 
     /// Drops what time has settled. For a background task.

@@ -40,6 +40,13 @@ const SEND_BUFFER: usize = 64 * 1024;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What all requests of a connection share: one count of references for each of them.
+struct Session<H> {
+    handler: H,
+    connection: Arc<Connection>,
+    spec: Arc<ListenerSpec>,
+}
+
 /// hyper's HTTP/2 side.
 pub fn builder(spec: &ListenerSpec) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
@@ -65,11 +72,12 @@ pub async fn drive<H: Handler>(
     drain: &Drain,
 ) {
     let under_way = Arc::new(UnderWay::nothing());
-    let (counted, shared, limits) = (Arc::clone(&under_way), Arc::clone(connection), Arc::clone(spec));
+    let counted = Arc::clone(&under_way);
+    let session = Arc::new(Session { handler, connection: Arc::clone(connection), spec: Arc::clone(spec) });
     let service = service_fn(move |request: Request<Incoming>| {
-        let counter = counted.enter();
-        let answer = answer(handler.clone(), Arc::clone(&shared), Arc::clone(&limits), request);
-        async move { Ok::<_, Infallible>(counter.attach(answer.await)) }
+        let (session, counter) = (Arc::clone(&session), counted.enter());
+        // Boxed: on its way to a task of its own, and out of it, it would be moved again and again, and it is large.
+        Box::pin(async move { Ok::<_, Infallible>(counter.attach(session.answer(request).await)) })
     });
     let mut http = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let result = tokio::select! {
@@ -114,24 +122,24 @@ async fn idle_for(under_way: &UnderWay, time: Duration) {
     }
 }
 
-async fn answer<H: Handler>(
-    handler: H,
-    connection: Arc<Connection>,
-    spec: Arc<ListenerSpec>,
-    mut request: Request<Incoming>,
-) -> Response<Body> {
-    let mut response = match check(&mut request, &spec) {
-        Err(failure) => handler.refuse(&connection, failure),
-        Ok(()) => {
-            let request = request.map(|incoming| {
-                if incoming.is_end_stream() { Body::from(incoming) } else { Body::boxed(Patient::new(incoming, &spec)) }
-            });
-            handler.handle(&connection, request).await
-        }
-    };
-    // It means something on one connection only; HTTP/2 has none (RFC 9113 §8.2.2).
-    response.headers_mut().remove(CONNECTION);
-    response
+impl<H: Handler> Session<H> {
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let mut response = match check(&mut request, &self.spec) {
+            Err(failure) => self.handler.refuse(&self.connection, failure),
+            Ok(()) => {
+                let request = request.map(|incoming| self.body(incoming));
+                self.handler.handle(&self.connection, request).await
+            }
+        };
+        // It means something on one connection only; HTTP/2 has none (RFC 9113 §8.2.2).
+        response.headers_mut().remove(CONNECTION);
+        response
+    }
+
+    fn body(&self, incoming: Incoming) -> Body {
+        // One that is no body is let go of at once: whatever is asked of it takes the connection's lock.
+        if incoming.is_end_stream() { Body::empty() } else { Body::boxed(Patient::new(incoming, &self.spec)) }
+    }
 }
 
 /// Refuses what names no host, or two (RFC 9113 §8.3.1), and leaves exactly one Host in the request. What may stand in host
