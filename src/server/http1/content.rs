@@ -186,7 +186,7 @@ impl http_body::Body for Content {
 
     fn size_hint(&self) -> SizeHint {
         if !self.fetched {
-            return self.announced.clone();
+            return self.announced;
         }
         self.inbound.as_ref().map_or(SizeHint::with_exact(0), |inbound| inbound.size_hint())
     }
