@@ -421,7 +421,10 @@ impl Pooled for Box<Connection> {
     /// that anybody asked for. Not of the task's turn: at its end everything would seem to be open.
     fn is_closed(&self) -> bool {
         let mut looking = coop::unconstrained(poll_fn(|cx| self.io.poll_read_ready(cx)));
-        Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        let may_have_more = Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        // A read that happened to fill its buffer leaves that open.
+        let is_empty = || matches!(self.io.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        may_have_more && !is_empty()
     }
 
     fn rest(&mut self) {
