@@ -92,9 +92,7 @@ fn limiter(parts: &Parts) -> Result<(Limiter, Option<Arc<dyn Store>>), Error> {
         Backing::Redis(spec) => Arc::new(RedisStore::connect(spec)?),
         Backing::Custom(make) => make(parts.index),
     };
-    let of_node = || Limiter::of_node(parts.limits.clone(), store.clone());
-    let limiter = metrics::with_local_recorder(&parts.calls, of_node);
-    Ok((limiter, Some(store)))
+    Ok((Limiter::of_node(parts.limits.clone(), store.clone()), Some(store)))
 }
 
 impl Node {
@@ -109,11 +107,13 @@ impl Node {
         };
         let memory = Arc::new(MemoryStore::new(MAX_BUCKETS));
         let share = Arc::new(ShareCell::expecting(expected));
+        let calls = StoreCalls::default();
+        let of_node = || node::Node::new(memory, Arc::new(Breaker::new()), share);
         let parts = Parts {
             index,
             backing: backing.clone(),
-            limits: Arc::new(node::Node::new(memory, Arc::new(Breaker::new()), share)),
-            calls: StoreCalls::default(),
+            limits: Arc::new(metrics::with_local_recorder(&calls, of_node)),
+            calls,
             orders: Arc::new(Orders::new(plan.shape(&plan.limit)?)),
         };
         let (phase, waiting) = watch::channel(Phase::Waiting);
