@@ -8,7 +8,6 @@ pub mod clock;
 pub mod config;
 pub mod error;
 pub mod gateway;
-mod gather;
 mod http1;
 pub mod metrics;
 pub mod proxy;

@@ -84,11 +84,11 @@ impl Decoder {
         }
     }
 
-    /// How much to read at once: no more than there is.
-    pub fn wanted(&self) -> usize {
+    /// How much to read at once: no more than there is, or `otherwise` where nobody knows how much that is.
+    pub fn wanted(&self, otherwise: usize) -> usize {
         match self.0 {
             State::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).min(buffers::LARGE),
-            _ => buffers::LARGE,
+            _ => otherwise,
         }
     }
 }

@@ -205,8 +205,7 @@ impl Connection {
         // Asked first: who waits needs no buffer. This is no system call.
         ready!(self.io.poll_read_ready(cx))?;
         let usual = if self.large > 0 { buffers::LARGE } else { buffers::USUAL };
-        let left = self.exchange.decoder.as_ref().and_then(|decoder| decoder.size_hint().exact());
-        let wanted = left.map_or(usual, |left| usize::try_from(left).unwrap_or(usize::MAX).min(buffers::LARGE));
+        let wanted = self.exchange.decoder.as_ref().map_or(usual, |decoder| decoder.wanted(usual));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
         if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::USUAL) {
             self.large = LARGE_AGAIN;

@@ -13,8 +13,6 @@ use smallvec::SmallVec;
 /// What the sweep saw and a proxy must know.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The peer closes the connection after this message.
-    pub close: bool,
     /// The `Upgrade` that `Connection` announces.
     pub upgrade: Option<HeaderValue>,
     /// The client takes trailers.
@@ -90,11 +88,9 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// the other where it ends.
 fn read_connection(headers: &HeaderMap, found: &mut Found, doomed: &mut Doomed) {
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
-        if option.eq_ignore_ascii_case(b"close") {
-            found.close = true;
-        } else if option.eq_ignore_ascii_case(b"upgrade") {
+        if option.eq_ignore_ascii_case(b"upgrade") {
             found.upgrade = headers.get(UPGRADE).cloned();
-        } else if !option.eq_ignore_ascii_case(b"keep-alive") {
+        } else if !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive") {
             doomed.extend(HeaderName::from_bytes(option).ok().filter(|name| *name != HOST && *name != CONTENT_LENGTH));
         }
     }
@@ -153,7 +149,7 @@ mod tests {
             ("x-three", "3"),
             ("x-four", "4"),
         ]);
-        assert!(strip_request(&mut headers, false).close);
+        strip_request(&mut headers, false);
         assert_eq!(names(&headers), ["x-four"]);
     }
 

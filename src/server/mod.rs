@@ -6,6 +6,7 @@
 
 pub mod connection;
 pub mod drain;
+mod gather;
 mod http1;
 mod http2;
 pub mod listener;

@@ -185,7 +185,7 @@ impl Inbound {
                 Ok(None) => {}
                 Err(_) => return self.fail(BodyFailure::Malformed.into()),
             }
-            match self.poll_fill(cx, self.content.wanted()) {
+            match self.poll_fill(cx, self.content.wanted(buffers::LARGE)) {
                 Poll::Ready(Ok(1..)) => self.since = None,
                 Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(Err(error)) => return self.fail(error.into()),

@@ -30,12 +30,12 @@ use self::content::Reader;
 use self::inbound::{Arrival, Inbound};
 use self::outbound::Outbound;
 use super::connection::Connection;
+use super::gather::Gather;
 use super::socket::Socket;
 use super::{Drain, Handler, ListenerSpec};
 use crate::body::{Body, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::gather::Gather;
 use crate::http1::Framing;
 use crate::http1::upgrade::{self, Grant, Upgraded};
 

@@ -1,4 +1,4 @@
-//! Writing a message's few parts as one.
+//! Writing a message's few parts as one, for what writes them apart: HTTP/2, and whatever a connection turns into.
 //!
 //! A head and a short body in one buffer go out by `send`, which the kernel does for less than `writev`; copying them is
 //! cheaper than the difference. Long parts are written where they are.
