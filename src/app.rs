@@ -19,7 +19,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 
 use crate::config::watch::Watch;
-use crate::config::{self, AccessLog, Config, Listener};
+use crate::config::{self, AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::Gateway;
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
@@ -102,7 +102,7 @@ pub fn for_explaining(config: &Config) -> Result<Gateway, QuotaError> {
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.
 fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
-    for Listener { server: spec, .. } in &config.listeners {
+    for ListenerConfig { server: spec, .. } in &config.listeners {
         server::check_free(spec).with_context(|| format!("cannot listen on {}", spec.address))?;
     }
     let mut workers: Vec<Vec<Door>> = Vec::new();
@@ -124,9 +124,9 @@ fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
 /// The access log that `config` asks for; `running` goes on where there is one.
 fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow::Result<Option<telemetry::AccessLog>> {
     match (config.access_log, running) {
-        (AccessLog::Off, _) => Ok(None),
-        (AccessLog::Json, Some(running)) => Ok(Some(running)),
-        (AccessLog::Json, None) => telemetry::AccessLog::start().map(Some).context("cannot start the access log"),
+        (AccessLogFormat::Off, _) => Ok(None),
+        (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
+        (AccessLogFormat::Json, None) => telemetry::AccessLog::start().map(Some).context("cannot start the access log"),
     }
 }
 

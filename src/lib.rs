@@ -15,6 +15,7 @@ pub mod rate_limit;
 pub mod request_id;
 pub mod respond;
 pub mod server;
+mod spelling;
 pub mod store;
 pub mod telemetry;
 mod text;

@@ -11,11 +11,11 @@ use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::problem::Problem;
-use crate::config::nearest;
 use crate::gateway::explain;
 use crate::rate_limit::catalog::{self, Listed};
 use crate::rate_limit::explained::Applied;
 use crate::rate_limit::host;
+use crate::spelling::nearest;
 use crate::store::Ask;
 
 /// The pairs of a query, decoded.

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::decode::Decode;
-use super::mistake::{Mistake, Mistakes, Report, Trouble};
-use super::node::Place;
-use super::{Config, build, env, raw, yaml};
+use super::file::config::RawConfig;
+use super::report::{Location, Mistake, Mistakes, Problem, Report};
+use super::settings::Config;
+use super::yaml::decode::Decode;
+use super::yaml::variables::{self, Lookup};
+use super::{check, yaml};
 use crate::units::show_size;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
@@ -56,14 +58,14 @@ pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) 
     report.close(config).map(|(config, warnings)| Loaded { config, warnings })
 }
 
-fn read(text: &str, env: env::Lookup<'_>, report: &mut Report) -> Option<Config> {
+fn read(text: &str, env: Lookup<'_>, report: &mut Report) -> Option<Config> {
     if text.len() > MAX_BYTES {
-        let trouble = Trouble::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
-        report.mistake(&Place::root(1, 1), trouble.hint("is this the right file?"));
+        let problem = Problem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
+        report.mistake(&Location::root(1, 1), problem.hint("is this the right file?"));
         return None;
     }
-    let mut root = yaml::parse(text, report)?;
-    env::substitute(&mut root, env, report);
-    let file = raw::File::decode(&root, report)?;
-    build::config(&file, report)
+    let mut root = yaml::parse::tree(text, report)?;
+    variables::substitute(&mut root, env, report);
+    let file = RawConfig::decode(&root, report)?;
+    check::config(&file, report)
 }

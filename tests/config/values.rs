@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use tollgate::config::AccessLog;
+use tollgate::config::AccessLogFormat;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
 use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
@@ -90,7 +90,7 @@ fn reads_a_file_on_few_lines() {
 fn reads_every_key() {
     let config = good(EVERY_KEY);
     let seconds = Duration::from_secs;
-    assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLog::Json));
+    assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLogFormat::Json));
     assert_eq!(config.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()]);
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
     assert!(config.legacy_headers);
@@ -172,7 +172,7 @@ fn reads_every_kind_of_route() {
 fn a_key_without_a_value_is_as_good_as_absent() {
     let config =
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
-    assert_eq!((config.access_log, config.store, config.max_requests), (AccessLog::Off, None, None));
+    assert_eq!((config.access_log, config.store, config.max_requests), (AccessLogFormat::Off, None, None));
     assert_eq!(config.admin, Some("127.0.0.1:9901".parse().unwrap()));
 }
 

@@ -1,0 +1,68 @@
+//! The action of a route: the upstream that it names, and a path that the rewriting fits.
+
+use super::named::NamedSection;
+use crate::config::file::action::{ActionName, RawActionKeys};
+use crate::config::file::scalar::path::PathPrefix;
+use crate::config::report::{Problem, Report, quote};
+use crate::config::yaml::decode::Located;
+use crate::gateway::route::{Action, Forward, PathPattern, Rewrite, Segment};
+use crate::upstream::UpstreamSpec;
+
+/// The action of a route with this `path`. `None`: a mistake was reported.
+pub fn build(
+    keys: &RawActionKeys,
+    path: Option<&PathPattern>,
+    upstreams: &NamedSection<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<Action> {
+    let chosen = keys.choose(report);
+    // Both are visited even when there is one too many: all mistakes are told at once.
+    let forward = keys.upstream.is_present().then(|| forward(keys, path, upstreams, report));
+    let respond = keys.respond.build(|respond| respond.build(report));
+    match chosen? {
+        ActionName::Forward => forward?.map(Action::Forward),
+        ActionName::Respond => respond?.map(Action::Respond),
+        ActionName::Echo => Some(Action::Echo),
+    }
+}
+
+fn forward(
+    keys: &RawActionKeys,
+    path: Option<&PathPattern>,
+    upstreams: &NamedSection<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<Forward> {
+    let upstream = keys.upstream.valid().and_then(|name| upstreams.find(name, report));
+    let rewrite = rewrite(keys, path, report);
+    let host = keys.host.build(|at| Some(at.value.clone()));
+    Some(Forward { upstream: upstream?.name.clone(), rewrite: rewrite?, host: host?.unwrap_or_default() })
+}
+
+fn rewrite(keys: &RawActionKeys, path: Option<&PathPattern>, report: &mut Report) -> Option<Rewrite> {
+    let strip = keys.strip_prefix.build(|at| {
+        check_prefix(at, path, report)?;
+        Some(Rewrite::StripPrefix(at.value.0.clone()))
+    });
+    let replace_prefix = keys.replace_prefix.build(|record| {
+        let from = record.from.valid()?;
+        check_prefix(from, path, report)?;
+        Some(Rewrite::ReplacePrefix { from: from.value.0.clone(), to: record.to.value()?.0 })
+    });
+    let replace = keys.replace_path.build(|at| Some(Rewrite::Replace(at.value.0.clone())));
+    Some(strip?.or(replace_prefix?).or(replace?).unwrap_or_default())
+}
+
+/// Every request of the route must have the prefix, in whole segments.
+fn check_prefix(prefix: &Located<PathPrefix>, path: Option<&PathPattern>, report: &mut Report) -> Option<()> {
+    let mut segments = path?.segments.iter();
+    let parts = prefix.value.0.split('/').skip(1).filter(|part| !part.is_empty());
+    let starts = parts.into_iter().all(|part| {
+        segments.next().is_some_and(|segment| matches!(segment, Segment::Literal(literal) if **literal == *part))
+    });
+    if starts {
+        return Some(());
+    }
+    let problem = Problem::new(format!("the route's path does not start with {}", quote(&prefix.value.0)));
+    report.mistake(&prefix.location, problem.hint(format!("match {}", quote(&format!("{}/*", prefix.value.0)))));
+    None
+}

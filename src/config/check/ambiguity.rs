@@ -1,0 +1,79 @@
+//! Pairs of routes that take the same requests, where nothing says which goes first.
+//!
+//! The order of precedence is host, path, number of header conditions, methods. Two routes are ambiguous when they are
+//! equal in all of these and a request can meet the conditions of both.
+
+use std::collections::HashMap;
+
+use crate::config::file::route::RawRoute;
+use crate::config::report::{Problem, Report, quote};
+use crate::gateway::route::{HostMatch, Match, PathPattern, Segment};
+
+/// A route whose conditions are known.
+pub struct MatchedRoute<'a> {
+    pub raw: &'a RawRoute,
+    pub matches: Match,
+}
+
+/// All that ranks a route. Neither the names of path parameters nor the values of its conditions do.
+#[derive(PartialEq, Eq, Hash)]
+struct RouteRank<'a> {
+    host: (u8, &'a str),
+    segments: Vec<Option<&'a str>>,
+    rest: bool,
+    headers: usize,
+    any_method: bool,
+}
+
+pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) {
+    let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
+    for candidate in candidates {
+        let equals = ranks.entry(rank(&candidate.matches)).or_default();
+        if let Some(first) = equals.iter().find(|other| overlap(&other.matches, &candidate.matches)) {
+            report_pair(first.raw, candidate.raw, report);
+        }
+        equals.push(candidate);
+    }
+}
+
+fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
+    let name = |route: &RawRoute| route.name.value().map_or_else(|| route.location.path(), |name| quote(&name.0));
+    let line = first.location.line;
+    let problem = Problem::new(format!(
+        "routes {} (line {line}) and {} take the same requests, and neither goes first",
+        name(first),
+        name(second)
+    ));
+    report.mistake(&second.location, problem.hint("change the host, path, methods or headers of one of them"));
+}
+
+fn rank(matches: &Match) -> RouteRank<'_> {
+    let PathPattern { segments, rest } = &matches.path;
+    RouteRank {
+        host: match &matches.host {
+            HostMatch::Any => (0, ""),
+            HostMatch::Suffix(suffix) => (1, suffix),
+            HostMatch::Exact(host) => (2, host),
+        },
+        segments: segments.iter().map(literal).collect(),
+        rest: *rest,
+        headers: matches.headers.len(),
+        any_method: matches.methods.is_empty(),
+    }
+}
+
+fn literal(segment: &Segment) -> Option<&str> {
+    match segment {
+        Segment::Literal(literal) => Some(literal),
+        Segment::Param(_) => None,
+    }
+}
+
+/// Whether one request can meet the conditions of two routes of the same rank.
+fn overlap(a: &Match, b: &Match) -> bool {
+    let methods = a.methods.is_empty() || a.methods.iter().any(|method| b.methods.contains(method));
+    let disjoint = a.headers.iter().any(|x| {
+        b.headers.iter().any(|y| x.name == y.name && matches!((&x.value, &y.value), (Some(x), Some(y)) if x != y))
+    });
+    methods && !disjoint
+}

@@ -1,0 +1,61 @@
+//! The whole configuration, section by section.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use super::limit::LimitContext;
+use super::named::NamedSection;
+use super::{limit, listener, route, store};
+use crate::config::file::config::RawConfig;
+use crate::config::file::scalar::text::Name;
+use crate::config::file::upstream::RawUpstream;
+use crate::config::report::Report;
+use crate::config::settings::Config;
+use crate::upstream::UpstreamSpec;
+
+/// The whole configuration. `None`: a mistake was reported.
+pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
+    let upstreams = NamedSection::build("upstream", &file.upstreams, upstream);
+    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present() };
+    let limits = NamedSection::build("limit", &file.limits, |name, raw| limit::build(name, raw, &context, report));
+    let admin = listener::admin(&file.admin);
+    let listeners = listener::build(&file.listeners, &limits, report);
+    listener::check_admin(file, admin.flatten(), report);
+    let routes = route::build(file, &limits, &upstreams, report);
+    limits.warn_of_unused(report);
+    upstreams.warn_of_unused(report);
+    let workers = file.workers.build(|at| Some(at.value.count()));
+    let trusted_proxies = file.trusted_proxies.build(|proxies| Some(proxies.iter().map(|at| at.value.0).collect()));
+    Some(Config {
+        workers: workers?.unwrap_or_else(one_per_core),
+        listeners: listeners?,
+        admin: admin?,
+        trusted_proxies: trusted_proxies?.unwrap_or_default(),
+        store: file.store.build(|raw| store::build(raw, report))?,
+        max_local_buckets: file.max_local_buckets.value()?.count(),
+        access_log: file.access_log.value()?,
+        drain_timeout: file.drain_timeout.value()?.0,
+        legacy_headers: file.headers.build(|headers| headers.legacy_ratelimit.value())?.unwrap_or(false),
+        max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
+        limits: limits.into_all()?,
+        upstreams: upstreams.into_all()?,
+        routes: routes?,
+    })
+}
+
+fn one_per_core() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn upstream(name: &Name, raw: &RawUpstream) -> Option<UpstreamSpec> {
+    Some(UpstreamSpec {
+        name: name.0.clone(),
+        endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.0.clone()).collect(),
+        balance: raw.balance.value()?,
+        connect_timeout: raw.connect_timeout.value()?.0,
+        response_timeout: raw.response_timeout.value()?.0,
+        idle_timeout: raw.idle_timeout.value()?.0,
+        keepalive_timeout: raw.keepalive_timeout.value()?.0,
+        keepalive_connections: raw.keepalive_connections.value()?.count().get(),
+    })
+}

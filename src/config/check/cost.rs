@@ -1,0 +1,116 @@
+//! The cost of a request, compared with the most that a bucket holds.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::config::file::limit::RawCost;
+use crate::config::file::scalar::number::WholeNumber;
+use crate::config::report::{Location, Problem, Report};
+use crate::config::yaml::decode::{Located, Setting};
+use crate::rate_limit::algorithm::Algorithm;
+use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
+use crate::rate_limit::cost::{ByResponse, Cost};
+
+/// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was reported.
+pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {
+    let burst = algorithm.burst();
+    match raw {
+        RawCost::Fixed(at) => {
+            let cost = tokens(at, burst, whose, report)?;
+            Some(Cost::Fixed(cost))
+        }
+        RawCost::Header { name, default, max } => {
+            let default = optional(default, NonZeroU64::MIN, burst, whose, report);
+            let most = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
+            let default = default?;
+            if let Setting::Valid(max) = max
+                && default > most
+            {
+                let problem = Problem::new(format!("the default of {default} is over the max, {most}"));
+                report.mistake(&max.location, problem.hint("raise \"max\" or lower \"default\""));
+                return None;
+            }
+            Some(Cost::Header { name: name.value.clone(), default, max: most })
+        }
+        RawCost::Response { field, .. } if matches!(algorithm, Algorithm::Concurrency { .. }) => {
+            let problem = Problem::new("concurrency is settled when the request ends");
+            report.mistake(field.location(), problem.hint("give it a fixed cost, or one by the request"));
+            None
+        }
+        RawCost::Response { field, reserve, max } => {
+            let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
+            let max = match max {
+                Setting::Absent => burst,
+                Setting::Invalid => return None,
+                Setting::Valid(at) => flows_back(at, algorithm, report)?,
+            };
+            if reserve > max {
+                let problem = Problem::new(format!("the reserve of {reserve} is over the max, {max}"));
+                report.mistake(field.location(), problem.hint("raise \"max\" or lower \"reserve\""));
+                return None;
+            }
+            Some(Cost::Response(Arc::new(ByResponse { field: field.field(), reserve, max })))
+        }
+        RawCost::Body { unit, max } => {
+            let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
+            Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
+        }
+    }
+}
+
+/// A bound on what a request may turn out to cost. All later requests wait until that has flowed back, and no wait is longer
+/// than a bucket's.
+fn flows_back(
+    max: &Located<WholeNumber<1, MAX_BURST>>,
+    algorithm: &Algorithm,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    let tokens = NonZeroU64::new(max.value.0)?;
+    // A window forgets at its end.
+    let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
+    if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
+        let problem = Problem::new(format!("{tokens} tokens would take over 366 days to come back"));
+        report.mistake(&max.location, problem.hint("lower \"max\" or raise the rate"));
+        return None;
+    }
+    Some(tokens)
+}
+
+/// A fixed cost above `burst` could never be paid. One that varies is bounded by the bucket.
+pub fn check_fixed(
+    cost: &Cost,
+    burst: NonZeroU64,
+    whose: &str,
+    location: &Location,
+    report: &mut Report,
+) -> Option<()> {
+    match cost {
+        Cost::Fixed(cost) if *cost > burst => {
+            let problem = Problem::new(format!("a cost of {cost} is over {whose}, {burst}: no request would pass"));
+            report.mistake(location, problem.hint("lower the cost or raise the burst"));
+            None
+        }
+        Cost::Fixed(_) | Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => Some(()),
+    }
+}
+
+fn optional(
+    setting: &Setting<Located<WholeNumber<1, MAX_BURST>>>,
+    absent: NonZeroU64,
+    burst: NonZeroU64,
+    whose: &str,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    Some(setting.build(|at| tokens(at, burst, whose, report))?.unwrap_or(absent))
+}
+
+fn tokens(
+    at: &Located<WholeNumber<1, MAX_BURST>>,
+    burst: NonZeroU64,
+    whose: &str,
+    report: &mut Report,
+) -> Option<NonZeroU64> {
+    let cost = NonZeroU64::new(at.value.0)?;
+    check_fixed(&Cost::Fixed(cost), burst, whose, &at.location, report)?;
+    Some(cost)
+}

@@ -1,0 +1,87 @@
+//! A limit: its algorithm, what requests cost of it, and what happens to those beyond it.
+
+use std::sync::Arc;
+
+use super::named::NamedSection;
+use super::plan::PlanContext;
+use super::{cost, plan};
+use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
+use crate::config::file::scalar::text::Name;
+use crate::config::report::{Problem, Report};
+use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::key::KeySpec;
+use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
+use crate::upstream::UpstreamSpec;
+
+/// The rest of the file, where a limit refers to it.
+pub struct LimitContext<'a> {
+    pub upstreams: &'a NamedSection<UpstreamSpec>,
+    /// Whether the file names a store.
+    pub has_store: bool,
+}
+
+/// One limit. `None`: a mistake was reported.
+pub fn build(name: &Name, raw: &RawLimit, context: &LimitContext<'_>, report: &mut Report) -> Option<Limit> {
+    let choice = raw.algorithm.choose(&raw.consistency, report);
+    let algorithm = choice.as_ref().and_then(|choice| choice.build(&raw.algorithm.quota, report));
+    let cost = match (raw.cost.valid(), &choice, &algorithm) {
+        (Some(cost), Some(choice), Some(algorithm)) => cost::build(cost, algorithm, choice.capacity(), report),
+        _ => None,
+    };
+    let enforcement = on_limit(raw, context.upstreams, report);
+    let exempt = raw.exempt.build(|raw| raw.build(report));
+    let key = raw.key.valid().and_then(RawKey::parts);
+    let plans = raw.plans.build(|raw| {
+        let limit = PlanContext {
+            key: key.as_deref(),
+            algorithm: choice.as_ref()?,
+            cost: cost.as_ref(),
+            has_store: context.has_store,
+        };
+        plan::build(raw, &limit, report)
+    });
+    let (on_limit, enforced) = enforcement?;
+    Some(Limit {
+        name: name.0.clone(),
+        key: KeySpec { parts: key?, on_missing: raw.on_missing.value()? },
+        algorithm: algorithm?,
+        cost: cost?,
+        on_outage: raw.on_outage.value()?,
+        on_limit,
+        enforced,
+        exempt: exempt?.unwrap_or_default(),
+        plans: plans?,
+        consistency: raw.consistency.value()?,
+    })
+}
+
+/// The consequence of a denial, and the share of keys that it is for. `None`: a mistake was reported.
+fn on_limit(
+    raw: &RawLimit,
+    upstreams: &NamedSection<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<(OnLimit, Enforced)> {
+    let enforced = raw.enforce.value();
+    let on_limit = match raw.on_limit.valid()? {
+        RawOnLimit::Reject(None) => OnLimit::Reject,
+        RawOnLimit::Reject(Some(refusal)) => OnLimit::Answer(Arc::new(refusal.build(report)?)),
+        RawOnLimit::Queue(queue) => OnLimit::Queue(queue.build()?),
+        RawOnLimit::Degrade(degrade) => OnLimit::Degrade(self::degrade(degrade, upstreams, report)?),
+        RawOnLimit::Shadow(location) => {
+            if enforced.is_some_and(|enforced| enforced != Enforced::ALL) {
+                let problem = Problem::new("a limit that is all shadow enforces no share of its keys");
+                report.mistake(location, problem.hint("remove \"on_limit\" or \"enforce\""));
+                return None;
+            }
+            return Some((OnLimit::Reject, Enforced::NONE));
+        }
+    };
+    Some((on_limit, enforced?))
+}
+
+fn degrade(raw: &RawDegrade, upstreams: &NamedSection<UpstreamSpec>, report: &mut Report) -> Option<Degrade> {
+    match raw {
+        RawDegrade::Upstream(name) => Some(Degrade::Upstream(upstreams.find(name, report)?.name.clone())),
+        RawDegrade::Respond(respond) => respond.build(report).map(|respond| Degrade::Respond(Arc::new(respond))),
+    }
+}

@@ -1,0 +1,76 @@
+//! The limits that listeners and routes list: each defined, listed once, and with a cost that it can ever grant.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::cost;
+use super::named::NamedSection;
+use crate::config::file::limit::{RawCost, RawLimitUse};
+use crate::config::file::scalar::text::Name;
+use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::yaml::decode::{Located, Setting};
+use crate::rate_limit::key::KeyPart;
+use crate::rate_limit::plan::Plans;
+use crate::rate_limit::policy::{Limit, LimitUse};
+
+/// A use of a limit and its location.
+pub struct CheckedUse {
+    pub location: Location,
+    pub limit_use: LimitUse,
+}
+
+/// The limits that a listener or a route names. `None`: a mistake was reported.
+pub fn uses(
+    setting: &Setting<Vec<RawLimitUse>>,
+    limits: &NamedSection<Limit>,
+    report: &mut Report,
+) -> Option<Vec<CheckedUse>> {
+    let mut seen = HashSet::new();
+    let mut sound = !setting.is_invalid();
+    let mut uses = Vec::new();
+    for raw in setting.valid().into_iter().flatten() {
+        let used = raw.limit.valid().and_then(|name| {
+            let first = seen.insert(name.value.0.clone());
+            check_first(name, first, report)?;
+            let limit = limits.find(name, report)?;
+            Some(CheckedUse { location: name.location.clone(), limit_use: limit_use(&raw.cost, limit, report)? })
+        });
+        sound &= used.is_some();
+        uses.extend(used);
+    }
+    sound.then_some(uses)
+}
+
+fn check_first(name: &Located<Name>, first: bool, report: &mut Report) -> Option<()> {
+    if first {
+        return Some(());
+    }
+    let problem = Problem::new(format!("{} is listed twice", quote(&name.value.0)));
+    report.mistake(
+        &name.location,
+        problem.hint("to count a request more than once, raise its cost: {limit: …, cost: 2}"),
+    );
+    None
+}
+
+fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
+    let cost = setting.build(|raw| {
+        let cost = cost::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
+        if let Some(burst) = smallest.and_then(NonZeroU64::new) {
+            let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
+            cost::check_fixed(&cost, burst, &whose, raw.location(), report)?;
+        }
+        Some(cost)
+    });
+    Some(LimitUse { cost: cost?, limit })
+}
+
+/// The path parameters that a limit counts or tells plans by.
+pub fn path_params(limit: &Limit) -> impl Iterator<Item = &Arc<str>> {
+    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).filter_map(|part| match part {
+        KeyPart::PathParam(name) => Some(name),
+        _ => None,
+    })
+}

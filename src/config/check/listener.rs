@@ -1,0 +1,108 @@
+//! Sockets: listeners and the admin server, none of them twice.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::SocketAddr;
+
+use super::limit_use::{path_params, uses};
+use super::named::NamedSection;
+use crate::config::file::config::RawConfig;
+use crate::config::file::listener::{RawAdmin, RawAdminServer, RawListener};
+use crate::config::report::{Problem, Report, quote};
+use crate::config::settings::ListenerConfig;
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::{Located, Setting};
+use crate::rate_limit::policy::Limit;
+use crate::server::ListenerSpec;
+
+/// Where the admin server is when the file does not say.
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9901);
+
+/// `Some(None)`: turned off. `None`: a mistake was reported.
+pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
+    match setting {
+        Setting::Absent => Some(Some(DEFAULT_ADMIN)),
+        Setting::Invalid => None,
+        Setting::Valid(RawAdmin::Off) => Some(None),
+        Setting::Valid(RawAdmin::On(server)) => server.address.value().map(Some),
+    }
+}
+
+/// All listeners. `None`: a mistake was reported.
+pub fn build(
+    setting: &Setting<NonEmptyList<RawListener>>,
+    limits: &NamedSection<Limit>,
+    report: &mut Report,
+) -> Option<Vec<ListenerConfig>> {
+    let raws = &setting.valid()?.0;
+    check_addresses(raws, report);
+    // Not straight into an option: that would stop at the first listener with a mistake.
+    let built: Vec<_> = raws.iter().map(|raw| listener(raw, limits, report)).collect();
+    built.into_iter().collect()
+}
+
+fn check_addresses(raws: &[RawListener], report: &mut Report) {
+    let mut lines = HashMap::new();
+    for Located { location, value } in raws.iter().filter_map(|raw| raw.address.valid()) {
+        // Each port 0 becomes a port of its own.
+        if value.port() == 0 {
+            continue;
+        }
+        match lines.entry(*value) {
+            Entry::Vacant(entry) => {
+                entry.insert(location.line);
+            }
+            Entry::Occupied(line) => {
+                let line = line.get();
+                let problem = Problem::new(format!("another listener has {value} already, on line {line}"));
+                report.mistake(location, problem.hint("give each listener an address of its own"));
+            }
+        }
+    }
+}
+
+fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report) -> Option<ListenerConfig> {
+    let limits = uses(&raw.limits, limits, report).map(|used| {
+        for used in &used {
+            if let Some(param) = path_params(&used.limit_use.limit).next() {
+                let limit = quote(&used.limit_use.limit.name);
+                let problem =
+                    Problem::new(format!("limit {limit} counts by {{{param}}}, which only a route's path has"));
+                report.mistake(&used.location, problem.hint("list this limit at the routes that have the parameter"));
+            }
+        }
+        used.into_iter().map(|used| used.limit_use).collect()
+    });
+    Some(ListenerConfig { server: server(raw)?, limits: limits? })
+}
+
+fn server(raw: &RawListener) -> Option<ListenerSpec> {
+    Some(ListenerSpec {
+        address: raw.address.value()?,
+        header_timeout: raw.header_timeout.value()?.0,
+        keepalive_timeout: raw.keepalive_timeout.value()?.0,
+        body_timeout: raw.body_timeout.value()?.0,
+        max_header_bytes: usize::try_from(raw.max_header_size.value()?.0).ok()?,
+        max_headers: raw.max_headers.value()?.count().get(),
+        max_connections: raw.max_connections.value()?.count().get(),
+    })
+}
+
+/// The admin server shares a port with no listener: on a wildcard address the one would take the other's connections.
+pub fn check_admin(file: &RawConfig, admin: Option<SocketAddr>, report: &mut Report) {
+    let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
+    let addresses = listeners.iter().filter_map(|raw| raw.address.valid());
+    let Some(admin) = admin else { return };
+    let Some(listener) = addresses.into_iter().find(|at| overlap(at.value, admin)) else { return };
+    let location = match &file.admin {
+        Setting::Valid(RawAdmin::On(RawAdminServer { address: Setting::Valid(address), .. })) => &address.location,
+        _ => &listener.location,
+    };
+    let problem = Problem::new(format!("the admin server ({admin}) and a listener ({}) overlap", listener.value));
+    report.mistake(location, problem.hint("give the admin server a port of its own, or turn it off: admin: off"));
+}
+
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let wildcard = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && (a.ip() == b.ip() || wildcard && a.is_ipv4() == b.is_ipv4())
+}

@@ -1,0 +1,78 @@
+//! Sections whose members have names: limits and upstreams. Finds a member by its name, and tells which nothing uses.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::config::file::scalar::text::Name;
+use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::yaml::collection::Mapping;
+use crate::config::yaml::decode::{Located, Setting};
+
+/// A section of named members.
+pub struct NamedSection<T> {
+    /// The singular, for messages: "limit".
+    what: &'static str,
+    members: Vec<NamedMember<T>>,
+    by_name: HashMap<String, usize>,
+    /// The section could not be read: any name may have been in it.
+    unreadable: bool,
+}
+
+struct NamedMember<T> {
+    name: String,
+    location: Location,
+    /// `None`: its mistake is reported already.
+    built: Option<Arc<T>>,
+    used: Cell<bool>,
+}
+
+impl<T> NamedSection<T> {
+    /// Builds all members of a section.
+    pub fn build<V>(
+        what: &'static str,
+        section: &Setting<Mapping<Name, V>>,
+        mut make: impl FnMut(&Name, &V) -> Option<T>,
+    ) -> Self {
+        let rows = section.valid().map_or(&[][..], |table| &table.0);
+        let members: Vec<_> = rows
+            .iter()
+            .map(|row| NamedMember {
+                name: row.text.clone(),
+                location: row.location.clone(),
+                built: row.key.as_ref().zip(row.value.as_ref()).and_then(|(name, raw)| make(name, raw)).map(Arc::new),
+                used: Cell::new(false),
+            })
+            .collect();
+        let by_name = members.iter().enumerate().map(|(index, member)| (member.name.clone(), index)).collect();
+        Self { what, members, by_name, unreadable: section.is_invalid() }
+    }
+
+    /// The member called `name`. `None`: it has a mistake of its own, or does not exist, which is reported.
+    pub fn find(&self, name: &Located<Name>, report: &mut Report) -> Option<Arc<T>> {
+        let text = &*name.value.0;
+        if let Some(member) = self.by_name.get(text).and_then(|index| self.members.get(*index)) {
+            member.used.set(true);
+            return member.built.clone();
+        }
+        if !self.unreadable {
+            let problem = Problem::new(format!("no {} is called {}", self.what, quote(text)));
+            let known = self.members.iter().map(|member| member.name.as_str());
+            let otherwise = format!("define it under \"{}s\"", self.what);
+            report.mistake(&name.location, problem.suggest(text, known, otherwise));
+        }
+        None
+    }
+
+    pub fn warn_of_unused(&self, report: &mut Report) {
+        for member in self.members.iter().filter(|member| !member.used.get()) {
+            let problem = Problem::new(format!("nothing uses the {} {}", self.what, quote(&member.name)));
+            report.warning(&member.location, problem.hint("remove it, or refer to it from a route"));
+        }
+    }
+
+    /// All of them, in the file's order. `None`: one has a mistake.
+    pub fn into_all(self) -> Option<Vec<Arc<T>>> {
+        self.members.into_iter().map(|member| member.built).collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! Routes: each for itself, then all together.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use super::action;
+use super::ambiguity::{MatchedRoute, report_ambiguities};
+use super::limit_use::{CheckedUse, path_params, uses};
+use super::named::NamedSection;
+use crate::config::file::config::RawConfig;
+use crate::config::file::header;
+use crate::config::file::route::{RawMatch, RawRoute};
+use crate::config::report::{Problem, Report, quote};
+use crate::config::yaml::decode::{Located, Setting};
+use crate::gateway::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
+use crate::rate_limit::policy::Limit;
+use crate::upstream::UpstreamSpec;
+
+/// The rest of the file, where a route refers to it.
+struct RouteContext<'a> {
+    /// The limits that count every request of a listener, each with the listener's path.
+    listener_limits: HashMap<Arc<str>, String>,
+    limits: &'a NamedSection<Limit>,
+    upstreams: &'a NamedSection<UpstreamSpec>,
+}
+
+/// All routes. `None`: a mistake was reported.
+pub fn build(
+    file: &RawConfig,
+    limits: &NamedSection<Limit>,
+    upstreams: &NamedSection<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<Vec<Arc<Route>>> {
+    let raws = &file.routes.valid()?.0;
+    check_names(raws, report);
+    let context = RouteContext { listener_limits: listener_limits(file), limits, upstreams };
+    let mut matched = Vec::new();
+    let mut built = Vec::new();
+    for raw in raws {
+        let matches = matches(&raw.r#match, report);
+        built.push(route(raw, matches.as_ref(), &context, report));
+        matched.extend(matches.map(|matches| MatchedRoute { raw, matches }));
+    }
+    report_ambiguities(&matched, report);
+    built.into_iter().map(|route| route.map(Arc::new)).collect()
+}
+
+fn check_names(raws: &[RawRoute], report: &mut Report) {
+    let mut lines = HashMap::new();
+    for Located { location, value } in raws.iter().filter_map(|raw| raw.name.valid()) {
+        match lines.entry(value.0.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(location.line);
+            }
+            Entry::Occupied(line) => {
+                let (name, line) = (quote(&value.0), line.get());
+                let problem = Problem::new(format!("another route is called {name}, on line {line}"));
+                report.mistake(location, problem.hint("give each route a name of its own"));
+            }
+        }
+    }
+}
+
+fn listener_limits(file: &RawConfig) -> HashMap<Arc<str>, String> {
+    let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
+    let uses = listeners.iter().flat_map(|raw| raw.limits.valid().into_iter().flatten().map(move |used| (raw, used)));
+    uses.filter_map(|(raw, used)| Some((used.limit.value()?.0, raw.location.path()))).collect()
+}
+
+fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, report: &mut Report) -> Option<Route> {
+    let path = matches.map(|matches| &matches.path);
+    let action = action::build(&raw.action, path, context.upstreams, report);
+    let used = uses(&raw.limits, context.limits, report);
+    for used in used.iter().flatten() {
+        check_params(used, path, report);
+        check_listeners(used, &context.listener_limits, report);
+    }
+    let max_body = raw.max_body.build(|at| Some(at.value.0));
+    let timeout = raw.timeout.build(|at| Some(at.value.0));
+    Some(Route {
+        name: raw.name.value()?.0,
+        matches: matches?.clone(),
+        action: action?,
+        limits: used?.into_iter().map(|used| used.limit_use).collect(),
+        max_body: max_body?,
+        timeout: timeout?,
+    })
+}
+
+fn check_params(used: &CheckedUse, path: Option<&PathPattern>, report: &mut Report) {
+    let Some(path) = path else { return };
+    let has = |name: &Arc<str>| path.segments.contains(&Segment::Param(name.clone()));
+    for param in path_params(&used.limit_use.limit).filter(|param| !has(param)) {
+        let limit = quote(&used.limit_use.limit.name);
+        let problem =
+            Problem::new(format!("limit {limit} counts by {{{param}}}, which this route's path does not have"));
+        report.mistake(
+            &used.location,
+            problem.hint(format!("put {{{param}}} into the route's path, or use another limit")),
+        );
+    }
+}
+
+/// A request takes from each bucket once.
+fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, report: &mut Report) {
+    if let Some(listener) = listeners.get(&used.limit_use.limit.name) {
+        let limit = quote(&used.limit_use.limit.name);
+        let problem = Problem::new(format!("{listener} counts every request by limit {limit} already"));
+        report.mistake(&used.location, problem.hint("list the limit in one of the two places"));
+    }
+}
+
+fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match> {
+    let raw = match setting {
+        Setting::Absent => return Some(everything()),
+        Setting::Invalid => return None,
+        Setting::Valid(raw) => raw,
+    };
+    let headers = raw.headers.build(|table| {
+        header::check_names(table, report);
+        table
+            .0
+            .iter()
+            .map(|row| Some(HeaderMatch { name: row.key.clone()?, value: row.value.as_ref()?.0.clone() }))
+            .collect()
+    });
+    let host = raw.host.build(|at| Some(at.value.clone()));
+    let methods = raw.methods.build(|many| Some(many.0.iter().map(|at| at.value.clone()).collect()));
+    Some(Match {
+        host: host?.unwrap_or(HostMatch::Any),
+        path: raw.path.value()?,
+        methods: methods?.unwrap_or_default(),
+        headers: headers?.unwrap_or_default(),
+    })
+}
+
+fn everything() -> Match {
+    let path = PathPattern { segments: Vec::new(), rest: true };
+    Match { host: HostMatch::Any, path, methods: Vec::new(), headers: Vec::new() }
+}

@@ -1,0 +1,91 @@
+//! The store, and the certificates for its connections, which are read here.
+
+use std::fs::File;
+use std::io::Read;
+
+use crate::config::file::store::{PemPath, RawStore, RawTls, RedisUrl};
+use crate::config::report::{Problem, Report, quote};
+use crate::config::yaml::decode::{Located, Setting};
+use crate::store::{Address, RedisSpec, TlsError, TlsSpec};
+
+/// Bytes of a PEM file at most. Bundles of every public authority have a fifth of it.
+const MAX_PEM: u64 = 1 << 20;
+
+/// The store. `None`: a mistake was reported.
+pub fn build(raw: &RawStore, report: &mut Report) -> Option<RedisSpec> {
+    let tls = match &raw.tls {
+        Setting::Absent => Some(TlsSpec::default()),
+        Setting::Invalid => None,
+        Setting::Valid(tls) => {
+            check_use(raw, tls, report);
+            certificates(tls, report)
+        }
+    };
+    Some(RedisSpec {
+        url: raw.redis.value()?.0,
+        tls: tls?,
+        timeout: raw.timeout.value()?.0,
+        key_prefix: raw.key_prefix.value()?.0.into(),
+        expected_nodes: u32::try_from(raw.expected_nodes.value()?.0).ok()?,
+    })
+}
+
+/// Certificates that nothing uses are a connection in the clear that was not meant to be.
+fn check_use(raw: &RawStore, tls: &RawTls, report: &mut Report) {
+    let encrypted =
+        |Located { value, .. }: &Located<RedisUrl>| Address::parse(&value.0).is_none_or(|address| address.tls);
+    if !raw.redis.valid().is_none_or(encrypted) {
+        let problem = Problem::new("the address of this store says no TLS");
+        report.mistake(&tls.location, problem.hint("begin it with rediss, or remove tls"));
+    }
+}
+
+fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
+    let tls = match &raw.ca {
+        Setting::Absent => Some(TlsSpec::default()),
+        Setting::Invalid => None,
+        Setting::Valid(path) => pem(path, report).and_then(|pem| {
+            TlsSpec::default().trusting(pem).map_err(|error| report.mistake(&path.location, unusable(path, error))).ok()
+        }),
+    };
+    match (&raw.cert, &raw.key) {
+        (Setting::Absent, Setting::Absent) => tls,
+        (Setting::Valid(cert), Setting::Valid(key)) => {
+            let (cert_pem, key_pem) = (pem(cert, report), pem(key, report));
+            tls?.showing(cert_pem?, key_pem?)
+                .map_err(|error| {
+                    let path = if error == TlsError::Certificate { cert } else { key };
+                    report.mistake(&path.location, unusable(path, error));
+                })
+                .ok()
+        }
+        (Setting::Invalid, _) | (_, Setting::Invalid) => None,
+        (Setting::Valid(_), _) | (_, Setting::Valid(_)) => {
+            let problem = Problem::new("\"cert\" and \"key\" are only of use together");
+            report.mistake(&raw.location, problem.hint("give both, or neither"));
+            None
+        }
+    }
+}
+
+fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = File::open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
+    let problem = |error: std::io::Error| {
+        let path = quote(&value.0.to_string_lossy());
+        Problem::new(format!("cannot read {path}: {error}")).hint(
+            "a path counts from the directory that the gateway is started in, and its user must be able to read it",
+        )
+    };
+    read.map_err(|error| report.mistake(location, problem(error))).ok()?;
+    Some(bytes)
+}
+
+fn unusable(path: &Located<PemPath>, error: TlsError) -> Problem {
+    let hint = match error {
+        TlsError::Key => "write the path of a PEM file with an unencrypted private key",
+        TlsError::Pair => "give the key that the certificate was made for",
+        _ => "write the path of a PEM file that begins with -----BEGIN CERTIFICATE-----",
+    };
+    Problem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
+}

@@ -1,0 +1,59 @@
+//! The whole file: its sections, and the keys that stand outside of any section.
+
+use super::limit::RawLimit;
+use super::listener::{RawAdmin, RawListener};
+use super::route::RawRoute;
+use super::scalar::address::Cidr;
+use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use super::scalar::text::Name;
+use super::store::RawStore;
+use super::upstream::RawUpstream;
+use crate::config::settings::AccessLogFormat;
+use crate::config::yaml::collection::{Mapping, NonEmptyList};
+use crate::config::yaml::decode::Located;
+use crate::config::yaml::record::record;
+use crate::config::yaml::words::words;
+
+record! {
+    /// The configuration of a Tollgate gateway.
+    RawConfig {
+        /// Threads that serve requests, each with its own connections. Default: one per core.
+        optional workers: Located<WholeNumber<1, 1024>>,
+        /// How long requests in flight may take to finish after SIGTERM.
+        default("30s") drain_timeout: Located<BoundedDuration<DAY>>,
+        /// One line per request on standard output, or none.
+        default("off") access_log: Located<AccessLogFormat>,
+        /// Addresses or networks of the proxies in front, whose X-Forwarded-For is believed.
+        optional trusted_proxies: Vec<Located<Cidr>>,
+        /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
+        optional max_requests: Located<WholeNumber<1, 1_000_000_000>>,
+        /// Buckets kept in this process at most.
+        default(1_000_000) max_local_buckets: Located<WholeNumber<1, 1_000_000_000>>,
+        /// Which header fields answers carry.
+        optional headers: RawAnswerHeaders,
+        /// Where to listen for requests.
+        required listeners: NonEmptyList<RawListener>,
+        /// The admin server, or `off`.
+        optional admin: RawAdmin,
+        /// The memory that all nodes share. Leave it out for one node: buckets then live in this process.
+        optional store: RawStore,
+        /// Rate limits, by name.
+        optional limits: Mapping<Name, RawLimit>,
+        /// Groups of servers to forward to, by name.
+        optional upstreams: Mapping<Name, RawUpstream>,
+        /// What to do with which request.
+        required routes: NonEmptyList<RawRoute>,
+    }
+}
+
+record! {
+    /// Which header fields answers carry.
+    RawAnswerHeaders {
+        /// Also send x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset.
+        default(false) legacy_ratelimit: Located<bool>,
+    }
+}
+
+words! {
+    AccessLogFormat: "off or json" { "off" => Off, "json" => Json }
+}

@@ -1,0 +1,153 @@
+//! `cost`: how many tokens a request takes.
+
+use http::HeaderName;
+use serde_json::{Value as Json, json};
+
+use crate::config::file::scalar::number::{ByteSize, WholeNumber};
+use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting};
+use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::record::record;
+use crate::rate_limit::bucket::MAX_BURST;
+use crate::rate_limit::cost::Field;
+use crate::rate_limit::json::Path;
+
+record! {
+    /// A cost that differs from request to request: by a header field, by the length of the body, or by the response.
+    RawCostOptions at location {
+        /// The header field that says how many tokens the request takes.
+        optional header: Located<HeaderName>,
+        /// Tokens without that field. Default: 1.
+        optional default: Located<WholeNumber<1, MAX_BURST>>,
+        /// Bytes of body for one token; a unit that is begun counts.
+        optional body: Located<ByteSize<1, { u64::MAX }>>,
+        /// The header field of the response that says how many tokens the request took. Settled after it.
+        optional response_header: Located<HeaderName>,
+        /// The same by a field of the response's JSON body, names joined by dots: `usage.total_tokens`. Also of an event stream.
+        optional response_json: Located<Path>,
+        /// Tokens to take before there is a response, and when it does not tell. Default: 1.
+        optional reserve: Located<WholeNumber<1, MAX_BURST>>,
+        /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
+        optional max: Located<WholeNumber<1, MAX_BURST>>,
+    }
+}
+
+/// How many tokens a request takes.
+pub enum RawCost {
+    Fixed(Located<WholeNumber<1, MAX_BURST>>),
+    Header {
+        name: Located<HeaderName>,
+        default: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+        max: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+    },
+    Body {
+        unit: Located<ByteSize<1, { u64::MAX }>>,
+        max: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+    },
+    Response {
+        field: RawResponseField,
+        reserve: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+        max: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+    },
+}
+
+/// Where a response says what its request took.
+pub enum RawResponseField {
+    Header(Located<HeaderName>),
+    Json(Located<Path>),
+}
+
+impl RawResponseField {
+    /// Where it is written.
+    pub fn location(&self) -> &Location {
+        match self {
+            Self::Header(at) => &at.location,
+            Self::Json(at) => &at.location,
+        }
+    }
+
+    pub fn field(&self) -> Field {
+        match self {
+            Self::Header(at) => Field::Header(at.value.clone()),
+            Self::Json(at) => Field::Json(at.value.clone()),
+        }
+    }
+}
+
+impl RawCost {
+    /// Where it is written.
+    pub fn location(&self) -> &Location {
+        match self {
+            Self::Fixed(at) => &at.location,
+            Self::Header { name, .. } => &name.location,
+            Self::Body { unit, .. } => &unit.location,
+            Self::Response { field, .. } => field.location(),
+        }
+    }
+}
+
+impl Decode for RawCost {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            YamlValue::Map(_) => RawCostOptions::decode(node, report)?.only(report),
+            _ => Located::decode(node, report).map(Self::Fixed),
+        }
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [Located::<WholeNumber<1, MAX_BURST>>::schema(definitions), RawCostOptions::schema(definitions)] })
+    }
+}
+
+impl RawCostOptions {
+    fn only(self, report: &mut Report) -> Option<RawCost> {
+        let Self { location, header, default, body, response_header, response_json, reserve, max } = self;
+        let response = match (response_header, response_json) {
+            (Setting::Absent, Setting::Absent) => Setting::Absent,
+            (Setting::Valid(name), Setting::Absent) => Setting::Valid(RawResponseField::Header(name)),
+            (Setting::Absent, Setting::Valid(path)) => Setting::Valid(RawResponseField::Json(path)),
+            (Setting::Invalid, _) | (_, Setting::Invalid) => Setting::Invalid,
+            (Setting::Valid(_), Setting::Valid(_)) => return ambiguous(&location, report),
+        };
+        match (header, body, response, default, reserve) {
+            (Setting::Valid(name), Setting::Absent, Setting::Absent, default, Setting::Absent) => {
+                Some(RawCost::Header { name, default, max })
+            }
+            (Setting::Absent, Setting::Valid(unit), Setting::Absent, Setting::Absent, Setting::Absent) => {
+                Some(RawCost::Body { unit, max })
+            }
+            (Setting::Absent, Setting::Absent, Setting::Valid(field), Setting::Absent, reserve) => {
+                Some(RawCost::Response { field, reserve, max })
+            }
+            (Setting::Invalid, ..) | (_, Setting::Invalid, ..) | (_, _, Setting::Invalid, ..) => None,
+            _ => ambiguous(&location, report),
+        }
+    }
+}
+
+fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
+    let problem = Problem::new("a cost is by one of header, body, response_header and response_json");
+    report.mistake(
+        location,
+        problem.hint(
+            "write {header: x-cost, default: 1, max: 100}, {body: 1KiB, max: 100} or {response_header: x-used, reserve: 1, \
+             max: 100}",
+        ),
+    );
+    None
+}
+
+impl Scalar for Path {
+    const WHAT: &'static str = "a field's path";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        Self::parse(text).map_err(|error| {
+            let problem = Problem::new(format!("{} is not a field's path: {error}", quote(text)));
+            problem.hint("write names joined by dots, such as usage.total_tokens, and \\. for a dot within a name")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
+    }
+}

@@ -1,0 +1,163 @@
+//! `key`: what a limit counts by. Each part of a key is spelt here and nowhere else in the configuration.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use serde_json::{Value as Json, json};
+
+use crate::config::file::scalar::number::WholeNumber;
+use crate::config::file::scalar::text::PlainText;
+use crate::config::report::{Problem, Report, quote};
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one};
+use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::record::{Record, record};
+use crate::config::yaml::words::{unknown, words};
+use crate::rate_limit::key::{KeyPart, OnMissing};
+
+record! {
+    /// The client's address, by its leading bits.
+    RawClientIp {
+        /// Leading bits of an IPv4 address that count.
+        default(32) ipv4_prefix: Located<WholeNumber<1, 32>>,
+        /// Leading bits of an IPv6 address that count.
+        default(64) ipv6_prefix: Located<WholeNumber<1, 128>>,
+    }
+}
+
+record! {
+    /// A part of a key that needs to be told more. One of these keys.
+    RawPartOptions at location {
+        /// The client's address, by other prefixes than /32 and /64.
+        optional client_ip: RawClientIp,
+        /// A header field by name.
+        optional header: Located<HeaderName>,
+        /// A cookie by name.
+        optional cookie: Located<CookieName>,
+        /// A query parameter by name.
+        optional query: Located<PlainText>,
+        /// A {name} of the route's path.
+        optional path: Located<PlainText>,
+        /// The same for every request.
+        optional constant: Located<PlainText>,
+    }
+}
+
+/// The parts of a key.
+pub struct RawKey(pub Vec<RawKeyPart>);
+
+/// A part of a key. `None`: its mistake is reported already.
+pub struct RawKeyPart(pub Option<KeyPart>);
+
+/// The name of a cookie (RFC 6265 §4.1.1: a token).
+#[derive(Clone)]
+pub struct CookieName(pub Arc<str>);
+
+const SIMPLE: [&str; 4] = ["client_ip", "method", "host", "route"];
+
+impl RawKey {
+    /// The parts. `None`: a mistake was reported.
+    pub fn parts(&self) -> Option<Vec<KeyPart>> {
+        self.0.iter().map(|RawKeyPart(part)| part.clone()).collect()
+    }
+}
+
+impl Decode for RawKey {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let parts = match &node.value {
+            YamlValue::List(_) => NonEmptyList::decode(node, report)?.0,
+            _ => vec![RawKeyPart::decode(node, report)?],
+        };
+        Some(Self(parts))
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [RawKeyPart::schema(definitions), NonEmptyList::<RawKeyPart>::schema(definitions)] })
+    }
+}
+
+impl Decode for RawKeyPart {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let part = match &node.value {
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => {
+                simple(text).map_err(|problem| report.mistake(&node.location, problem)).ok()
+            }
+            YamlValue::Map(_) => RawPartOptions::decode(node, report).and_then(|options| options.part(report)),
+            _ => {
+                let hint =
+                    "write client_ip, method, host, route, or {header: x-tenant}, {cookie: sid}, {query: api_key}";
+                mismatch(node, "a part of a key", Some(hint), report);
+                None
+            }
+        };
+        Some(Self(part))
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [{ "enum": SIMPLE }, RawPartOptions::schema(definitions)] })
+    }
+}
+
+fn simple(text: &str) -> Result<KeyPart, Problem> {
+    match text {
+        "client_ip" => Ok(KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }),
+        "method" => Ok(KeyPart::Method),
+        "host" => Ok(KeyPart::Host),
+        "route" => Ok(KeyPart::Route),
+        option if RawPartOptions::keys().contains(&option) => {
+            Err(Problem::new(format!("\"{option}\" needs to be told which")).hint(format!("write {{{option}: …}}")))
+        }
+        _ => Err(unknown(text, &SIMPLE)),
+    }
+}
+
+impl RawPartOptions {
+    fn part(&self, report: &mut Report) -> Option<KeyPart> {
+        let text = |setting: &Setting<Located<PlainText>>, part: fn(Arc<str>) -> KeyPart| {
+            setting.build(|text| Some(part(text.value.0.clone())))
+        };
+        let parts = [
+            self.client_ip.build(RawClientIp::part),
+            self.header.build(|name| Some(KeyPart::Header(name.value.clone()))),
+            self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
+            text(&self.query, KeyPart::Query),
+            text(&self.path, KeyPart::PathParam),
+            text(&self.constant, KeyPart::Constant),
+        ];
+        only_one(parts).unwrap_or_else(|_| {
+            let options = Self::keys().join(", ");
+            let problem = Problem::new(format!("a part of a key needs exactly one of {options}"));
+            report.mistake(&self.location, problem.hint("several parts are a list: [{header: x-tenant}, {path: id}]"));
+            None
+        })
+    }
+}
+
+impl RawClientIp {
+    fn part(&self) -> Option<KeyPart> {
+        let ipv4_prefix = u8::try_from(self.ipv4_prefix.value()?.0).ok()?;
+        let ipv6_prefix = u8::try_from(self.ipv6_prefix.value()?.0).ok()?;
+        Some(KeyPart::ClientIp { ipv4_prefix, ipv6_prefix })
+    }
+}
+
+impl Scalar for CookieName {
+    const WHAT: &'static str = "the name of a cookie";
+
+    /// Has the characters of a field name, but keeps its case.
+    fn read(text: &str) -> Result<Self, Problem> {
+        match HeaderName::from_bytes(text.as_bytes()) {
+            Ok(_) => Ok(Self(Arc::from(text))),
+            Err(_) => Err(Problem::new(format!("{} is not the name of a cookie", quote(text)))
+                .hint("letters, digits, dashes and underscores, such as sid")),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+words! {
+    OnMissing: "share, skip or refuse" { "share" => Share, "skip" => Skip, "refuse" => Refuse }
+}

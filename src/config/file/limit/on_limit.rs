@@ -1,0 +1,176 @@
+//! `on_limit`: what happens to a request that a limit denies.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue};
+use serde_json::{Value as Json, json};
+
+use crate::config::file::respond::{RawRespond, answer_headers};
+use crate::config::file::scalar::http::ErrorStatus;
+use crate::config::file::scalar::number::{BoundedDuration, WholeNumber};
+use crate::config::file::scalar::text::{Name, PlainText};
+use crate::config::report::{Location, Problem, Report};
+use crate::config::yaml::collection::Mapping;
+use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch, only_one};
+use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::record::record;
+use crate::config::yaml::words::unknown;
+use crate::rate_limit::policy::Queueing;
+use crate::respond::Respond;
+
+record! {
+    /// What happens to a request over the limit. One of these keys.
+    RawOnLimitOptions at location {
+        /// Refuse it, with an answer of your own.
+        optional reject: RawRefusal,
+        /// Let it wait for its tokens.
+        optional queue: RawQueue,
+        /// Let it pass, to something cheaper.
+        optional degrade: RawDegradeOptions,
+    }
+}
+
+record! {
+    /// A refusal. Retry-After and the RateLimit fields are added.
+    RawRefusal {
+        /// The status code, 400 to 599.
+        default(429) status: Located<ErrorStatus>,
+        /// The type of the body.
+        default("text/plain; charset=utf-8") content_type: Located<HeaderValue>,
+        /// Further header fields.
+        optional headers: Mapping<HeaderName, Located<HeaderValue>>,
+        /// The body. Default: empty, without a type.
+        optional body: Located<PlainText>,
+    }
+}
+
+record! {
+    /// A line to wait in: for each key its own, first come, first served.
+    RawQueue {
+        /// The longest a request waits: at most 1m. Longer waits are refused at once.
+        default("1s") max_wait: Located<BoundedDuration<60_000>>,
+        /// Requests that wait for this limit on one node, all keys together.
+        default(100) max_waiting: Located<WholeNumber<1, 100_000>>,
+    }
+}
+
+record! {
+    /// Something cheaper. One of these keys.
+    RawDegradeOptions at location {
+        /// Forward to this upstream.
+        optional upstream: Located<Name>,
+        /// Answer with something fixed.
+        optional respond: RawRespond,
+    }
+}
+
+/// What happens to a request over the limit.
+pub enum RawOnLimit {
+    Reject(Option<RawRefusal>),
+    Queue(RawQueue),
+    Degrade(RawDegrade),
+    /// Nothing: the limit only counts.
+    Shadow(Location),
+}
+
+/// What a request over the limit gets instead.
+pub enum RawDegrade {
+    Upstream(Located<Name>),
+    Respond(RawRespond),
+}
+
+const SIMPLE: [&str; 3] = ["reject", "queue", "shadow"];
+
+impl Decode for RawOnLimit {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            YamlValue::Scalar { text, .. } if !node.value.is_null() => match text.as_str() {
+                "reject" => Some(Self::Reject(None)),
+                "queue" => RawQueue::decode(&empty(node), report).map(Self::Queue),
+                "shadow" => Some(Self::Shadow(node.location.clone())),
+                "degrade" => {
+                    let problem = Problem::new("\"degrade\" needs to be told to what");
+                    report.mistake(
+                        &node.location,
+                        problem.hint("write {degrade: {upstream: …}} or {degrade: {respond: …}}"),
+                    );
+                    None
+                }
+                _ => {
+                    report.mistake(&node.location, unknown(text, &SIMPLE));
+                    None
+                }
+            },
+            YamlValue::Map(_) => RawOnLimitOptions::decode(node, report)?.only(report),
+            _ => {
+                let hint = "write reject, shadow, {reject: …}, {queue: …} or {degrade: …}";
+                mismatch(node, "what happens to a request over the limit", Some(hint), report);
+                None
+            }
+        }
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [{ "enum": SIMPLE }, RawOnLimitOptions::schema(definitions)] })
+    }
+}
+
+/// A record in which nothing is said.
+fn empty(node: &YamlNode) -> YamlNode {
+    YamlNode { location: node.location.clone(), value: YamlValue::Map(Vec::new()) }
+}
+
+impl RawRefusal {
+    /// The answer. `None`: a mistake was reported.
+    pub fn build(&self, report: &mut Report) -> Option<Respond> {
+        let headers = self.headers.build(|headers| {
+            for entry in headers.0.iter().filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE)) {
+                let problem = Problem::new("the type of the body has a key of its own");
+                report.mistake(&entry.location, problem.hint("write content_type: … beside \"headers\""));
+            }
+            answer_headers(headers, report)
+        });
+        let body = self.body.build(|body| Some(body.value.bytes()))?;
+        let mut headers = headers?.unwrap_or_default();
+        if body.is_some() {
+            headers.push((CONTENT_TYPE, self.content_type.value()?));
+        }
+        Some(Respond { status: self.status.value()?.0, headers, body: body.unwrap_or_default() })
+    }
+}
+
+impl RawQueue {
+    /// The bounds of the queue. `None`: a mistake was reported.
+    pub fn build(&self) -> Option<Queueing> {
+        Some(Queueing { max_wait: self.max_wait.value()?.0, max_waiting: self.max_waiting.value()?.count() })
+    }
+}
+
+impl RawOnLimitOptions {
+    fn only(self, report: &mut Report) -> Option<RawOnLimit> {
+        let options = [
+            self.reject.take(|refusal| Some(RawOnLimit::Reject(Some(refusal)))),
+            self.queue.take(|queue| Some(RawOnLimit::Queue(queue))),
+            self.degrade.take(|options| options.only(report).map(RawOnLimit::Degrade)),
+        ];
+        only_one(options).unwrap_or_else(|_| {
+            let problem = Problem::new("a request over the limit meets exactly one of reject, queue, degrade");
+            report
+                .mistake(&self.location, problem.hint("write reject, shadow, {reject: …}, {queue: …} or {degrade: …}"));
+            None
+        })
+    }
+}
+
+impl RawDegradeOptions {
+    fn only(self, report: &mut Report) -> Option<RawDegrade> {
+        let options = [
+            self.upstream.take(|name| Some(RawDegrade::Upstream(name))),
+            self.respond.take(|respond| Some(RawDegrade::Respond(respond))),
+        ];
+        only_one(options).unwrap_or_else(|_| {
+            let problem = Problem::new("\"degrade\" has exactly one of upstream and respond");
+            report.mistake(&self.location, problem.hint("write {upstream: name} or {respond: {status: 200, body: …}}"));
+            None
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! `limits`: what a limit counts, how much it allows, and what happens beyond that.
+
+use http::HeaderName;
+use serde_json::{Value as Json, json};
+
+use super::algorithm::RawAlgorithm;
+use super::cost::RawCost;
+use super::key::RawKey;
+use super::on_limit::RawOnLimit;
+use super::plan::RawPlans;
+use crate::config::file::header::{RawHeaderCondition, check_names};
+use crate::config::file::scalar::address::Cidr;
+use crate::config::report::{Problem, Report, quote};
+use crate::config::yaml::collection::Mapping;
+use crate::config::yaml::decode::{Located, Scalar};
+use crate::config::yaml::record::record;
+use crate::config::yaml::schema::or_variable;
+use crate::config::yaml::words::words;
+use crate::rate_limit::enforced::Enforced;
+use crate::rate_limit::exempt::Exempt;
+use crate::rate_limit::key::OnMissing;
+use crate::rate_limit::policy::{Consistency, OnOutage};
+use crate::units;
+
+record! {
+    /// A rate limit: how much, counted by what.
+    RawLimit {
+        /// What requests are counted by: one part or a list of parts.
+        required key: RawKey,
+        /// How much is allowed, and how it is counted.
+        group algorithm: RawAlgorithm,
+        /// Tokens one request takes.
+        default(1) cost: RawCost,
+        /// While the store is away: this node's share of the limit, let all pass, or deny all.
+        default("local") on_outage: Located<OnOutage>,
+        /// Ask the store for each request, or take tokens ahead and spend them in process.
+        default("exact") consistency: Located<Consistency>,
+        /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
+        default("share") on_missing: Located<OnMissing>,
+        /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
+        default("reject") on_limit: RawOnLimit,
+        /// The share of keys that the limit acts on; the others are only counted.
+        default("100%") enforce: Located<Enforced>,
+        /// Other rates for some clients.
+        optional plans: RawPlans,
+        /// Requests that the limit does not count.
+        optional exempt: RawExemption,
+    }
+}
+
+record! {
+    /// Requests that a limit does not count: any of these is enough.
+    RawExemption at location {
+        /// Addresses or networks of clients.
+        optional client: Vec<Located<Cidr>>,
+        /// Header fields: a value, or {present: true} for any. A client can send them too.
+        optional headers: Mapping<HeaderName, RawHeaderCondition>,
+    }
+}
+
+impl RawExemption {
+    /// The exemption. `None`: a mistake was reported.
+    pub fn build(&self, report: &mut Report) -> Option<Exempt> {
+        let clients = self.client.build(|networks| Some(networks.iter().map(|at| at.value.0).collect()));
+        let headers = self.headers.build(|headers| {
+            check_names(headers, report);
+            headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.0.clone()))).collect()
+        });
+        let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+        if exempt.is_empty() {
+            let problem = Problem::new("nobody is exempt");
+            report.mistake(&self.location, problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
+            return None;
+        }
+        Some(exempt)
+    }
+}
+
+words! {
+    OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
+    Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }
+}
+
+impl Scalar for Enforced {
+    const WHAT: &'static str = "a percentage";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let share = units::parse_percent(text).and_then(Self::of_hundredths);
+        share.ok_or_else(|| {
+            Problem::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 25% or 0.5%")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[0-9]+(\\.[0-9]{1,2})?%") })
+    }
+}

@@ -1,0 +1,67 @@
+//! `listeners` and `admin`: the addresses that the gateway listens on.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value as Json, json};
+
+use super::limit::RawLimitUse;
+use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
+use crate::config::report::Report;
+use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
+use crate::config::yaml::node::{YamlNode, YamlValue};
+use crate::config::yaml::record::record;
+
+record! {
+    /// One address to listen on, and how patient to be with its clients.
+    RawListener at location {
+        /// Address and port, such as 0.0.0.0:8080 or [::]:8080. Port 0 takes any free one.
+        required address: Located<SocketAddr>,
+        /// Limits that count every request through this listener, before the route's own.
+        optional limits: Vec<RawLimitUse>,
+        /// From the first byte of a header section to its last; then 408.
+        default("10s") header_timeout: Located<BoundedDuration<DAY>>,
+        /// A connection without a request is closed after this.
+        default("75s") keepalive_timeout: Located<BoundedDuration<DAY>>,
+        /// Between two reads of a request body; then 408.
+        default("30s") body_timeout: Located<BoundedDuration<DAY>>,
+        /// A request line and its header section; beyond it 414 or 431.
+        default("64KiB") max_header_size: Located<ByteSize<8_192, 16_777_216>>,
+        /// Header fields of a request; beyond it 431.
+        default(100) max_headers: Located<WholeNumber<1, 10_000>>,
+        /// Open connections, all workers together; further ones wait.
+        default(65_536) max_connections: Located<WholeNumber<1, 10_000_000>>,
+    }
+}
+
+record! {
+    /// The admin server: health, metrics, inspection.
+    RawAdminServer {
+        /// Address and port. Keep it off public networks: it has no login.
+        default("127.0.0.1:9901") address: Located<SocketAddr>,
+    }
+}
+
+/// `off`, or where the admin server listens.
+pub enum RawAdmin {
+    Off,
+    On(RawAdminServer),
+}
+
+impl Decode for RawAdmin {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            YamlValue::Scalar { text, .. } if text == "off" => Some(Self::Off),
+            YamlValue::Map(_) => RawAdminServer::decode(node, report).map(Self::On),
+            _ => {
+                let hint = "write {address: \"127.0.0.1:9901\"}, or off";
+                mismatch(node, "a mapping or the word off", Some(hint), report);
+                None
+            }
+        }
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        // An editor that reads YAML 1.1 takes a bare `off` for `false`.
+        json!({ "anyOf": [{ "enum": ["off", false] }, RawAdminServer::schema(definitions)] })
+    }
+}

@@ -1,0 +1,93 @@
+//! `routes`: which requests a route takes, and its bounds. What it does with them stands in `action`.
+
+use http::{HeaderName, Method};
+use serde_json::{Value as Json, json};
+
+use super::action::RawActionKeys;
+use super::header::RawHeaderCondition;
+use super::limit::RawLimitUse;
+use super::scalar::number::{BoundedDuration, ByteSize, DAY};
+use super::scalar::text::Name;
+use crate::config::report::{Problem, quote};
+use crate::config::yaml::collection::{Mapping, NonEmptyList};
+use crate::config::yaml::decode::{Located, Scalar};
+use crate::config::yaml::record::record;
+use crate::gateway::route::{HostMatch, PathPattern};
+
+record! {
+    /// Which requests, and what becomes of them.
+    RawRoute at location {
+        /// How the route is called in metrics, logs and keys. Unique.
+        required name: Located<Name>,
+        /// Which requests. Default: all.
+        optional r#match: RawMatch,
+        /// What the route does.
+        group action: RawActionKeys,
+        /// Limits that count the route's requests: names, or {limit, cost}.
+        optional limits: Vec<RawLimitUse>,
+        /// A request body longer than this is refused with 413. Default: no bound.
+        optional max_body: Located<ByteSize<1, { u64::MAX }>>,
+        /// From the request's header section to the response's; then 504. Default: the upstream's timeouts only.
+        optional timeout: Located<BoundedDuration<DAY>>,
+    }
+}
+
+record! {
+    /// Which requests a route takes: all conditions hold.
+    RawMatch {
+        /// A host such as api.example.com, or *.example.com for all below it. Default: any.
+        optional host: Located<HostMatch>,
+        /// /exact, /users/{id} or /prefix/*.
+        default("/*") path: Located<PathPattern>,
+        /// Methods, upper case. Default: any.
+        optional methods: NonEmptyList<Located<Method>>,
+        /// Header fields that must be there: a value, or {present: true} for any.
+        optional headers: Mapping<HeaderName, RawHeaderCondition>,
+    }
+}
+
+impl Scalar for HostMatch {
+    const WHAT: &'static str = "a host";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let problem = |hint: &str| Problem::new(format!("{} is not a host to match", quote(text))).hint(hint);
+        if text == "*" {
+            return Err(problem("leave \"host\" out to match any host"));
+        }
+        let lower = text.to_ascii_lowercase();
+        let suffix = lower.strip_prefix("*.");
+        let name = suffix.unwrap_or(&lower);
+        if name.contains('*') {
+            return Err(problem("the only wildcard is a leading \"*.\": \"*.example.com\""));
+        }
+        if suffix.is_none() && is_ipv6_literal(name) {
+            return Ok(Self::Exact(name.into()));
+        }
+        if name.contains(':') {
+            return Err(problem("write the host without scheme and port"));
+        }
+        if !is_host_name(name) {
+            return Err(problem("write api.example.com or \"*.example.com\""));
+        }
+        Ok(match suffix {
+            Some(suffix) => Self::Suffix(format!(".{suffix}").into()),
+            None => Self::Exact(lower.into()),
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+fn is_ipv6_literal(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
+}
+
+/// RFC 1123 §2.1, and underscores, which container names have.
+fn is_host_name(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.bytes().all(fine);
+    name.len() <= 253 && name.split('.').all(label)
+}

@@ -1,0 +1,88 @@
+//! Addresses: of sockets, networks and endpoints.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use serde_json::{Value as Json, json};
+
+use crate::config::report::{Problem, quote};
+use crate::config::yaml::decode::Scalar;
+use crate::config::yaml::schema::or_variable;
+
+/// A network, or one address as the smallest network.
+#[derive(Clone, Copy)]
+pub struct Cidr(pub IpNet);
+
+/// `http://host:port` of an endpoint.
+#[derive(Clone)]
+pub struct EndpointUrl(pub http::uri::Authority);
+
+impl Scalar for SocketAddr {
+    const WHAT: &'static str = "an address and port";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let problem = Problem::new(format!("{} is not an address and port", quote(text)));
+        Err(match text.rsplit_once(':') {
+            Some(("" | "*", port)) if port.parse::<u16>().is_ok() => problem.hint(format!("write 0.0.0.0:{port}")),
+            Some(("localhost", port)) if port.parse::<u16>().is_ok() => problem.hint(format!("write 127.0.0.1:{port}")),
+            _ if text.parse::<IpAddr>().is_ok() => problem.hint("add a port, such as 10.0.0.1:8080 or [::1]:8080"),
+            _ => problem.hint("write 0.0.0.0:8080, 127.0.0.1:8080 or [::]:8080"),
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for Cidr {
+    const WHAT: &'static str = "a network";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.map(|network| Self(network.trunc())).map_err(|_| {
+            Problem::new(format!("{} is not a network", quote(text))).hint("write 10.0.0.0/8, fd00::/8 or one address")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for EndpointUrl {
+    const WHAT: &'static str = "the address of a server";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        const FORM: &str = "write http://host:port";
+        if text.starts_with("https://") {
+            return Err(Problem::new("https to an upstream is not supported yet").hint(FORM));
+        }
+        let problem = |what: &str| Problem::new(format!("{} {what}", quote(text))).hint(FORM);
+        let rest = text.strip_prefix("http://").ok_or_else(|| problem("does not start with http://"))?;
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest.contains(['/', '?', '#']) {
+            return Err(problem("has more than a host and a port")
+                .hint("a route's strip_prefix, replace_prefix or replace_path changes paths"));
+        }
+        if rest.contains('@') {
+            return Err(problem("carries credentials"));
+        }
+        authority(rest).map(Self).ok_or_else(|| problem("is not the address of a server"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("http://[^/?#@]+/?") })
+    }
+}
+
+/// `host` or `host:port`, with a valid port.
+pub fn authority(text: &str) -> Option<http::uri::Authority> {
+    let authority = text.parse::<http::uri::Authority>().ok()?;
+    let port = text.strip_prefix(authority.host())?;
+    let port_fits = port.is_empty() || (authority.port_u16().is_some_and(|port| port > 0));
+    (!authority.host().is_empty() && !text.contains('@') && port_fits).then_some(authority)
+}

@@ -1,0 +1,98 @@
+//! What HTTP itself constrains: methods, field names and values, status codes.
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::{Value as Json, json};
+
+use crate::config::report::{Problem, quote};
+use crate::config::yaml::decode::Scalar;
+use crate::config::yaml::schema::or_variable;
+
+impl Scalar for Method {
+    const WHAT: &'static str = "a method";
+
+    /// Methods are case-sensitive (RFC 9110 §9.1), and every registered one is upper case.
+    fn read(text: &str) -> Result<Self, Problem> {
+        let problem = || Problem::new(format!("{} is not a method", quote(text)));
+        if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return Err(problem().hint(format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()))));
+        }
+        Self::from_bytes(text.as_bytes()).map_err(|_| problem().hint("write GET, POST, PUT, …"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[^a-z\\s]+") })
+    }
+}
+
+impl Scalar for HeaderName {
+    const WHAT: &'static str = "the name of a header field";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        Self::from_bytes(text.as_bytes()).map_err(|_| {
+            Problem::new(format!("{} is not the name of a header field", quote(text)))
+                .hint("letters, digits and dashes, such as x-tenant")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for HeaderValue {
+    const WHAT: &'static str = "the value of a header field";
+
+    /// Not quoted in the mistake: values of header fields are often secrets.
+    fn read(text: &str) -> Result<Self, Problem> {
+        let problem = |what: &str| Problem::new(what).hint("visible characters and spaces on one line");
+        if text.trim_ascii() != text {
+            return Err(problem("the value of a header field starts or ends with a space"));
+        }
+        Self::from_str(text).map_err(|_| problem("the value of a header field has a character that cannot be sent"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl Scalar for StatusCode {
+    const WHAT: &'static str = "a status code";
+
+    /// A 1xx is never a whole answer (RFC 9110 §15.2).
+    fn read(text: &str) -> Result<Self, Problem> {
+        let code = text.parse().ok().and_then(|code| Self::from_u16(code).ok());
+        code.filter(|code| (200..=599).contains(&code.as_u16())).ok_or_else(|| {
+            Problem::new(format!("{} is not a status code of an answer", quote(text))).hint("write 200 to 599")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 200, "maximum": 599 },
+            { "type": "string", "pattern": or_variable("[2-5][0-9]{2}") },
+        ] })
+    }
+}
+
+/// The status code of an answer that is an error.
+#[derive(Clone, Copy)]
+pub struct ErrorStatus(pub StatusCode);
+
+impl Scalar for ErrorStatus {
+    const WHAT: &'static str = "a status code";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let code = text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
+        code.filter(|code| (400..=599).contains(&code.as_u16())).map(Self).ok_or_else(|| {
+            Problem::new(format!("{} is not a status code of a refusal", quote(text))).hint("write 400 to 599")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [
+            { "type": "integer", "minimum": 400, "maximum": 599 },
+            { "type": "string", "pattern": or_variable("[45][0-9]{2}") },
+        ] })
+    }
+}

@@ -1,0 +1,103 @@
+//! `store`: where Redis is, and the certificates for its connections.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::scalar::number::{BoundedDuration, WholeNumber};
+use crate::config::report::{Problem, quote};
+use crate::config::yaml::decode::{Located, Scalar};
+use crate::config::yaml::record::record;
+use crate::config::yaml::schema::or_variable;
+use crate::store::Address;
+
+record! {
+    /// The memory that all nodes share.
+    RawStore {
+        /// The address of Redis 6.2 or newer, or Valkey: redis://[user:password@]host[:port][/database].
+        required redis: Located<RedisUrl>,
+        /// The longest a request may wait for the store; then the limit's on_outage decides. 1ms to 10s.
+        default("20ms") timeout: Located<BoundedDuration<10_000>>,
+        /// What every key in Redis starts with. Gateways with the same prefix share their limits.
+        default("tollgate:") key_prefix: Located<KeyPrefix>,
+        /// Nodes to assume until Redis has told how many there are.
+        default(1) expected_nodes: Located<WholeNumber<1, 100_000>>,
+        /// Certificates, for an address that says TLS.
+        optional tls: RawTls,
+    }
+}
+
+record! {
+    /// Certificates, as PEM files. They are read when the gateway starts.
+    RawTls at location {
+        /// The certificate authorities that Redis's certificate may be of. Default: the system's.
+        optional ca: Located<PemPath>,
+        /// The certificate that the gateway shows, with those between it and its authority.
+        optional cert: Located<PemPath>,
+        /// The private key of cert.
+        optional key: Located<PemPath>,
+    }
+}
+
+/// The address of the store, credentials included. Not printable, and never quoted in a mistake.
+#[derive(Clone)]
+pub struct RedisUrl(pub Arc<str>);
+
+/// A file to read.
+#[derive(Clone)]
+pub struct PemPath(pub PathBuf);
+
+/// What every key in the store starts with.
+#[derive(Clone)]
+pub struct KeyPrefix(pub String);
+
+impl Scalar for RedisUrl {
+    const WHAT: &'static str = "the address of a store";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let problem = || {
+            Problem::new("this is not the address of a Redis").hint(
+                "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
+                 password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
+            )
+        };
+        Address::parse(text).map(|_| Self(text.into())).ok_or_else(problem)
+    }
+
+    fn schema() -> Json {
+        let forms = r"(rediss?(-sentinel|-cluster)?|redis\+unix)://.+";
+        json!({ "type": "string", "pattern": or_variable(forms) })
+    }
+}
+
+impl Scalar for PemPath {
+    const WHAT: &'static str = "the path of a file";
+
+    fn read(text: &str) -> Result<Self, Problem> {
+        let problem = || Problem::new("the path is empty").hint("write the path of a PEM file");
+        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for KeyPrefix {
+    const WHAT: &'static str = "a key prefix";
+
+    /// Braces would make a hash tag and put all keys on one node of a Redis Cluster.
+    fn read(text: &str) -> Result<Self, Problem> {
+        let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
+        if text.len() <= 64 && text.bytes().all(fine) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Problem::new(format!("{} is not a key prefix", quote(text)))
+            .hint("at most 64 visible ASCII characters, without spaces and braces"))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}

@@ -1,0 +1,71 @@
+//! A mistake as an operator reads it: file, line, column, YAML path, message and hint.
+//!
+//! It never carries credentials: text of the file is repeated through [`quote`](super::quote) alone.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One thing wrong, or worth a warning, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    pub file: Arc<str>,
+    /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read.
+    pub at: Option<(usize, usize)>,
+    /// The YAML path, such as `routes[0].limits[1]`. Empty: the file as a whole.
+    pub path: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// Everything wrong with one file, by line. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(pub(super) Vec<Mistake>);
+
+impl Mistakes {
+    /// By line, then column.
+    pub fn all(&self) -> &[Mistake] {
+        &self.0
+    }
+
+    /// Logs them, a line each.
+    pub fn log(&self) {
+        for mistake in &self.0 {
+            tracing::error!(hint = mistake.hint.as_deref(), "{}", mistake.headline());
+        }
+    }
+
+    /// A file that could not even be read.
+    pub(in crate::config) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
+        Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint }])
+    }
+}
+
+impl Mistake {
+    /// All but the hint, on one line.
+    pub fn headline(&self) -> String {
+        let Self { file, message, .. } = self;
+        let at = self.at.map_or(String::new(), |(line, column)| format!(":{line}:{column}"));
+        let path = if self.path.is_empty() { String::new() } else { format!(": {}", self.path) };
+        format!("{file}{at}{path}: {message}")
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.headline())?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  hint: {hint}"))
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
+        let file = self.0.first().map_or("", |mistake| &*mistake.file);
+        match self.0.len() {
+            1 => write!(f, "1 mistake in {file}"),
+            count => write!(f, "{count} mistakes in {file}"),
+        }
+    }
+}
+
+impl std::error::Error for Mistakes {}

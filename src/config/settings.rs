@@ -1,0 +1,85 @@
+//! A whole, checked configuration, in types of the domain.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::gateway::route::Route;
+use crate::rate_limit::policy::{Limit, LimitUse};
+use crate::server::ListenerSpec;
+use crate::store::RedisSpec;
+use crate::upstream::UpstreamSpec;
+
+/// A whole, checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub workers: NonZeroUsize,
+    pub listeners: Vec<ListenerConfig>,
+    pub admin: Option<SocketAddr>,
+    /// Proxies whose `X-Forwarded-For` is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// `None`: buckets live in this process.
+    pub store: Option<RedisSpec>,
+    /// Buckets kept in this process at most.
+    pub max_local_buckets: NonZeroUsize,
+    pub access_log: AccessLogFormat,
+    /// How long in-flight requests may take after SIGTERM.
+    pub drain_timeout: Duration,
+    /// Also send `x-ratelimit-*` fields.
+    pub legacy_headers: bool,
+    /// Requests in flight per worker; beyond: 503. `None`: no bound.
+    pub max_requests: Option<NonZeroUsize>,
+    pub limits: Vec<Arc<Limit>>,
+    pub upstreams: Vec<Arc<UpstreamSpec>>,
+    pub routes: Vec<Arc<Route>>,
+}
+
+/// A listener and the limits that count every request through it, before the route's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerConfig {
+    pub server: ListenerSpec,
+    pub limits: Vec<LimitUse>,
+}
+
+/// How the access log is written, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessLogFormat {
+    #[default]
+    Off,
+    Json,
+}
+
+impl Config {
+    /// The numbers of routes, limits, upstreams and listeners, in a few words.
+    pub fn summary(&self) -> String {
+        let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let parts = [
+            count(self.routes.len(), "route"),
+            count(self.limits.len(), "limit"),
+            count(self.upstreams.len(), "upstream"),
+            count(self.listeners.len(), "listener"),
+        ];
+        parts.join(", ")
+    }
+
+    /// The sections in which `new` differs and which are only read at start: sockets, threads and what they were built
+    /// around. A reload applies everything else.
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let changed = [
+            ("workers", self.workers != new.workers),
+            ("listeners", !self.servers().eq(new.servers())),
+            ("admin", self.admin != new.admin),
+            ("store", self.store != new.store),
+            ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(section, _)| section).collect()
+    }
+
+    /// The listeners without their limits, which a reload does change.
+    fn servers(&self) -> impl Iterator<Item = &ListenerSpec> {
+        self.listeners.iter().map(|listener| &listener.server)
+    }
+}

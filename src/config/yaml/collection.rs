@@ -1,0 +1,69 @@
+//! Lists, and mappings whose keys the user chooses.
+
+use serde_json::{Value as Json, json};
+
+use super::decode::{Decode, Scalar, SchemaDefinitions, mismatch};
+use super::node::{NodeEntry, YamlNode, YamlValue};
+use crate::config::report::{Location, Problem, Report};
+
+/// A list of at least one.
+pub struct NonEmptyList<T>(pub Vec<T>);
+
+/// A mapping whose keys the user chooses.
+pub struct Mapping<K, V>(pub Vec<MappingEntry<K, V>>);
+
+pub struct MappingEntry<K, V> {
+    /// As written, valid or not: names are looked up by this.
+    pub text: String,
+    pub location: Location,
+    pub key: Option<K>,
+    pub value: Option<V>,
+}
+
+impl<T: Decode> Decode for Vec<T> {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let YamlValue::List(items) = &node.value else {
+            mismatch(node, "a list", Some("write [one, another], or one \"- item\" per line"), report);
+            return None;
+        };
+        Some(items.iter().filter_map(|item| T::decode(item, report)).collect())
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "type": "array", "items": T::schema(definitions) })
+    }
+}
+
+impl<T: Decode> Decode for NonEmptyList<T> {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        if matches!(&node.value, YamlValue::List(items) if items.is_empty()) {
+            report.mistake(&node.location, Problem::new("the list is empty").hint("give at least one item"));
+            return None;
+        }
+        Vec::decode(node, report).map(Self)
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "type": "array", "items": T::schema(definitions), "minItems": 1 })
+    }
+}
+
+impl<K: Scalar, V: Decode> Decode for Mapping<K, V> {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let YamlValue::Map(entries) = &node.value else {
+            mismatch(node, "a mapping", Some("write one \"key: value\" per line"), report);
+            return None;
+        };
+        let entries = entries.iter().map(|NodeEntry { key, key_location, value }| MappingEntry {
+            text: key.clone(),
+            location: key_location.clone(),
+            key: K::read(key).map_err(|problem| report.mistake(key_location, problem)).ok(),
+            value: V::decode(value, report),
+        });
+        Some(Self(entries.collect()))
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "type": "object", "propertyNames": K::schema(), "additionalProperties": V::schema(definitions) })
+    }
+}

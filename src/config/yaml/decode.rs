@@ -1,0 +1,117 @@
+//! What a type must say to be read from the file: [`Scalar`] for single values, [`Decode`] for anything.
+
+use serde_json::{Map as Object, Value as Json};
+
+use super::node::{YamlNode, YamlValue};
+use crate::config::report::{Location, Problem, Report};
+
+/// A type that can be read from a node.
+pub trait Decode: Sized {
+    /// `None`: a mistake was reported.
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self>;
+    /// Its JSON Schema; records add theirs to `definitions` and answer with a reference.
+    fn schema(definitions: &mut SchemaDefinitions) -> Json;
+}
+
+/// A type that is written as one value.
+pub trait Scalar: Sized {
+    /// With its article, for messages: "a duration".
+    const WHAT: &'static str;
+    fn read(text: &str) -> Result<Self, Problem>;
+    fn schema() -> Json;
+}
+
+/// The schemas of all records, by name.
+pub type SchemaDefinitions = Object<String, Json>;
+
+/// A single value and its location.
+pub struct Located<T> {
+    pub location: Location,
+    pub value: T,
+}
+
+/// What was found for a key.
+pub enum Setting<T> {
+    Absent,
+    /// Its mistake is reported already: nothing is said of what only follows from it.
+    Invalid,
+    Valid(T),
+}
+
+impl<T> Setting<T> {
+    pub fn valid(&self) -> Option<&T> {
+        match self {
+            Self::Valid(value) => Some(value),
+            Self::Absent | Self::Invalid => None,
+        }
+    }
+
+    pub fn is_present(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Invalid)
+    }
+
+    /// Like [`build`](Self::build), of the value itself.
+    pub fn take<U>(self, build: impl FnOnce(T) -> Option<U>) -> Option<Option<U>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Invalid => None,
+            Self::Valid(value) => build(value).map(Some),
+        }
+    }
+
+    /// Builds something of the value. `Some(None)`: absent. `None`: invalid, or `build` reported a mistake.
+    pub fn build<U>(&self, build: impl FnOnce(&T) -> Option<U>) -> Option<Option<U>> {
+        match self {
+            Self::Absent => Some(None),
+            Self::Invalid => None,
+            Self::Valid(value) => build(value).map(Some),
+        }
+    }
+}
+
+impl<T: Clone> Setting<Located<T>> {
+    pub fn value(&self) -> Option<T> {
+        self.valid().map(|at| at.value.clone())
+    }
+}
+
+impl<T: Scalar> Decode for Located<T> {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let YamlValue::Scalar { text, .. } = &node.value else {
+            mismatch(node, T::WHAT, None, report);
+            return None;
+        };
+        let value = T::read(text).map_err(|problem| report.mistake(&node.location, problem)).ok()?;
+        Some(Self { location: node.location.clone(), value })
+    }
+
+    fn schema(_: &mut SchemaDefinitions) -> Json {
+        T::schema()
+    }
+}
+
+/// Reports that `node` is not `wanted`, without quoting it: what it holds is anyone's guess.
+pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut Report) {
+    if matches!(node.value, YamlValue::Unusable) {
+        return;
+    }
+    let problem = Problem::new(format!("expected {wanted}, found {}", node.value.kind()));
+    report.mistake(&node.location, hint.into_iter().fold(problem, Problem::hint));
+}
+
+/// The one setting of several that exclude each other, each [built](Setting::build). `Ok(None)`: it is invalid.
+///
+/// # Errors
+/// The number of settings that are present, when it is not one.
+pub fn only_one<T>(settings: impl IntoIterator<Item = Option<Option<T>>>) -> Result<Option<T>, usize> {
+    let mut present: Vec<_> = settings.into_iter().filter(|built| !matches!(built, Some(None))).collect();
+    match present.pop() {
+        Some(built) if present.is_empty() => Ok(built.flatten()),
+        Some(_) => Err(present.len() + 1),
+        None => Err(0),
+    }
+}
