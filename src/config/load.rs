@@ -8,7 +8,7 @@ use super::file::config::RawConfig;
 use super::report::{Location, Mistake, Mistakes, Problem, Report};
 use super::settings::Config;
 use super::yaml::decode::Decode;
-use super::yaml::variables::{self, Lookup};
+use super::yaml::variables::{self, VariableLookup};
 use super::{check, yaml};
 use crate::units::show_size;
 
@@ -58,7 +58,7 @@ pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) 
     report.close(config).map(|(config, warnings)| Loaded { config, warnings })
 }
 
-fn read(text: &str, env: Lookup<'_>, report: &mut Report) -> Option<Config> {
+fn read(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<Config> {
     if text.len() > MAX_BYTES {
         let problem = Problem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
         report.mistake(&Location::root(1, 1), problem.hint("is this the right file?"));

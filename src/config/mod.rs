@@ -2,7 +2,7 @@
 //!
 //! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file` mirrors the file, one
 //! section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`]. Mistakes of all
-//! three are collected in `report` and told at once. `load` is the way in, `watch` notices a changed file. Types of the
+//! three are collected in `report` and reported at once. `load` is the way in, `watch` notices a changed file. Types of the
 //! domain know nothing of this module. (`yaml` says why decoding is not left to serde.)
 
 mod check;

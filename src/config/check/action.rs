@@ -16,7 +16,7 @@ pub fn build(
     report: &mut Report,
 ) -> Option<Action> {
     let chosen = keys.choose(report);
-    // Both are visited even when there is one too many: all mistakes are told at once.
+    // Both are visited even when one of them is too many: all mistakes are reported at once.
     let forward = keys.upstream.is_present().then(|| forward(keys, path, upstreams, report));
     let respond = keys.respond.build(|respond| respond.build(report));
     match chosen? {

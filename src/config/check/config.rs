@@ -7,7 +7,7 @@ use super::limit::LimitContext;
 use super::named::NamedSection;
 use super::{limit, listener, route, store};
 use crate::config::file::config::RawConfig;
-use crate::config::file::scalar::text::Name;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::RawUpstream;
 use crate::config::report::Report;
 use crate::config::settings::Config;
@@ -47,7 +47,7 @@ fn one_per_core() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-fn upstream(name: &Name, raw: &RawUpstream) -> Option<UpstreamSpec> {
+fn upstream(name: &DefinedName, raw: &RawUpstream) -> Option<UpstreamSpec> {
     Some(UpstreamSpec {
         name: name.0.clone(),
         endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.0.clone()).collect(),

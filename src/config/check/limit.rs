@@ -1,4 +1,4 @@
-//! A limit: its algorithm, what requests cost of it, and what happens to those beyond it.
+//! A limit: its algorithm, the cost of a request, and the treatment of requests over the limit.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::named::NamedSection;
 use super::plan::PlanContext;
 use super::{cost, plan};
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
-use crate::config::file::scalar::text::Name;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Problem, Report};
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::key::KeySpec;
@@ -20,8 +20,8 @@ pub struct LimitContext<'a> {
     pub has_store: bool,
 }
 
-/// One limit. `None`: a mistake was reported.
-pub fn build(name: &Name, raw: &RawLimit, context: &LimitContext<'_>, report: &mut Report) -> Option<Limit> {
+/// A limit. `None`: a mistake was reported.
+pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, report: &mut Report) -> Option<Limit> {
     let choice = raw.algorithm.choose(&raw.consistency, report);
     let algorithm = choice.as_ref().and_then(|choice| choice.build(&raw.algorithm.quota, report));
     let cost = match (raw.cost.valid(), &choice, &algorithm) {
@@ -69,7 +69,7 @@ fn on_limit(
         RawOnLimit::Degrade(degrade) => OnLimit::Degrade(self::degrade(degrade, upstreams, report)?),
         RawOnLimit::Shadow(location) => {
             if enforced.is_some_and(|enforced| enforced != Enforced::ALL) {
-                let problem = Problem::new("a limit that is all shadow enforces no share of its keys");
+                let problem = Problem::new("a limit in shadow enforces nothing, so \"enforce\" has no effect");
                 report.mistake(location, problem.hint("remove \"on_limit\" or \"enforce\""));
                 return None;
             }

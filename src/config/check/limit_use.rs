@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cost;
 use super::named::NamedSection;
 use crate::config::file::limit::{RawCost, RawLimitUse};
-use crate::config::file::scalar::text::Name;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::rate_limit::key::KeyPart;
@@ -42,7 +42,7 @@ pub fn uses(
     sound.then_some(uses)
 }
 
-fn check_first(name: &Located<Name>, first: bool, report: &mut Report) -> Option<()> {
+fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) -> Option<()> {
     if first {
         return Some(());
     }

@@ -1,4 +1,4 @@
-//! Sockets: listeners and the admin server, none of them twice.
+//! The addresses of listeners and of the admin server, none of them twice.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,10 +15,10 @@ use crate::config::yaml::decode::{Located, Setting};
 use crate::rate_limit::policy::Limit;
 use crate::server::ListenerSpec;
 
-/// Where the admin server is when the file does not say.
+/// The address of the admin server when the file has none.
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9901);
 
-/// `Some(None)`: turned off. `None`: a mistake was reported.
+/// The address of the admin server. `Some(None)`: turned off. `None`: a mistake was reported.
 pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
     match setting {
         Setting::Absent => Some(Some(DEFAULT_ADMIN)),

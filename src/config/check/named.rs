@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::config::file::scalar::text::Name;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Setting};
@@ -31,8 +31,8 @@ impl<T> NamedSection<T> {
     /// Builds all members of a section.
     pub fn build<V>(
         what: &'static str,
-        section: &Setting<Mapping<Name, V>>,
-        mut make: impl FnMut(&Name, &V) -> Option<T>,
+        section: &Setting<Mapping<DefinedName, V>>,
+        mut make: impl FnMut(&DefinedName, &V) -> Option<T>,
     ) -> Self {
         let rows = section.valid().map_or(&[][..], |table| &table.0);
         let members: Vec<_> = rows
@@ -49,7 +49,7 @@ impl<T> NamedSection<T> {
     }
 
     /// The member called `name`. `None`: it has a mistake of its own, or does not exist, which is reported.
-    pub fn find(&self, name: &Located<Name>, report: &mut Report) -> Option<Arc<T>> {
+    pub fn find(&self, name: &Located<DefinedName>, report: &mut Report) -> Option<Arc<T>> {
         let text = &*name.value.0;
         if let Some(member) = self.by_name.get(text).and_then(|index| self.members.get(*index)) {
             member.used.set(true);

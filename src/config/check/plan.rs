@@ -45,7 +45,7 @@ pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Op
 
 fn hash(raw: &RawPlanHash, has_store: bool, report: &mut Report) -> Option<PlanSource> {
     if !has_store {
-        let problem = Problem::new("plans in Redis, and there is no store");
+        let problem = Problem::new("the plans are in Redis, but the file has no store");
         report.mistake(&raw.location, problem.hint("add store: {redis: \"redis://…\"}, or write the plans in a table"));
         return None;
     }
@@ -74,14 +74,14 @@ fn table(
     sound.then_some(PlanSource::Table(table))
 }
 
-/// What the part of the request says when it means this entry.
+/// The bytes of the key part by which a request is given this plan.
 fn value(by: &KeyPart, entry: &MappingEntry<PlainText, RawPlan>, report: &mut Report) -> Option<Box<[u8]>> {
     let PlainText(text) = entry.key.as_ref()?;
     let KeyPart::ClientIp { ipv4_prefix, ipv6_prefix } = by else {
         let text = if *by == KeyPart::Host { text.to_ascii_lowercase() } else { text.to_string() };
         return Some(text.into_bytes().into());
     };
-    // A network counts as one client if it is as large as a client is to this limit, and else would never be met.
+    // A network is a client if it is as large as a client is to this limit. Any other network would match no request.
     let prefix = |network: &IpNet| if network.addr().is_ipv4() { *ipv4_prefix } else { *ipv6_prefix };
     let network = || text.parse::<IpNet>().ok().filter(|network| network.prefix_len() == prefix(network));
     let address = text.parse::<IpAddr>().ok().or_else(|| network().map(|network| network.addr()));

@@ -30,13 +30,13 @@ pub fn build(raw: &RawStore, report: &mut Report) -> Option<RedisSpec> {
     })
 }
 
-/// Certificates that nothing uses are a connection in the clear that was not meant to be.
+/// Reports certificates that nothing uses: the connection would be in the clear by mistake.
 fn check_use(raw: &RawStore, tls: &RawTls, report: &mut Report) {
     let encrypted =
         |Located { value, .. }: &Located<RedisUrl>| Address::parse(&value.0).is_none_or(|address| address.tls);
     if !raw.redis.valid().is_none_or(encrypted) {
-        let problem = Problem::new("the address of this store says no TLS");
-        report.mistake(&tls.location, problem.hint("begin it with rediss, or remove tls"));
+        let problem = Problem::new("the address of the store does not use TLS, so these certificates have no effect");
+        report.mistake(&tls.location, problem.hint("begin the address with rediss, or remove \"tls\""));
     }
 }
 
@@ -61,7 +61,7 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
         }
         (Setting::Invalid, _) | (_, Setting::Invalid) => None,
         (Setting::Valid(_), _) | (_, Setting::Valid(_)) => {
-            let problem = Problem::new("\"cert\" and \"key\" are only of use together");
+            let problem = Problem::new("\"cert\" and \"key\" are needed together");
             report.mistake(&raw.location, problem.hint("give both, or neither"));
             None
         }

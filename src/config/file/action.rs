@@ -1,4 +1,4 @@
-//! What a route does: forward, respond or echo. Each action is spelt here and nowhere else in the configuration.
+//! The action of a route: forward, respond or echo. Each action is spelt here and nowhere else in the configuration.
 //!
 //! Guarantees that a route has exactly one action, and no key of another one.
 
@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use super::respond::RawRespond;
 use super::scalar::address::authority;
 use super::scalar::path::{FullPath, PathPrefix};
-use super::scalar::text::{Name, OnlyTrue};
+use super::scalar::text::{DefinedName, OnlyTrue};
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
@@ -16,10 +16,10 @@ use crate::gateway::route::HostPolicy;
 use crate::spelling::nearest;
 
 record! {
-    /// What a route does: an action, and what belongs to it.
+    /// The action of a route, and the keys that belong to it.
     RawActionKeys at location {
         /// Forward to this upstream.
-        optional upstream: Located<Name>,
+        optional upstream: Located<DefinedName>,
         /// Answer with something fixed.
         optional respond: RawRespond,
         /// Answer with a description of the request.
@@ -28,7 +28,7 @@ record! {
         optional strip_prefix: Located<PathPrefix>,
         /// Forward with another leading part of the path.
         optional replace_prefix: RawReplacePrefix,
-        /// Forward to this path, whatever the request's.
+        /// Forward to this path instead of the request's.
         optional replace_path: Located<FullPath>,
         /// The Host that the upstream sees: the client's (preserve), the endpoint's (endpoint), or this one.
         optional host: Located<HostPolicy>,
@@ -40,7 +40,7 @@ record! {
     RawReplacePrefix at location {
         /// The part to replace.
         required from: Located<PathPrefix>,
-        /// What stands there instead.
+        /// The new leading part.
         required to: Located<PathPrefix>,
     }
 }

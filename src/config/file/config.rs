@@ -1,11 +1,11 @@
-//! The whole file: its sections, and the keys that stand outside of any section.
+//! The whole file: its sections, and the keys outside of any section.
 
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
 use super::scalar::address::Cidr;
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
-use super::scalar::text::Name;
+use super::scalar::text::DefinedName;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
 use crate::config::settings::AccessLogFormat;
@@ -21,7 +21,7 @@ record! {
         optional workers: Located<WholeNumber<1, 1024>>,
         /// How long requests in flight may take to finish after SIGTERM.
         default("30s") drain_timeout: Located<BoundedDuration<DAY>>,
-        /// One line per request on standard output, or none.
+        /// A line of JSON per request on standard output, or `off`.
         default("off") access_log: Located<AccessLogFormat>,
         /// Addresses or networks of the proxies in front, whose X-Forwarded-For is believed.
         optional trusted_proxies: Vec<Located<Cidr>>,
@@ -38,10 +38,10 @@ record! {
         /// The memory that all nodes share. Leave it out for one node: buckets then live in this process.
         optional store: RawStore,
         /// Rate limits, by name.
-        optional limits: Mapping<Name, RawLimit>,
+        optional limits: Mapping<DefinedName, RawLimit>,
         /// Groups of servers to forward to, by name.
-        optional upstreams: Mapping<Name, RawUpstream>,
-        /// What to do with which request.
+        optional upstreams: Mapping<DefinedName, RawUpstream>,
+        /// Which requests are forwarded or answered, and how.
         required routes: NonEmptyList<RawRoute>,
     }
 }

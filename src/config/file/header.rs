@@ -20,7 +20,7 @@ record! {
     }
 }
 
-/// What a header field must hold. `None`: anything.
+/// The value that a header field must have. `None`: any.
 pub struct RawHeaderCondition(pub Option<HeaderValue>);
 
 impl Decode for RawHeaderCondition {
@@ -44,10 +44,10 @@ impl Decode for RawHeaderCondition {
 
 /// Reports names of fields that differ by case alone.
 pub fn check_names<V>(headers: &Mapping<HeaderName, V>, report: &mut Report) {
-    let mut seen = HashMap::new();
+    let mut lines = HashMap::new();
     for MappingEntry { text, location, key, .. } in &headers.0 {
         let Some(name) = key else { continue };
-        if let Some(line) = seen.insert(name, location.line) {
+        if let Some(line) = lines.insert(name, location.line) {
             let problem = Problem::new(format!("{} is here twice, first on line {line}", quote(text)));
             report.mistake(location, problem.hint("upper and lower case are the same in names of header fields"));
         }

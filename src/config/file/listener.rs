@@ -12,7 +12,7 @@ use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 
 record! {
-    /// One address to listen on, and how patient to be with its clients.
+    /// An address to listen on, with bounds and timeouts for its clients.
     RawListener at location {
         /// Address and port, such as 0.0.0.0:8080 or [::]:8080. Port 0 takes any free one.
         required address: Located<SocketAddr>,

@@ -1,4 +1,4 @@
-//! `routes`: which requests a route takes, and its bounds. What it does with them stands in `action`.
+//! `routes`: which requests a route takes, and its bounds. The keys of its action stand in `action`.
 
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
@@ -7,7 +7,7 @@ use super::action::RawActionKeys;
 use super::header::RawHeaderCondition;
 use super::limit::RawLimitUse;
 use super::scalar::number::{BoundedDuration, ByteSize, DAY};
-use super::scalar::text::Name;
+use super::scalar::text::DefinedName;
 use crate::config::report::{Problem, quote};
 use crate::config::yaml::collection::{Mapping, NonEmptyList};
 use crate::config::yaml::decode::{Located, Scalar};
@@ -18,10 +18,10 @@ record! {
     /// Which requests, and what becomes of them.
     RawRoute at location {
         /// How the route is called in metrics, logs and keys. Unique.
-        required name: Located<Name>,
+        required name: Located<DefinedName>,
         /// Which requests. Default: all.
         optional r#match: RawMatch,
-        /// What the route does.
+        /// The keys of its action.
         group action: RawActionKeys,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,

@@ -19,11 +19,11 @@ record! {
         required redis: Located<RedisUrl>,
         /// The longest a request may wait for the store; then the limit's on_outage decides. 1ms to 10s.
         default("20ms") timeout: Located<BoundedDuration<10_000>>,
-        /// What every key in Redis starts with. Gateways with the same prefix share their limits.
+        /// The beginning of every key in Redis. Gateways with the same prefix share their limits.
         default("tollgate:") key_prefix: Located<KeyPrefix>,
-        /// Nodes to assume until Redis has told how many there are.
+        /// The number of nodes to assume until Redis has the real one.
         default(1) expected_nodes: Located<WholeNumber<1, 100_000>>,
-        /// Certificates, for an address that says TLS.
+        /// Certificates for a TLS address.
         optional tls: RawTls,
     }
 }
@@ -44,11 +44,11 @@ record! {
 #[derive(Clone)]
 pub struct RedisUrl(pub Arc<str>);
 
-/// A file to read.
+/// The path of a PEM file.
 #[derive(Clone)]
 pub struct PemPath(pub PathBuf);
 
-/// What every key in the store starts with.
+/// The beginning of every key in the store.
 #[derive(Clone)]
 pub struct KeyPrefix(pub String);
 

@@ -43,7 +43,7 @@ impl Location {
         self.below(PathStep::Index(index), line, column)
     }
 
-    /// The same path, at another position.
+    /// This path, at another position.
     pub fn moved(&self, (line, column): (usize, usize)) -> Self {
         Self { line, column, trail: self.trail.clone() }
     }

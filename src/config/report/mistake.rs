@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing wrong, or worth a warning, and where.
+/// A mistake or a warning, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub file: Arc<str>,
@@ -35,7 +35,7 @@ impl Mistakes {
     }
 
     /// A file that could not even be read.
-    pub(in crate::config) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
+    pub(crate) fn unreadable(file: &str, why: String, hint: Option<String>) -> Self {
         Self(vec![Mistake { file: file.into(), at: None, path: String::new(), message: why, hint }])
     }
 }

@@ -13,7 +13,7 @@ pub struct NonEmptyList<T>(pub Vec<T>);
 pub struct Mapping<K, V>(pub Vec<MappingEntry<K, V>>);
 
 pub struct MappingEntry<K, V> {
-    /// As written, valid or not: names are looked up by this.
+    /// The key as written, valid or not: names are looked up by this.
     pub text: String,
     pub location: Location,
     pub key: Option<K>,

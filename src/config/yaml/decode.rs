@@ -1,4 +1,4 @@
-//! What a type must say to be read from the file: [`Scalar`] for single values, [`Decode`] for anything.
+//! Types that can be read from the file: [`Scalar`] for single values, [`Decode`] for anything.
 
 use serde_json::{Map as Object, Value as Json};
 
@@ -30,7 +30,7 @@ pub struct Located<T> {
     pub value: T,
 }
 
-/// What was found for a key.
+/// The value of a key, if there is one.
 pub enum Setting<T> {
     Absent,
     /// Its mistake is reported already: nothing is said of what only follows from it.
@@ -94,7 +94,7 @@ impl<T: Scalar> Decode for Located<T> {
     }
 }
 
-/// Reports that `node` is not `wanted`, without quoting it: what it holds is anyone's guess.
+/// Reports that `node` is not `wanted`. Does not quote the node: it may hold a secret.
 pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut Report) {
     if matches!(node.value, YamlValue::Unusable) {
         return;
@@ -103,7 +103,7 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
     report.mistake(&node.location, hint.into_iter().fold(problem, Problem::hint));
 }
 
-/// The one setting of several that exclude each other, each [built](Setting::build). `Ok(None)`: it is invalid.
+/// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is invalid.
 ///
 /// # Errors
 /// The number of settings that are present, when it is not one.

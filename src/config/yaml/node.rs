@@ -2,7 +2,7 @@
 
 use crate::config::report::Location;
 
-/// One value and its location. Not printable: it may hold credentials.
+/// A value and its location. Not printable: it may hold credentials.
 pub struct YamlNode {
     pub location: Location,
     pub value: YamlValue,
@@ -20,7 +20,7 @@ pub enum YamlValue {
     Unusable,
 }
 
-/// One key of a mapping. Keys are unique.
+/// A key of a mapping with its value. Keys are unique.
 pub struct NodeEntry {
     pub key: String,
     /// The key's position, the value's path.
@@ -37,7 +37,7 @@ impl YamlValue {
         }
     }
 
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             _ if self.is_null() => "nothing",

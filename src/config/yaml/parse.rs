@@ -1,8 +1,8 @@
-//! Text → tree. The one file that names the YAML crate.
+//! Text → tree. No other file names the YAML crate.
 //!
 //! Works on the parser's events, without recursion, so neither depth nor size of the input can exhaust the stack. Refuses
-//! what makes a file larger than it looks (anchors and aliases) and keeps every scalar as it was written: what `off` or
-//! `1_000` means is for the one who asked for it.
+//! what makes a file larger than it looks (anchors and aliases) and keeps every scalar as it was written: the type that is
+//! read decides what `off` or `1_000` means.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::config::report::{Location, Problem, Report, quote};
 /// Nested mappings and lists. The deepest the format asks for is six.
 const MAX_DEPTH: usize = 32;
 
-/// The tree of the file's only document. `None`: said in the report.
+/// The tree of the file's only document. `None`: a mistake was reported.
 pub fn tree(text: &str, report: &mut Report) -> Option<YamlNode> {
     let mut tree = Tree { text, stack: Vec::new(), root: None };
     let mut parser = Parser::new_from_str(text);
@@ -110,7 +110,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// The place of what starts at `at`.
+    /// The location of the node that starts at `at`.
     fn location(&self, at: (usize, usize)) -> Location {
         match self.stack.last() {
             None => Location::root(at.0, at.1),
@@ -166,7 +166,8 @@ impl Tree<'_> {
         }
     }
 
-    /// The parser's own words say little about the most likely slip: braces of ours inside braces of YAML's.
+    /// Adds a hint for likely slips, of which the parser's own message says little: braces of ours inside braces of YAML's, and
+    /// tabs.
     fn syntax_trouble(&self, line: usize, info: &str) -> Problem {
         let problem = Problem::new(format!("not YAML: {info}"));
         let near = self.text.lines().skip(line.saturating_sub(2)).take(2).collect::<Vec<_>>();

@@ -101,7 +101,7 @@ impl RecordSchema {
 
 /// A reference to the schema of `T`, the type called `name`, which is added to `definitions`.
 pub fn reference<T: Record>(name: &str, doc: &str, definitions: &mut SchemaDefinitions) -> Json {
-    // A schema has names for people, who need not know that these types are raw.
+    // "Raw" tells types apart in this program and means nothing to a reader of the schema.
     let name = name.strip_prefix("Raw").unwrap_or(name);
     if !definitions.contains_key(name) {
         let mut schema = RecordSchema::default();
@@ -227,4 +227,4 @@ macro_rules! record {
         }
     };
 }
-pub(in crate::config) use record;
+pub(crate) use record;

@@ -32,7 +32,7 @@ pub fn or_variable(pattern: &str) -> String {
     format!("^({pattern})$|\\$\\{{")
 }
 
-/// One of `words`, or a text with an environment variable in it.
+/// A choice of `words`, or a text with an environment variable in it.
 pub fn choice(words: &[&str]) -> Json {
     let mut words: Vec<Json> = words.iter().map(|word| json!(word)).collect();
     if words.contains(&json!("off")) {

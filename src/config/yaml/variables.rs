@@ -1,14 +1,16 @@
-//! `${NAME}` and `${NAME:-default}`, put in after parsing and into single values only: a variable's text can be a number
-//! or a word but never a key, a list or a mapping.
+//! Environment variables in the file: `${NAME}` and `${NAME:-default}`.
+//!
+//! They are put in after parsing and into single values only: a variable's text can be a number or a word but never a key,
+//! a list or a mapping.
 
 use super::node::{YamlNode, YamlValue};
 use crate::config::report::{Problem, Report, quote};
 
 /// Looks a variable up. `None`: not set.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Replaces the variables of all values below `node`.
-pub fn substitute(node: &mut YamlNode, env: Lookup<'_>, report: &mut Report) {
+pub fn substitute(node: &mut YamlNode, env: VariableLookup<'_>, report: &mut Report) {
     match &mut node.value {
         YamlValue::List(items) => items.iter_mut().for_each(|item| substitute(item, env, report)),
         YamlValue::Map(entries) => entries.iter_mut().for_each(|entry| substitute(&mut entry.value, env, report)),
@@ -23,7 +25,7 @@ pub fn substitute(node: &mut YamlNode, env: Lookup<'_>, report: &mut Report) {
     }
 }
 
-fn expand(text: &str, env: Lookup<'_>) -> Result<String, Problem> {
+fn expand(text: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -43,8 +45,8 @@ fn expand(text: &str, env: Lookup<'_>) -> Result<String, Problem> {
     Ok(expanded)
 }
 
-/// As in a shell, a default also replaces an empty value.
-fn value(variable: &str, env: Lookup<'_>) -> Result<String, Problem> {
+/// Like in a shell, a default also replaces an empty value.
+fn value(variable: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),

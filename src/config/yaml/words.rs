@@ -21,7 +21,7 @@ macro_rules! words {
         }
     )* };
 }
-pub(in crate::config) use words;
+pub(crate) use words;
 
 /// A word that is none of `words`.
 pub fn unknown(text: &str, words: &[&str]) -> Problem {

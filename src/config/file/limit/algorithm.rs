@@ -86,7 +86,7 @@ impl AlgorithmName {
         }
     }
 
-    /// What is wrong with a key that only some algorithms have; `None` where this one has it. `lacks` and `hint` complete
+    /// The problem with a key that only some algorithms have, unless this one `has_it`. `lacks` completes the sentence
     /// "a token_bucket …".
     fn unsupported(self, has_it: bool, lacks: &str, hint: &str) -> Option<Problem> {
         (!has_it).then(|| Problem::new(format!("{} {lacks}", self.noun())).hint(hint))
@@ -103,11 +103,11 @@ impl RawAlgorithm {
         let name = self.algorithm.value()?;
         let has_zone = name == AlgorithmName::FixedWindow;
         let hint = "set \"algorithm: fixed_window\", or leave it out";
-        let no_zone = name.unsupported(has_zone, "knows no time zone", hint);
+        let no_zone = name.unsupported(has_zone, "has no time_zone", hint);
         let time_zone = supported(&self.time_zone, no_zone, report)?;
         let has_scope = name == AlgorithmName::Concurrency;
         let hint = "set \"algorithm: concurrency\", or leave it out";
-        let scope = supported(&self.scope, name.unsupported(has_scope, "knows no scope", hint), report)?;
+        let scope = supported(&self.scope, name.unsupported(has_scope, "has no scope", hint), report)?;
         let fits = name == AlgorithmName::TokenBucket || consistency.value() != Some(Consistency::Leased);
         let hint = "leave \"consistency\" out, or take a token_bucket";
         supported(consistency, name.unsupported(fits, "cannot be leased", hint), report)?;
@@ -143,7 +143,7 @@ impl AlgorithmChoice<'_> {
         let no_burst = self.name.unsupported(self.name == AlgorithmName::TokenBucket, "has no burst", instead);
         let no_rate = self.name.unsupported(!counts_requests, "has no rate", instead);
         let hint = "set \"algorithm: concurrency\", or leave it out";
-        let no_max = self.name.unsupported(counts_requests, "knows no max_in_flight", hint);
+        let no_max = self.name.unsupported(counts_requests, "has no max_in_flight", hint);
         let burst = supported(&quota.burst, no_burst, report);
         let rate = supported(&quota.rate, no_rate, report);
         let max_in_flight = supported(&quota.max_in_flight, no_max, report);

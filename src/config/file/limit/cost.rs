@@ -19,13 +19,13 @@ record! {
         optional header: Located<HeaderName>,
         /// Tokens without that field. Default: 1.
         optional default: Located<WholeNumber<1, MAX_BURST>>,
-        /// Bytes of body for one token; a unit that is begun counts.
+        /// Bytes of body for one token, rounded up.
         optional body: Located<ByteSize<1, { u64::MAX }>>,
         /// The header field of the response that says how many tokens the request took. Settled after it.
         optional response_header: Located<HeaderName>,
-        /// The same by a field of the response's JSON body, names joined by dots: `usage.total_tokens`. Also of an event stream.
+        /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots: `usage.total_tokens`.
         optional response_json: Located<Path>,
-        /// Tokens to take before there is a response, and when it does not tell. Default: 1.
+        /// Tokens to take before the response, and when the response lacks the field. Default: 1.
         optional reserve: Located<WholeNumber<1, MAX_BURST>>,
         /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
         optional max: Located<WholeNumber<1, MAX_BURST>>,
@@ -51,14 +51,14 @@ pub enum RawCost {
     },
 }
 
-/// Where a response says what its request took.
+/// The part of a response that says how many tokens its request took.
 pub enum RawResponseField {
     Header(Located<HeaderName>),
     Json(Located<Path>),
 }
 
 impl RawResponseField {
-    /// Where it is written.
+    /// The location of the key that decides.
     pub fn location(&self) -> &Location {
         match self {
             Self::Header(at) => &at.location,
@@ -75,7 +75,7 @@ impl RawResponseField {
 }
 
 impl RawCost {
-    /// Where it is written.
+    /// The location of the key that decides.
     pub fn location(&self) -> &Location {
         match self {
             Self::Fixed(at) => &at.location,

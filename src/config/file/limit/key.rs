@@ -1,4 +1,4 @@
-//! `key`: what a limit counts by. Each part of a key is spelt here and nowhere else in the configuration.
+//! `key`: the parts of a request that a limit counts by. Each part of a key is spelt here and nowhere else in the configuration.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ record! {
 }
 
 record! {
-    /// A part of a key that needs to be told more. One of these keys.
+    /// A part of a key that needs a name or options. Exactly one of these keys.
     RawPartOptions at location {
         /// The client's address, by other prefixes than /32 and /64.
         optional client_ip: RawClientIp,
@@ -38,7 +38,7 @@ record! {
         optional query: Located<PlainText>,
         /// A {name} of the route's path.
         optional path: Located<PlainText>,
-        /// The same for every request.
+        /// A fixed text, equal for all requests.
         optional constant: Located<PlainText>,
     }
 }
@@ -105,7 +105,7 @@ fn simple(text: &str) -> Result<KeyPart, Problem> {
         "host" => Ok(KeyPart::Host),
         "route" => Ok(KeyPart::Route),
         option if RawPartOptions::keys().contains(&option) => {
-            Err(Problem::new(format!("\"{option}\" needs to be told which")).hint(format!("write {{{option}: …}}")))
+            Err(Problem::new(format!("\"{option}\" needs a value")).hint(format!("write {{{option}: …}}")))
         }
         _ => Err(unknown(text, &SIMPLE)),
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::cost::RawCost;
-use crate::config::file::scalar::text::Name;
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::Report;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, Setting, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
@@ -13,7 +13,7 @@ record! {
     /// A limit with a cost of its own.
     RawCostedUse {
         /// The limit's name.
-        required limit: Located<Name>,
+        required limit: Located<DefinedName>,
         /// Tokens one request takes here. Default: the limit's cost.
         optional cost: RawCost,
     }
@@ -21,7 +21,7 @@ record! {
 
 /// A limit as a listener or a route names it.
 pub struct RawLimitUse {
-    pub limit: Setting<Located<Name>>,
+    pub limit: Setting<Located<DefinedName>>,
     pub cost: Setting<RawCost>,
 }
 
@@ -42,6 +42,6 @@ impl Decode for RawLimitUse {
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [Located::<Name>::schema(definitions), RawCostedUse::schema(definitions)] })
+        json!({ "anyOf": [Located::<DefinedName>::schema(definitions), RawCostedUse::schema(definitions)] })
     }
 }

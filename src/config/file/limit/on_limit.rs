@@ -1,4 +1,4 @@
-//! `on_limit`: what happens to a request that a limit denies.
+//! `on_limit`: the treatment of a request that a limit denies.
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::config::file::respond::{RawRespond, answer_headers};
 use crate::config::file::scalar::http::ErrorStatus;
 use crate::config::file::scalar::number::{BoundedDuration, WholeNumber};
-use crate::config::file::scalar::text::{Name, PlainText};
+use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::report::{Location, Problem, Report};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch, only_one};
@@ -18,7 +18,7 @@ use crate::rate_limit::policy::Queueing;
 use crate::respond::Respond;
 
 record! {
-    /// What happens to a request over the limit. One of these keys.
+    /// The treatment of a request over the limit. Exactly one of these keys.
     RawOnLimitOptions at location {
         /// Refuse it, with an answer of your own.
         optional reject: RawRefusal,
@@ -44,7 +44,7 @@ record! {
 }
 
 record! {
-    /// A line to wait in: for each key its own, first come, first served.
+    /// A queue for each key, first come, first served.
     RawQueue {
         /// The longest a request waits: at most 1m. Longer waits are refused at once.
         default("1s") max_wait: Located<BoundedDuration<60_000>>,
@@ -54,16 +54,16 @@ record! {
 }
 
 record! {
-    /// Something cheaper. One of these keys.
+    /// Something cheaper. Exactly one of these keys.
     RawDegradeOptions at location {
         /// Forward to this upstream.
-        optional upstream: Located<Name>,
+        optional upstream: Located<DefinedName>,
         /// Answer with something fixed.
         optional respond: RawRespond,
     }
 }
 
-/// What happens to a request over the limit.
+/// The treatment of a request over the limit.
 pub enum RawOnLimit {
     Reject(Option<RawRefusal>),
     Queue(RawQueue),
@@ -72,9 +72,9 @@ pub enum RawOnLimit {
     Shadow(Location),
 }
 
-/// What a request over the limit gets instead.
+/// The cheaper target of a request over the limit.
 pub enum RawDegrade {
-    Upstream(Located<Name>),
+    Upstream(Located<DefinedName>),
     Respond(RawRespond),
 }
 
@@ -88,7 +88,7 @@ impl Decode for RawOnLimit {
                 "queue" => RawQueue::decode(&empty(node), report).map(Self::Queue),
                 "shadow" => Some(Self::Shadow(node.location.clone())),
                 "degrade" => {
-                    let problem = Problem::new("\"degrade\" needs to be told to what");
+                    let problem = Problem::new("\"degrade\" needs a target");
                     report.mistake(
                         &node.location,
                         problem.hint("write {degrade: {upstream: …}} or {degrade: {respond: …}}"),
@@ -114,7 +114,7 @@ impl Decode for RawOnLimit {
     }
 }
 
-/// A record in which nothing is said.
+/// A record without keys: all defaults.
 fn empty(node: &YamlNode) -> YamlNode {
     YamlNode { location: node.location.clone(), value: YamlValue::Map(Vec::new()) }
 }

@@ -25,7 +25,7 @@ use crate::units;
 record! {
     /// A rate limit: how much, counted by what.
     RawLimit {
-        /// What requests are counted by: one part or a list of parts.
+        /// The part of a request to count by, or a list of parts.
         required key: RawKey,
         /// How much is allowed, and how it is counted.
         group algorithm: RawAlgorithm,
@@ -37,7 +37,7 @@ record! {
         default("exact") consistency: Located<Consistency>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
         default("share") on_missing: Located<OnMissing>,
-        /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
+        /// The treatment of a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
         default("reject") on_limit: RawOnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
         default("100%") enforce: Located<Enforced>,
@@ -68,7 +68,7 @@ impl RawExemption {
         });
         let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
         if exempt.is_empty() {
-            let problem = Problem::new("nobody is exempt");
+            let problem = Problem::new("the exemption is empty");
             report.mistake(&self.location, problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
             return None;
         }

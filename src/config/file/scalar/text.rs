@@ -11,7 +11,7 @@ use crate::config::yaml::schema::or_variable;
 
 /// The name of a limit, an upstream or a route. Goes into header fields and metric labels as it is.
 #[derive(Clone)]
-pub struct Name(pub Arc<str>);
+pub struct DefinedName(pub Arc<str>);
 
 /// Any text.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl PlainText {
     }
 }
 
-impl Scalar for Name {
+impl Scalar for DefinedName {
     const WHAT: &'static str = "a name";
 
     fn read(text: &str) -> Result<Self, Problem> {
