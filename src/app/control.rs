@@ -16,8 +16,9 @@ use tokio::time::{interval, sleep};
 
 use super::workers::Workers;
 use super::{Common, UPKEEP, access_log, assemble};
-use crate::admin::desk::{self, Desk};
-use crate::admin::{self, Panel, Phase, Readiness};
+use crate::admin;
+use crate::admin::bucket_service::{BucketService, FleetBuckets};
+use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::clock;
 use crate::config::watch::Watch;
 use crate::config::{self, Config, Mistakes};
@@ -104,17 +105,17 @@ pub async fn run(
     let exporter = Arc::new(Exporter::new(prometheus, &common, &workers));
     let exporting = exporter.clone();
     let inspector = common.fleet.as_ref().map(|state| RedisInspector::connect(&state.spec)).transpose()?;
-    let desk = Arc::new(desk(&common, inspector.as_ref()));
-    let panel = Panel {
+    let buckets = Arc::new(bucket_service(&common, inspector.as_ref()));
+    let state = AdminState {
         readiness: readiness.clone(),
         render: Arc::new(move || exporting.render()),
         gateway: common.gateway.clone(),
-        desk: desk.clone(),
+        buckets: buckets.clone(),
     };
-    let opened = admin.map(|socket| open_admin(socket, panel)).transpose()?;
+    let opened = admin.map(|socket| open_admin(socket, state)).transpose()?;
     let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
 
-    readiness.enter(Phase::Serving);
+    readiness.enter(LifecyclePhase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
     let drain_timeout = tokio::select! {
         () = stop_or_reload(&mut live, &mut signals) => live.config.drain_timeout,
@@ -123,10 +124,10 @@ pub async fn run(
         () = upkeep(&common, &exporter) => unreachable_end()?,
         () = guard_store(&common, &workers) => unreachable_end()?,
         () = beat(fleet.as_ref()) => unreachable_end()?,
-        () = hear_operators(inspector.as_ref(), &common, &desk) => unreachable_end()?,
+        () = hear_operators(inspector.as_ref(), &common, &buckets) => unreachable_end()?,
     };
 
-    readiness.enter(Phase::Draining);
+    readiness.enter(LifecyclePhase::Draining);
     tracing::info!(timeout_s = drain_timeout.as_secs_f64(), "draining: no new connections, requests in flight may end");
     signal.start(drain_timeout);
     let cut = tokio::select! {
@@ -153,38 +154,38 @@ fn unreachable_end() -> anyhow::Result<Duration> {
     anyhow::bail!("a task of the control plane ended")
 }
 
-fn open_admin(socket: StdListener, panel: Panel) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+fn open_admin(socket: StdListener, state: AdminState) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     socket.set_nonblocking(true)?;
     tracing::info!(address = %socket.local_addr()?, "admin port open");
     let listener = TcpListener::from_std(socket)?;
     Ok(tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, panel).await {
+        if let Err(error) = admin::serve(listener, state).await {
             tracing::error!(%error, "the admin port failed");
         }
     }))
 }
 
 /// What a reset or a grant must reach in this process, beside the local buckets: see [`Node`].
-fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
+fn bucket_service(common: &Common, inspector: Option<&RedisInspector>) -> BucketService {
     let fleet = common.fleet.as_ref().zip(inspector);
     let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn Holder>).collect();
-    let fleet = fleet.map(|(state, inspector)| desk::Fleet {
+    let fleet = fleet.map(|(state, inspector)| FleetBuckets {
         inspect: Arc::new(inspector.clone()),
         breaker: state.node.breaker.clone(),
         share: state.node.share.clone(),
         plans: Arc::new(PlanReader::new(Arc::new(inspector.clone()), state.node.breaker.clone())),
     });
-    Desk::new(common.memory.clone(), common.slots.clone(), fleet, holders)
+    BucketService::new(common.memory.clone(), common.slots.clone(), fleet, holders)
 }
 
 /// Takes over what operators changed, on whatever node.
-async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
+async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, buckets: &BucketService) {
     let Some(inspector) = inspector else { return pending().await };
     let take_over = async |notice: Notice| {
         let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
         if let Some(ask) = ask {
-            desk.take_over(&ask, &notice).await;
+            buckets.follow(&ask, &notice).await;
         }
     };
     inspector.listen(take_over).await;

@@ -18,8 +18,8 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 
-use crate::admin::guard::{OPERATOR, REASON};
-use crate::admin::problem::Problem;
+use crate::admin::browser_guard::{OPERATOR, REASON};
+use crate::admin::problem_details::ProblemDetails;
 
 /// Longer than the gateway itself waits for its store.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ impl Admin {
         if status.is_success() {
             return show(&body).map(Answer::Done).with_context(|| format!("{self} is no admin port of this version"));
         }
-        let problem: Problem = serde_json::from_slice(&body)
+        let problem: ProblemDetails = serde_json::from_slice(&body)
             .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
         let hint = problem.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
         Ok(Answer::Refused(format!("{}{hint}", problem.detail)))
@@ -101,7 +101,7 @@ impl Admin {
         let port = self.0.port_u16().unwrap_or(80);
         let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, port)).await?;
-        // The address and not the name: changes are taken by address only (see `admin::guard`), and it is the same place.
+        // The address and not the name: changes are taken by address only (see `admin::browser_guard`), and it is the same place.
         let address = stream.peer_addr()?.to_string();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::builder().method(method).uri(target).header(HOST, address);

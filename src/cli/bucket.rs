@@ -8,8 +8,9 @@ use http::Method;
 
 use super::ask::{Admin, Answer, Asker, target};
 use super::span;
-use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView, SettledView};
-use crate::admin::desk::Source;
+use crate::admin::bucket_service::LevelSource;
+use crate::admin::views::bucket::{BucketView, ChangeView};
+use crate::admin::views::policy::{LevelView, PolicyView, SettledView};
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
 ///
@@ -218,10 +219,10 @@ pub(super) fn next(level: &LevelView, cost: u64) -> String {
     }
 }
 
-pub(super) fn source(source: Source) -> &'static str {
+pub(super) fn source(source: LevelSource) -> &'static str {
     match source {
-        Source::Redis => "redis",
-        Source::Local => "local (this node)",
+        LevelSource::Redis => "redis",
+        LevelSource::Local => "local (this node)",
     }
 }
 

@@ -10,8 +10,8 @@ use http::Method;
 
 use super::ask::{Admin, Answer, target};
 use super::bucket::{next, show_settled, source, terms, tokens};
-use crate::admin::describe;
-use crate::admin::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView, check_listener};
+use crate::admin::query::{self, check_listener};
+use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
 use crate::gateway::explain::explain;
 use crate::{app, config};
 
@@ -68,7 +68,7 @@ pub fn run(args: &Explain) -> anyhow::Result<Answer> {
         Err(mistakes) => return Ok(Answer::Refused(mistakes.to_string())),
     };
     let gateway = app::for_explaining(&config).context("cannot build the gateway")?;
-    let described = describe::request(&pairs).and_then(|described| {
+    let described = query::request(&pairs).and_then(|described| {
         check_listener(gateway.listeners(), &described)?;
         Ok(described)
     });

@@ -1,9 +1,9 @@
 //! The configuration: from a file to types of the domain, or to a list of all that is wrong with the file.
 //!
-//! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file` mirrors the file, one
-//! section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`]. Mistakes of all
-//! three are collected in `report` and reported at once. `load` is the way in, `watch` notices a changed file. Types of the
-//! domain know nothing of this module. (`yaml` says why decoding is not left to serde.)
+//! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file` mirrors the file,
+//! one section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`].
+//! Mistakes of all three are collected in `report` and reported at once. `load` is the way in, `watch` notices a
+//! changed file. Types of the domain know nothing of this module. (`yaml` says why decoding is not left to serde.)
 
 mod check;
 mod file;

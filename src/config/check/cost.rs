@@ -58,8 +58,8 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
     }
 }
 
-/// A bound on what a request may turn out to cost. All later requests wait until that has flowed back, and no wait is longer
-/// than a bucket's.
+/// A bound on what a request may turn out to cost. All later requests wait until that has flowed back, and no wait is
+/// longer than a bucket's.
 fn flows_back(
     max: &Located<WholeNumber<1, MAX_BURST>>,
     algorithm: &Algorithm,

@@ -1,11 +1,12 @@
 //! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
 //!
 //! `config` builds the whole. `named` looks up limits and upstreams by name and tells which nobody uses; `listener`,
-//! `limit`, `route` and `store` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against what a
-//! limit allows, `action` what a route does against its path; `ambiguity` finds routes of which neither goes first.
+//! `limit`, `route` and `store` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against
+//! what a limit allows, `action` what a route does against its path; `ambiguity` finds routes of which neither goes
+//! first.
 //!
-//! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report, and
-//! nothing is said of what only follows from it.
+//! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report,
+//! and nothing is said of what only follows from it.
 
 mod action;
 mod ambiguity;

@@ -103,7 +103,8 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
     report.mistake(&node.location, hint.into_iter().fold(problem, Problem::hint));
 }
 
-/// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is invalid.
+/// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is
+/// invalid.
 ///
 /// # Errors
 /// The number of settings that are present, when it is not one.

@@ -1,8 +1,8 @@
 //! Text → tree. No other file names the YAML crate.
 //!
-//! Works on the parser's events, without recursion, so neither depth nor size of the input can exhaust the stack. Refuses
-//! what makes a file larger than it looks (anchors and aliases) and keeps every scalar as it was written: the type that is
-//! read decides what `off` or `1_000` means.
+//! Works on the parser's events, without recursion, so neither depth nor size of the input can exhaust the stack.
+//! Refuses what makes a file larger than it looks (anchors and aliases) and keeps every scalar as it was written: the
+//! type that is read decides what `off` or `1_000` means.
 
 use std::collections::HashMap;
 
@@ -166,8 +166,8 @@ impl Tree<'_> {
         }
     }
 
-    /// Adds a hint for likely slips, of which the parser's own message says little: braces of ours inside braces of YAML's, and
-    /// tabs.
+    /// Adds a hint for likely slips, of which the parser's own message says little: braces of ours inside braces of
+    /// YAML's, and tabs.
     fn syntax_trouble(&self, line: usize, info: &str) -> Problem {
         let problem = Problem::new(format!("not YAML: {info}"));
         let near = self.text.lines().skip(line.saturating_sub(2)).take(2).collect::<Vec<_>>();

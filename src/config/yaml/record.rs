@@ -126,8 +126,8 @@ pub fn join(lines: &[&str]) -> String {
 
 /// Declares a mapping of the file: each key once, with its type, its doc and whether it must be there.
 ///
-/// `required key: T`, `optional key: T` or `default("5s") key: T` become a [`Setting`]. `group name: R` includes the keys
-/// of the record `R`. A record declared `at location` also keeps its location.
+/// `required key: T`, `optional key: T` or `default("5s") key: T` become a [`Setting`]. `group name: R` includes the
+/// keys of the record `R`. A record declared `at location` also keeps its location.
 macro_rules! record {
     (@name $field:ident) => {{
         let name = stringify!($field);

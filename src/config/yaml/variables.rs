@@ -1,7 +1,7 @@
 //! Environment variables in the file: `${NAME}` and `${NAME:-default}`.
 //!
-//! They are put in after parsing and into single values only: a variable's text can be a number or a word but never a key,
-//! a list or a mapping.
+//! They are put in after parsing and into single values only: a variable's text can be a number or a word but never a
+//! key, a list or a mapping.
 
 use super::node::{YamlNode, YamlValue};
 use crate::config::report::{Problem, Report, quote};

@@ -1,7 +1,7 @@
 //! How a limit counts: the name of each algorithm, its keys, and the [`Algorithm`] that they describe.
 //!
-//! All that the configuration knows of an algorithm stands here. A new one is a variant of [`AlgorithmName`], a row for each
-//! key that it has, and an arm in [`AlgorithmChoice::build`].
+//! All that the configuration knows of an algorithm stands here. A new one is a variant of [`AlgorithmName`], a row for
+//! each key that it has, and an arm in [`AlgorithmChoice::build`].
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::units::{self, RATE_FORMS};
 record! {
     /// The algorithm of a limit with all of its keys.
     RawAlgorithm {
-        /// How tokens come back: one by one, at the end of a window of the clock, when they are a window old, or when their
-        /// request has ended.
+        /// How tokens come back: one by one, at the end of a window of the clock, when they are a window old, or when
+        /// their request has ended.
         default("token_bucket") algorithm: Located<AlgorithmName>,
         /// The limit's own quota.
         group quota: RawQuota,
@@ -40,7 +40,8 @@ record! {
 record! {
     /// The numbers that an algorithm counts by: a limit's, or a plan's.
     RawQuota at location {
-        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. Required except for concurrency.
+        /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. Required except for
+        /// concurrency.
         optional rate: Located<WindowRate>,
         /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
         optional max_in_flight: Located<WholeNumber<1, MAX_SLOTS>>,

@@ -23,7 +23,8 @@ record! {
         optional body: Located<ByteSize<1, { u64::MAX }>>,
         /// The header field of the response that says how many tokens the request took. Settled after it.
         optional response_header: Located<HeaderName>,
-        /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots: `usage.total_tokens`.
+        /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots:
+        /// `usage.total_tokens`.
         optional response_json: Located<Path>,
         /// Tokens to take before the response, and when the response lacks the field. Default: 1.
         optional reserve: Located<WholeNumber<1, MAX_BURST>>,
@@ -95,7 +96,8 @@ impl Decode for RawCost {
     }
 
     fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        json!({ "anyOf": [Located::<WholeNumber<1, MAX_BURST>>::schema(definitions), RawCostOptions::schema(definitions)] })
+        let fixed = Located::<WholeNumber<1, MAX_BURST>>::schema(definitions);
+        json!({ "anyOf": [fixed, RawCostOptions::schema(definitions)] })
     }
 }
 
@@ -127,13 +129,9 @@ impl RawCostOptions {
 
 fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
     let problem = Problem::new("a cost is by one of header, body, response_header and response_json");
-    report.mistake(
-        location,
-        problem.hint(
-            "write {header: x-cost, default: 1, max: 100}, {body: 1KiB, max: 100} or {response_header: x-used, reserve: 1, \
-             max: 100}",
-        ),
-    );
+    let forms = "write {header: x-cost, default: 1, max: 100}, {body: 1KiB, max: 100} or \
+        {response_header: x-used, reserve: 1, max: 100}";
+    report.mistake(location, problem.hint(forms));
     None
 }
 

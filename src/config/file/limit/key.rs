@@ -1,4 +1,5 @@
-//! `key`: the parts of a request that a limit counts by. Each part of a key is spelt here and nowhere else in the configuration.
+//! `key`: the parts of a request that a limit counts by. Each part of a key is spelt here and nowhere else in the
+//! configuration.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Paths: patterns to match, prefixes to strip and paths to put in their place.
 //!
-//! Literals are kept the way a request's path is compared: percent-encoded, with upper-case digits and without encodings
-//! of characters that need none (RFC 3986 §6.2.2).
+//! Literals are kept the way a request's path is compared: percent-encoded, with upper-case digits and without
+//! encodings of characters that need none (RFC 3986 §6.2.2).
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! Connections of the admin port.
 //!
-//! Guarantees what a listener guarantees: no client holds a connection without asking something, and no more are open than
-//! [`MAX_CONNECTIONS`]. There is no key for it: the port is for a few tools, and must answer them also when somebody
-//! has found it who should not have.
+//! Served like a listener's, with fixed bounds: no client holds a connection without asking something, and no more than
+//! [`MAX_CONNECTIONS`] are open. The port is for a few tools, and must answer them even when a stranger has found it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +14,8 @@ use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 use tower_service::Service;
 
-use super::Panel;
+use super::router::router;
+use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::request_id;
@@ -24,7 +24,7 @@ use crate::server::{self, Connection, Handler, ListenerSpec, Slots, drain};
 /// Probes, a few scrapers, a few operators.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Whoever is slower than this holds a place that a probe may need.
+/// A slower client holds a connection that a probe may need.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Scrapers come back every 15 s to 60 s; those that come later connect again.
@@ -46,7 +46,7 @@ struct Pages(Router);
 ///
 /// # Errors
 /// When the socket has no address.
-pub async fn serve(listener: TcpListener, panel: Panel) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, state: AdminState) -> std::io::Result<()> {
     let spec = ListenerSpec {
         address: listener.local_addr()?,
         header_timeout: HEADER_TIMEOUT,
@@ -59,7 +59,7 @@ pub async fn serve(listener: TcpListener, panel: Panel) -> std::io::Result<()> {
     // It never begins: while the gateway drains, this port goes on telling so.
     let (_signal, drain) = drain::channel();
     let slots = Slots::uncounted(spec.max_connections);
-    server::serve(listener, Arc::new(spec), Pages(super::router(panel)), slots, drain).await;
+    server::serve(listener, Arc::new(spec), Pages(router(state)), slots, drain).await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! How the admin port answers: JSON, or what it refuses as `application/problem+json` (RFC 9457), with a way out.
+//! The answers of the admin port: JSON, or a refusal as `application/problem+json` (RFC 9457) with a hint.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use crate::store::StoreError;
 
 /// A JSON answer, for people and programs: indented, and ended by a line break.
 #[derive(Debug)]
-pub struct Json<T>(pub T);
+pub struct PrettyJson<T>(pub T);
 
-/// An answer that is no success.
+/// A refusal or a failure, in the shape of RFC 9457.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
+pub struct ProblemDetails {
     #[serde(rename = "type")]
     pub kind: Cow<'static, str>,
     pub title: Cow<'static, str>,
@@ -25,7 +25,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-impl Problem {
+impl ProblemDetails {
     fn new(status: StatusCode, name: &str, detail: impl Into<String>) -> Self {
         Self {
             kind: format!("urn:tollgate:problem:{name}").into(),
@@ -41,7 +41,7 @@ impl Problem {
         self
     }
 
-    /// 400: what was asked makes no sense.
+    /// 400: the request is not understood or contradicts itself.
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
@@ -77,14 +77,14 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, [(CONTENT_TYPE, "application/problem+json")], text(&self)).into_response()
     }
 }
 
-impl<T: Serialize> IntoResponse for Json<T> {
+impl<T: Serialize> IntoResponse for PrettyJson<T> {
     fn into_response(self) -> Response {
         ([(CONTENT_TYPE, "application/json")], text(&self.0)).into_response()
     }

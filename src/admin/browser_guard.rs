@@ -1,10 +1,10 @@
 //! Keeps web pages from changing anything through the browser of somebody who can reach the admin port.
 //!
-//! There is no login to protect: whoever reaches the port may use it. But a browser reaches it on behalf of any page that
-//! is open in it, from inside the operator's network. So a change must be what a page of another origin cannot send
-//! without the server's consent, which is never given (no preflight is answered), and must not claim to come from one; and
-//! the name it is asked by must not be one that an attacker's name server could have pointed here. Reading is left to the
-//! same-origin policy.
+//! There is no login to protect: whoever reaches the port may use it. But a browser reaches it on behalf of any page
+//! that is open in it, from inside the operator's network. A change must therefore be a request that a page of another
+//! origin cannot send without a preflight, and no preflight is answered. It must not name another origin, and it must
+//! be addressed to an IP address or localhost: an attacker's name server could point any other name here. Reading is
+//! left to the same-origin policy.
 
 use std::net::IpAddr;
 
@@ -15,41 +15,42 @@ use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::problem::Problem;
+use super::problem_details::ProblemDetails;
 
-/// Who asks for a change, as they say.
+/// The header with the name of the operator who asks for a change.
 pub const OPERATOR: &str = "x-tollgate-operator";
-/// Why.
+/// The header with the reason for a change.
 pub const REASON: &str = "x-tollgate-reason";
 
 /// Lets reading pass, and changes that no web page can have asked for.
 pub async fn guard(request: Request, next: Next) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
-    match if reads { Ok(()) } else { check(request.headers()) } {
+    let checked = if reads { Ok(()) } else { check(request.headers()) };
+    match checked {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
-fn check(headers: &HeaderMap) -> Result<(), Problem> {
+fn check(headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // Neither is among what a page may send across origins unasked (Fetch §2.2.2, CORS-safelisted request-headers).
     let json = text(CONTENT_TYPE.as_str()).is_some_and(|kind| kind.split(';').next() == Some("application/json"));
     if text(OPERATOR).is_none_or(|name| name.trim().is_empty()) && !json {
-        return Err(Problem::cross_site("a change must say who asks for it")
+        return Err(ProblemDetails::cross_site("a change must say who asks for it")
             .hint("send the header X-Tollgate-Operator: your-name, or Content-Type: application/json"));
     }
     let host = text(HOST.as_str()).unwrap_or_default();
     if !is_numeric_or_local(host) {
-        return Err(Problem::cross_site("a change is asked for by an IP address or localhost, not by a name")
+        return Err(ProblemDetails::cross_site("a change is asked for by an IP address or localhost, not by a name")
             .hint("use the address of the admin port, such as http://127.0.0.1:9901"));
     }
     if text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site)) {
-        return Err(Problem::cross_site("a page of another site asked for this change"));
+        return Err(ProblemDetails::cross_site("a page of another site asked for this change"));
     }
     let own = |origin: &str| origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host));
     if text(ORIGIN.as_str()).is_some_and(|origin| !own(origin)) {
-        return Err(Problem::cross_site("a page of another origin asked for this change"));
+        return Err(ProblemDetails::cross_site("a page of another origin asked for this change"));
     }
     Ok(())
 }
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_can_send_does_not() {
+    fn a_change_that_a_page_can_send_is_refused() {
         assert!(!passes(&[]));
         assert!(!passes(&[(OPERATOR, " ")]));
         for simple in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_another_place_does_not() {
+    fn a_change_from_another_origin_or_by_a_name_is_refused() {
         for origin in ["http://evil.example", "null", "https://127.0.0.1:9901", "http://127.0.0.1:8080"] {
             assert!(!passes(&[(OPERATOR, "ada"), ("origin", origin)]), "{origin}");
         }

@@ -1,7 +1,7 @@
-//! What the query of a request to the admin port says: which bucket, or which request.
+//! Queries of the admin port's pages: which bucket is meant, or which request.
 //!
-//! Guarantees that a word that is not understood is refused and not left out: a bucket of a half-understood description
-//! would be somebody else's.
+//! A word that is not understood is refused and not ignored: a bucket by half of its description would be another
+//! client's.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::problem::Problem;
+use super::problem_details::ProblemDetails;
 use crate::gateway::explain;
 use crate::rate_limit::catalog::{self, Listed};
 use crate::rate_limit::explained::Applied;
@@ -26,11 +26,11 @@ pub type Pairs = Vec<(String, String)>;
 pub struct BucketQuery {
     key: Option<String>,
     described: catalog::Described,
-    /// What is described, in the words of the query.
+    /// The parts that are described, in the words of the query.
     words: Vec<String>,
     pub tokens: Option<String>,
     pub dry_run: bool,
-    /// What this node holds, whatever the store says.
+    /// The level on this node alone is asked for.
     pub local: bool,
 }
 
@@ -51,23 +51,23 @@ const WORDS: [&str; 14] = [
     "listener",
 ];
 
-/// What a request's client is taken for when nobody says.
-const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+/// The client of a request when the query names none.
+const DEFAULT_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 impl BucketQuery {
     /// Reads a query.
     ///
     /// # Errors
     /// When it has a word that is not understood, or a value that is none.
-    pub fn read(pairs: &Pairs) -> Result<Self, Problem> {
+    pub fn read(pairs: &Pairs) -> Result<Self, ProblemDetails> {
         let mut this = Self::default();
-        let mut reader = Reader::default();
+        let mut reader = RequestParts::default();
         for (name, value) in pairs {
             match name.as_str() {
                 "key" => this.key = Some(value.clone()),
                 "tokens" => this.tokens = Some(value.clone()),
-                "local" => this.local = yes(name, value)?,
-                "dry_run" => this.dry_run = yes(name, value)?,
+                "local" => this.local = is_true(name, value)?,
+                "dry_run" => this.dry_run = is_true(name, value)?,
                 _ => reader.read(name, value)?,
             }
         }
@@ -80,27 +80,27 @@ impl BucketQuery {
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn meet(&self, listed: &Listed) -> Result<(Ask, Applied), Problem> {
+    pub fn resolve(&self, listed: &Listed) -> Result<(Ask, Applied), ProblemDetails> {
         let name = &listed.limit().name;
         let key = match &self.key {
             // Beside the key, only the plan may be told: the key need not have it.
             Some(_) if self.words.iter().any(|word| listed.plans_by().as_ref() != Some(word)) => {
-                return Err(Problem::bad_request("both a key and parts of one")
+                return Err(ProblemDetails::bad_request("the bucket is named by a key and by parts of a key")
                     .hint("give the key as `explain` shows it, or describe the request, not both"));
             }
             Some(key) => listed.raw_key(key).ok_or_else(|| {
-                Problem::bad_request(format!("this is no key of the limit \"{name}\""))
+                ProblemDetails::bad_request(format!("the key is not one of the limit \"{name}\""))
                     .hint(format!("a key looks as `explain` shows it: {name}:…"))
             })?,
             None => listed.key_of(&self.described).map_err(|lacking| {
-                Problem::bad_request(format!("the limit \"{name}\" also counts by {}", lacking.join(", ")))
+                ProblemDetails::bad_request(format!("the limit \"{name}\" also counts by {}", lacking.join(", ")))
                     .hint(format!("add {}, or give the whole key: key={name}:…", parameters(&lacking)))
             })?,
         };
         Ok(listed.meet(key, &self.described))
     }
 
-    /// What tells the client's plan, where nothing does.
+    /// The part of the request that tells the client's plan, where the query lacks it.
     pub fn lacks_plan(&self, listed: &Listed) -> Option<String> {
         listed.plans_by().filter(|by| !self.words.contains(by))
     }
@@ -114,12 +114,14 @@ fn parameters(names: &[String]) -> String {
 ///
 /// # Errors
 /// As for a bucket; and when there is no URL.
-pub fn request(pairs: &Pairs) -> Result<explain::Described, Problem> {
+pub fn request(pairs: &Pairs) -> Result<explain::Described, ProblemDetails> {
     let (mut url, mut listener) = (None, 0);
-    let mut reader = Reader::default();
+    let mut reader = RequestParts::default();
     for (name, value) in pairs {
         match name.as_str() {
-            "url" => url = Some(value.parse::<Uri>().map_err(|_| Problem::bad_request("the url is none"))?),
+            "url" => {
+                url = Some(value.parse::<Uri>().map_err(|_| ProblemDetails::bad_request("url is not a valid URL"))?)
+            }
             "listener" => listener = value.parse().map_err(|_| number("listener"))?,
             "method" | "client_ip" => reader.read(name, value)?,
             _ if name.starts_with("header.") => reader.read(name, value)?,
@@ -127,46 +129,61 @@ pub fn request(pairs: &Pairs) -> Result<explain::Described, Problem> {
         }
     }
     let uri = url.ok_or_else(|| {
-        Problem::bad_request("which request?").hint("add url=http://host/path, and method, client_ip, header.NAME")
+        ProblemDetails::bad_request("url is missing")
+            .hint("add url=http://host/path, and method, client_ip, header.NAME")
     })?;
     let described = reader.finish()?;
     Ok(explain::Described {
         method: described.method.unwrap_or(Method::GET),
         uri,
         headers: described.headers,
-        peer: described.client_ip.unwrap_or(NOBODY),
+        peer: described.client_ip.unwrap_or(DEFAULT_CLIENT),
         listener,
     })
 }
 
+/// Checks that the request comes through a listener of the file.
+///
+/// # Errors
+/// When the file has fewer listeners.
+pub fn check_listener(listeners: usize, described: &explain::Described) -> Result<(), ProblemDetails> {
+    if described.listener < listeners {
+        return Ok(());
+    }
+    let last = listeners.saturating_sub(1);
+    Err(ProblemDetails::bad_request(format!("there is no listener {}", described.listener))
+        .hint(format!("they count from 0 to {last}, in the order of the file")))
+}
+
 /// Collects the parts of a request.
 #[derive(Default)]
-struct Reader {
+struct RequestParts {
     described: catalog::Described,
     query: Vec<String>,
     cookies: Vec<String>,
     words: Vec<String>,
 }
 
-impl Reader {
-    fn read(&mut self, name: &str, value: &str) -> Result<(), Problem> {
+impl RequestParts {
+    fn read(&mut self, name: &str, value: &str) -> Result<(), ProblemDetails> {
         self.words.push(name.to_ascii_lowercase());
         match name.split_once('.').unwrap_or((name, "")) {
             ("client_ip", "") => {
                 let address = value.parse();
                 self.described.client_ip =
-                    Some(address.map_err(|_| Problem::bad_request("client_ip is no IP address"))?);
+                    Some(address.map_err(|_| ProblemDetails::bad_request("client_ip is not an IP address"))?);
             }
             ("method", "") => {
                 let method = Method::from_bytes(value.as_bytes());
-                self.described.method = Some(method.map_err(|_| Problem::bad_request("method is none"))?);
+                self.described.method =
+                    Some(method.map_err(|_| ProblemDetails::bad_request("method is not a valid method"))?);
             }
             ("host", "") => self.described.host = Some(host::normal(value).into_owned()),
             ("route", "") => self.described.route = Some(value.to_owned()),
             ("header", header) if !header.is_empty() => self.header(header, value)?,
             ("cookie", cookie) if !cookie.is_empty() => {
                 if value.contains(';') {
-                    return Err(Problem::bad_request("a cookie's value holds no semicolon"));
+                    return Err(ProblemDetails::bad_request("a cookie's value holds no semicolon"));
                 }
                 self.cookies.push(format!("{cookie}={value}"));
             }
@@ -180,48 +197,49 @@ impl Reader {
         Ok(())
     }
 
-    fn header(&mut self, name: &str, value: &str) -> Result<(), Problem> {
+    fn header(&mut self, name: &str, value: &str) -> Result<(), ProblemDetails> {
         let field = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value).ok());
-        let (name, value) = field.ok_or_else(|| Problem::bad_request("a header is no header field"))?;
+        let (name, value) =
+            field.ok_or_else(|| ProblemDetails::bad_request(format!("header.{name} is not a valid header field")))?;
         self.described.headers.append(name, value);
         Ok(())
     }
 
-    fn finish(mut self) -> Result<catalog::Described, Problem> {
+    fn finish(mut self) -> Result<catalog::Described, ProblemDetails> {
         if !self.cookies.is_empty() {
             let value = HeaderValue::from_str(&self.cookies.join("; "));
-            let value = value.map_err(|_| Problem::bad_request("a cookie is none"))?;
+            let value =
+                value.map_err(|_| ProblemDetails::bad_request("a cookie has a character that cannot be sent"))?;
             self.described.headers.append(COOKIE, value);
         }
         if !self.query.is_empty() {
             let target = PathAndQuery::try_from(format!("/?{}", self.query.join("&")));
-            self.described.uri = target.map_err(|_| Problem::bad_request("the query is too long"))?.into();
+            self.described.uri = target.map_err(|_| ProblemDetails::bad_request("the query is too long"))?.into();
         }
         Ok(self.described)
     }
 }
 
-fn unknown(name: &str) -> Problem {
-    let problem = Problem::bad_request(format!("\"{}\" is not understood here", name.escape_debug()));
+fn unknown(name: &str) -> ProblemDetails {
+    let problem = ProblemDetails::bad_request(format!("\"{}\" is not understood here", name.escape_debug()));
     match nearest(name, WORDS.into_iter()) {
         Some(word) => problem.hint(format!("did you mean \"{word}\"?")),
         None => problem.hint("GET / lists what there is"),
     }
 }
 
-fn yes(name: &str, value: &str) -> Result<bool, Problem> {
+fn is_true(name: &str, value: &str) -> Result<bool, ProblemDetails> {
     match value {
         "" | "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(Problem::bad_request(format!("{name} is true or false"))),
+        _ => Err(ProblemDetails::bad_request(format!("{name} is true or false"))),
     }
 }
 
-fn number(name: &str) -> Problem {
-    Problem::bad_request(format!("{name} is a number"))
+fn number(name: &str) -> ProblemDetails {
+    ProblemDetails::bad_request(format!("{name} is a number"))
 }
 
-/// Only for the tests of what is read.
 #[cfg(test)]
 fn pairs(texts: &[(&str, &str)]) -> Pairs {
     texts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -275,6 +293,6 @@ mod tests {
         assert!(request(&pairs(&[("method", "GET")])).is_err());
         assert!(request(&pairs(&[("url", "http://a/"), ("route", "x")])).is_err());
         let read = request(&pairs(&[("url", "http://a/b?c"), ("header.x", "1")])).unwrap();
-        assert_eq!((read.uri.path(), read.peer, read.headers.len()), ("/b", NOBODY, 1));
+        assert_eq!((read.uri.path(), read.peer, read.headers.len()), ("/b", DEFAULT_CLIENT, 1));
     }
 }

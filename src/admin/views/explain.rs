@@ -1,31 +1,28 @@
-//! An explanation as it is shown: by `GET /explain`, with the level that each bucket has now, and by `tollgate explain`.
+//! An explanation as JSON: for `GET /explain`, with the present level of each bucket, and for `tollgate explain`.
 //!
-//! Guarantees that no header value of the request and none that a route asks for is repeated.
+//! Repeats no value of a header field, neither of the request nor of a route's conditions.
 
-use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 
-use super::Panel;
-use super::buckets::{LevelView, PolicyView, show};
-use super::describe::{self, Pairs};
-use super::desk::{Look, Source};
-use super::problem::{Json, Problem};
+use super::bucket::show;
+use super::policy::{LevelView, PolicyView};
+use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
-use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
+use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why};
 use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::explained::{Applied, Bucket};
 use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
 use crate::units::{show_duration, show_size};
 
-/// All that would become of a request.
+/// The way of a request through the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainView {
     pub request: RequestView,
     /// The route that applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// What the gateway answers itself, before any limit is asked or because of one.
+    /// The refusal by the gateway itself, before any limit is asked or because of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedView>,
     /// In the order in which they are asked.
@@ -41,10 +38,10 @@ pub struct ExplainView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestView {
     pub method: String,
-    /// As routes see it.
+    /// In the form that routes are matched by.
     pub host: String,
     pub path: String,
-    /// Whom limits count.
+    /// The client that limits count.
     pub client_ip: String,
     pub listener: usize,
 }
@@ -67,21 +64,21 @@ pub struct LimitView {
     /// Parts of the key that the request lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<String>,
-    /// What that leads to.
+    /// The consequence of a lacking part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Why the limit does not act on this request, or not on all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforced: Option<String>,
-    /// What happens when it denies.
+    /// The treatment of a request that it denies.
     pub on_limit: String,
-    /// What happens while the store is away.
+    /// The decision while the store is away.
     pub outage: String,
     /// Only of a running gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<LevelView>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<LevelSource>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
 }
@@ -114,7 +111,7 @@ pub struct RouteView {
     pub why: WhyView,
 }
 
-/// [`Why`], as a word.
+/// [`Why`] as a word of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyView {
@@ -124,36 +121,6 @@ pub enum WhyView {
     OtherHeader,
     OtherPath,
     OtherHost,
-}
-
-/// `GET /explain`
-pub(super) async fn page(State(panel): State<Panel>, Query(pairs): Query<Pairs>) -> Result<Json<ExplainView>, Problem> {
-    let described = describe::request(&pairs)?;
-    let gateway = panel.gateway.load_full();
-    check_listener(gateway.listeners(), &described)?;
-    let mut explanation = explain(&gateway, &described);
-    let lookups: Vec<_> = explanation.limits.limits.iter().filter_map(|limit| limit.lookup.clone()).collect();
-    if panel.desk.read_plans(&lookups).await {
-        explanation = explain(&gateway, &described);
-    }
-    let mut view = ExplainView::of(&described, &explanation);
-    for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
-        if let Some(ask) = applied.ask() {
-            limit.seen(panel.desk.peek(&ask).await);
-        }
-    }
-    Ok(Json(view))
-}
-
-/// # Errors
-/// When there are not so many listeners.
-pub fn check_listener(listeners: usize, described: &Described) -> Result<(), Problem> {
-    if described.listener < listeners {
-        return Ok(());
-    }
-    let last = listeners.saturating_sub(1);
-    Err(Problem::bad_request(format!("there is no listener {}", described.listener))
-        .hint(format!("they count from 0 to {last}, in the order of the file")))
 }
 
 impl ExplainView {
@@ -245,10 +212,11 @@ impl LimitView {
         }
     }
 
-    fn seen(&mut self, look: Look) {
-        self.level = Some(look.level.into());
-        self.source = Some(look.source);
-        self.store = look.away;
+    /// Adds the present level of its bucket.
+    pub fn set_level(&mut self, reading: BucketReading) {
+        self.level = Some(reading.level.into());
+        self.source = Some(reading.source);
+        self.store = reading.away;
     }
 }
 

@@ -1,0 +1,158 @@
+//! `/buckets`: reads a bucket of a limit, makes it full, or gives tokens back.
+//!
+//! Every change leaves a line in the log and a count, with the operator who asked for it. The log has only a hash of
+//! the key.
+
+use std::net::SocketAddr;
+
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::HeaderMap;
+
+use crate::admin::browser_guard::{OPERATOR, REASON};
+use crate::admin::problem_details::{PrettyJson, ProblemDetails};
+use crate::admin::query::{BucketQuery, Pairs};
+use crate::admin::state::AdminState;
+use crate::admin::views::bucket::{BucketView, ChangeView, show};
+use crate::admin::views::policy::PolicyView;
+use crate::gateway::Gateway;
+use crate::rate_limit::catalog::Listed;
+use crate::rate_limit::explained::Applied;
+use crate::spelling::nearest;
+use crate::store::Ask;
+use crate::store::inspect::Gift;
+
+/// `GET /buckets/{limit}`
+pub async fn peek(
+    State(state): State<AdminState>,
+    Path(limit): Path<String>,
+    Query(pairs): Query<Pairs>,
+) -> Result<PrettyJson<BucketView>, ProblemDetails> {
+    let query = BucketQuery::read(&pairs)?;
+    if query.tokens.is_some() || query.dry_run {
+        return Err(ProblemDetails::bad_request("looking at a bucket takes neither tokens nor dry_run"));
+    }
+    let listed = find(&state.gateway.load(), &limit)?;
+    let (ask, applied) = resolve(&state, &query, &listed).await?;
+    let reading = if query.local { state.buckets.peek_local(&ask) } else { state.buckets.peek(&ask).await };
+    Ok(PrettyJson(BucketView {
+        limit: applied.limit.name.to_string(),
+        key: show(&ask.key),
+        policy: PolicyView::of(&applied),
+        level: reading.level.into(),
+        source: reading.source,
+        store: reading.away,
+        note: query.lacks_plan(&listed).map(|by| format!("as without a plan: plans go by {by}")),
+    }))
+}
+
+/// `DELETE /buckets/{limit}`
+pub async fn reset(
+    State(state): State<AdminState>,
+    Path(limit): Path<String>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    Query(pairs): Query<Pairs>,
+) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
+    let query = BucketQuery::read(&pairs)?;
+    if query.tokens.is_some() {
+        return Err(ProblemDetails::bad_request("a reset gives all tokens back")
+            .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
+    }
+    change(&state, &limit, &query, Gift::All, &ChangeAuthor::of(peer, &headers)?).await
+}
+
+/// `POST /buckets/{limit}/grant`
+pub async fn grant(
+    State(state): State<AdminState>,
+    Path(limit): Path<String>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    Query(pairs): Query<Pairs>,
+) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
+    let query = BucketQuery::read(&pairs)?;
+    let tokens = query.tokens.as_deref().unwrap_or_default().parse().unwrap_or(0);
+    if tokens == 0 {
+        return Err(ProblemDetails::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
+    }
+    change(&state, &limit, &query, Gift::Tokens(tokens), &ChangeAuthor::of(peer, &headers)?).await
+}
+
+async fn change(
+    state: &AdminState,
+    limit: &str,
+    query: &BucketQuery,
+    gift: Gift,
+    author: &ChangeAuthor,
+) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
+    if query.local {
+        return Err(ProblemDetails::bad_request("a change is made in the whole fleet: leave local out"));
+    }
+    let listed = find(&state.gateway.load(), limit)?;
+    // Tokens of a bucket that is thought to be smaller than it is would be more than they should.
+    if let (Gift::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
+        return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
+            .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
+    }
+    let (ask, _) = resolve(state, query, &listed).await?;
+    if ask.quota.in_flight().is_some() {
+        return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
+            .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
+    }
+    let done =
+        if query.dry_run { state.buckets.preview(&ask, gift).await } else { state.buckets.apply(&ask, gift).await };
+    let change = done.map_err(|error| ProblemDetails::store_away(&error))?;
+    let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &change);
+    if !query.dry_run {
+        author.log(&view, gift);
+    }
+    Ok(PrettyJson(view))
+}
+
+/// The bucket that is meant, with the client's plan: it is read if this node does not have it.
+async fn resolve(state: &AdminState, query: &BucketQuery, listed: &Listed) -> Result<(Ask, Applied), ProblemDetails> {
+    let resolved = query.resolve(listed)?;
+    if state.buckets.read_plans(resolved.1.lookup.as_slice()).await { query.resolve(listed) } else { Ok(resolved) }
+}
+
+fn find(gateway: &Gateway, limit: &str) -> Result<Listed, ProblemDetails> {
+    gateway.limits.find(limit).cloned().ok_or_else(|| {
+        let problem = ProblemDetails::unknown_limit(format!("no limit is called \"{}\"", limit.escape_debug()));
+        let names = gateway.limits.iter().map(|listed| &*listed.limit().name);
+        match nearest(limit, names) {
+            Some(likely) => problem.hint(format!("did you mean \"{likely}\"?")),
+            None => problem.hint("GET /limits lists them"),
+        }
+    })
+}
+
+/// The operator who asks for a change, for the log.
+struct ChangeAuthor {
+    peer: SocketAddr,
+    operator: String,
+    reason: String,
+}
+
+impl ChangeAuthor {
+    fn of(peer: SocketAddr, headers: &HeaderMap) -> Result<Self, ProblemDetails> {
+        const LONGEST: usize = 200;
+        let text = |name: &str| {
+            let text = headers.get(name).map_or(Ok(""), |value| value.to_str()).ok();
+            let text = text.filter(|text| text.len() <= LONGEST).map(|text| text.trim().to_owned());
+            text.ok_or_else(|| ProblemDetails::bad_request(format!("{name} is up to {LONGEST} characters of ASCII")))
+        };
+        Ok(Self { peer, operator: text(OPERATOR)?, reason: text(REASON)? })
+    }
+
+    fn log(&self, view: &ChangeView, gift: Gift) {
+        let tokens = match gift {
+            Gift::All => None,
+            Gift::Tokens(tokens) => Some(tokens),
+        };
+        tracing::info!(
+            action = view.action, limit = view.limit, bucket = view.logged_as, tokens,
+            before = view.before.remaining, after = view.after.remaining, not_told = view.not_told,
+            peer = %self.peer, operator = self.operator, reason = self.reason,
+            "an operator changed a bucket"
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! `GET /limits`: the limits, and the parts of a request that each counts by.
+
+use axum::extract::State;
+use serde::Serialize;
+
+use crate::admin::problem_details::PrettyJson;
+use crate::admin::state::AdminState;
+use crate::admin::views::policy::PolicyView;
+use crate::rate_limit::catalog::Listed;
+use crate::rate_limit::explained::part_name;
+use crate::rate_limit::key::OnMissing;
+use crate::rate_limit::policy::Consistency;
+
+/// A limit in the list.
+#[derive(Debug, Serialize)]
+pub struct LimitSummary {
+    limit: String,
+    policy: PolicyView,
+    /// The parts that it counts by, in the words of a bucket's query.
+    key: Vec<String>,
+    on_missing: &'static str,
+    /// The part of a request that tells a client's plan, which has other numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans_by: Option<String>,
+    consistency: &'static str,
+    buckets: String,
+}
+
+/// `GET /limits`
+pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<LimitSummary>> {
+    PrettyJson(state.gateway.load().limits.iter().map(LimitSummary::of).collect())
+}
+
+impl LimitSummary {
+    fn of(listed: &Listed) -> Self {
+        let limit = listed.limit();
+        let on_missing = match limit.key.on_missing {
+            OnMissing::Share => "share",
+            OnMissing::Skip => "skip",
+            OnMissing::Refuse => "refuse",
+        };
+        Self {
+            limit: limit.name.to_string(),
+            policy: PolicyView::with(limit, &limit.algorithm, limit.cost.usual(limit.algorithm.burst()).get()),
+            key: limit.key.parts.iter().map(part_name).collect(),
+            on_missing,
+            plans_by: listed.plans_by(),
+            consistency: match limit.consistency {
+                Consistency::Exact => "exact",
+                Consistency::Leased => "leased",
+            },
+            buckets: format!("/buckets/{}", limit.name),
+        }
+    }
+}

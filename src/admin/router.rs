@@ -1,0 +1,44 @@
+//! The paths of the admin port, each with its page. A new page is a file in `pages` and a line here.
+
+use axum::Router;
+use axum::http::Uri;
+use axum::middleware::from_fn;
+use axum::routing::{get, post};
+
+use super::browser_guard;
+use super::pages::{buckets, explain, health, limits};
+use super::problem_details::ProblemDetails;
+use super::state::AdminState;
+
+const INDEX: &str = "\
+tollgate admin
+  GET    /livez                   200 while the process runs
+  GET    /readyz                  200 while it takes requests; 503 while it starts or drains
+  GET    /metrics                 Prometheus text format
+  GET    /limits                  the limits, and what each counts by
+  GET    /buckets/{limit}         one bucket's level; changes nothing. local=true: what this node holds
+  DELETE /buckets/{limit}         makes it full, in the whole fleet
+  POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
+  GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, listener
+
+A bucket is named by key=KEY, as /explain shows it, or by what its limit counts by: client_ip, method, host, route,
+header.NAME, cookie.NAME, query.NAME, path.NAME. A change takes dry_run=true, and must say who asks for it:
+  curl -X DELETE -H 'X-Tollgate-Operator: ada' 'http://127.0.0.1:9901/buckets/per-client?client_ip=203.0.113.9'
+";
+
+/// All paths with their pages.
+pub fn router(state: AdminState) -> Router {
+    Router::new()
+        .route("/", get(async || INDEX))
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .route("/limits", get(limits::list))
+        .route("/buckets/{limit}", get(buckets::peek).delete(buckets::reset))
+        .route("/buckets/{limit}/grant", post(buckets::grant))
+        .route("/explain", get(explain::show))
+        .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
+        .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())
+        .layer(from_fn(browser_guard::guard))
+        .with_state(state)
+}

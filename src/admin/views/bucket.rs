@@ -1,0 +1,79 @@
+//! A bucket as JSON, looked at or changed. Keys are shown as buckets have them, with secrets hashed.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::policy::{LevelView, PolicyView};
+use crate::admin::bucket_service::{BucketChange, LevelSource};
+use crate::rate_limit::key::Key;
+use crate::rate_limit::policy::Limit;
+use crate::store::inspect::Gift;
+
+/// A bucket that was looked at.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BucketView {
+    pub limit: String,
+    pub key: String,
+    pub policy: PolicyView,
+    #[serde(flatten)]
+    pub level: LevelView,
+    pub source: LevelSource,
+    /// Why Redis did not say it, where it should have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// The assumption behind the numbers, where they are a guess.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A bucket that was changed, or would have been.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChangeView {
+    /// `reset` or `grant`.
+    pub action: String,
+    pub dry_run: bool,
+    pub limit: String,
+    pub key: String,
+    /// The name of the bucket in the log, without the key.
+    pub logged_as: String,
+    pub before: LevelView,
+    pub after: LevelView,
+    pub source: LevelSource,
+    /// Why other nodes may still hold the former level, until time has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_told: Option<String>,
+}
+
+impl ChangeView {
+    pub fn of(limit: &Limit, key: &Key, gift: Gift, dry_run: bool, change: &BucketChange) -> Self {
+        let action = if gift == Gift::All { "reset" } else { "grant" };
+        Self {
+            action: action.to_owned(),
+            dry_run,
+            limit: limit.name.to_string(),
+            key: show(key),
+            logged_as: redacted(&limit.name, key),
+            before: change.before.into(),
+            after: change.after.into(),
+            source: change.source,
+            not_told: change.unannounced.as_ref().map(|error| format!("other nodes may not have been told: {error}")),
+        }
+    }
+}
+
+/// A key as text; its bytes are ASCII, whatever a client sent.
+pub fn show(key: &Key) -> String {
+    String::from_utf8_lossy(key.as_bytes()).into_owned()
+}
+
+/// Tells buckets apart without saying whose they are.
+fn redacted(limit: &str, key: &Key) -> String {
+    let mut text = format!("{limit}:#");
+    for byte in &Sha256::digest(key.as_bytes())[..8] {
+        // Writing to memory cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,5 @@
+//! The JSON of the admin port, for its pages and for the commands that read it back.
+
+pub mod bucket;
+pub mod explain;
+pub mod policy;

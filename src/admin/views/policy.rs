@@ -1,0 +1,145 @@
+//! The numbers of a limit or a plan as JSON, and the level of a bucket.
+
+use serde::{Deserialize, Serialize};
+
+use crate::rate_limit::algorithm::{Algorithm, Per};
+use crate::rate_limit::cost::{ByResponse, Field};
+use crate::rate_limit::decision::Level;
+use crate::rate_limit::explained::{Applied, Origin};
+use crate::rate_limit::in_flight::Scope;
+use crate::rate_limit::plan_cache::Holds;
+use crate::rate_limit::policy::{Limit, OnOutage};
+use crate::units::show_rate;
+
+/// A limit's numbers, or a plan's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyView {
+    /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
+    pub algorithm: String,
+    /// As in the file; of a fixed window with its time zone.
+    pub rate: String,
+    /// Tokens in a full bucket, or of a window.
+    pub burst: u64,
+    /// Tokens that a request takes; where the response settles it, those that are reserved.
+    pub cost: u64,
+    /// How the cost is settled after the response; none: it is known before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<SettledView>,
+    pub on_outage: String,
+    /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased_us: Option<u64>,
+    /// The client's plan that has these numbers; none: they are the limit's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Where the plan is from, or was looked for; none: the limit has no plans, or nothing tells which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_from: Option<String>,
+}
+
+/// The part of a response that says what its request cost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettledView {
+    /// As in the file: `response_header x-tokens-used`.
+    pub by: String,
+    /// Tokens at most.
+    pub max: u64,
+}
+
+/// The level of a bucket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelView {
+    /// Whole tokens.
+    pub remaining: u64,
+    /// Seconds until a request of the policy's cost would pass; 0 when it would now.
+    pub retry_after: f64,
+    /// Seconds until it is full.
+    pub reset_after: f64,
+    pub full: bool,
+}
+
+impl PolicyView {
+    pub fn of(applied: &Applied) -> Self {
+        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
+        let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
+        let plan_from = applied.origin.as_ref().and_then(|origin| show_origin(origin, plan.is_some()));
+        let settled = later.as_deref().map(SettledView::of);
+        Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }
+    }
+
+    /// The numbers of `algorithm`, for a request that costs `cost`.
+    pub fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
+        let on_outage = match limit.on_outage {
+            OnOutage::Local => "local",
+            OnOutage::Allow => "allow",
+            OnOutage::Deny => "deny",
+        };
+        let settled = limit.cost.later().map(|later| SettledView::of(later));
+        Self {
+            algorithm: algorithm.manner().name().to_owned(),
+            rate: show_algorithm(algorithm),
+            burst: algorithm.burst().get(),
+            cost,
+            settled,
+            on_outage: on_outage.to_owned(),
+            leased_us: None,
+            plan: None,
+            plan_from: None,
+        }
+    }
+}
+
+impl SettledView {
+    fn of(later: &ByResponse) -> Self {
+        let by = match &later.field {
+            Field::Header(name) => format!("response_header {name}"),
+            Field::Json(path) => format!("response_json {path}"),
+        };
+        Self { by, max: later.max.get() }
+    }
+}
+
+fn show_algorithm(algorithm: &Algorithm) -> String {
+    match algorithm {
+        Algorithm::TokenBucket { rate, .. } | Algorithm::SlidingWindow { rate } => {
+            show_rate(rate.tokens, rate.period_us)
+        }
+        Algorithm::FixedWindow { rate, zone } => {
+            let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
+            match rate.per {
+                Per::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
+                Per::Month => format!("{}/month{place}", rate.tokens),
+            }
+        }
+        Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
+        Algorithm::Concurrency { most, scope: Scope::Node } => format!("{most} in flight on each node"),
+    }
+}
+
+/// Where a plan is show_origin, in words. `planned`: there is one.
+fn show_origin(origin: &Origin, planned: bool) -> Option<String> {
+    let (hash, reading) = match origin {
+        Origin::File => return planned.then(|| "the file".to_owned()),
+        Origin::Hash { hash, reading } => (hash, reading),
+    };
+    let said = match reading.as_ref().map(|reading| &reading.holds) {
+        None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
+        Some(Holds::Plan) => String::new(),
+        Some(Holds::Nothing) => ", which has none".to_owned(),
+        Some(Holds::Other(why)) => format!(", which has none that can be read: {why}"),
+    };
+    let age = reading.as_ref().map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
+    Some(format!("the hash {hash}{said}; read {age:.1}s ago"))
+}
+
+impl From<Level> for LevelView {
+    fn from(level: Level) -> Self {
+        let seconds = |us: u64| us as f64 / 1_000_000.0;
+        Self {
+            remaining: level.remaining,
+            retry_after: seconds(level.retry_after_us),
+            reset_after: seconds(level.reset_after_us),
+            full: level.reset_after_us == 0,
+        }
+    }
+}
