@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
 use crate::config::report::{Location, Problem, Report, quote};
-use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting};
+use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 use crate::rate_limit::bucket::MAX_BURST;
@@ -90,7 +90,7 @@ impl RawCost {
 impl Decode for RawCost {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         match &node.value {
-            YamlValue::Map(_) => RawCostOptions::decode(node, report)?.only(report),
+            YamlValue::Map(_) => RawCostOptions::decode(node, report)?.choose(report),
             _ => Located::decode(node, report).map(Self::Fixed),
         }
     }
@@ -101,28 +101,34 @@ impl Decode for RawCost {
     }
 }
 
+/// The part of a request or response that a cost goes by.
+enum RawCostBasis {
+    Header(Located<HeaderName>),
+    Body(Located<ByteSize<1, { u64::MAX }>>),
+    Response(RawResponseField),
+}
+
 impl RawCostOptions {
-    fn only(self, report: &mut Report) -> Option<RawCost> {
+    fn choose(self, report: &mut Report) -> Option<RawCost> {
         let Self { location, header, default, body, response_header, response_json, reserve, max } = self;
-        let response = match (response_header, response_json) {
-            (Setting::Absent, Setting::Absent) => Setting::Absent,
-            (Setting::Valid(name), Setting::Absent) => Setting::Valid(RawResponseField::Header(name)),
-            (Setting::Absent, Setting::Valid(path)) => Setting::Valid(RawResponseField::Json(path)),
-            (Setting::Invalid, _) | (_, Setting::Invalid) => Setting::Invalid,
-            (Setting::Valid(_), Setting::Valid(_)) => return ambiguous(&location, report),
-        };
-        match (header, body, response, default, reserve) {
-            (Setting::Valid(name), Setting::Absent, Setting::Absent, default, Setting::Absent) => {
+        let bases = [
+            header.take(|name| Some(RawCostBasis::Header(name))),
+            body.take(|unit| Some(RawCostBasis::Body(unit))),
+            response_header.take(|name| Some(RawCostBasis::Response(RawResponseField::Header(name)))),
+            response_json.take(|path| Some(RawCostBasis::Response(RawResponseField::Json(path)))),
+        ];
+        match only_one(bases) {
+            Ok(None) => None,
+            Ok(Some(RawCostBasis::Header(name))) if !reserve.is_present() => {
                 Some(RawCost::Header { name, default, max })
             }
-            (Setting::Absent, Setting::Valid(unit), Setting::Absent, Setting::Absent, Setting::Absent) => {
+            Ok(Some(RawCostBasis::Body(unit))) if !default.is_present() && !reserve.is_present() => {
                 Some(RawCost::Body { unit, max })
             }
-            (Setting::Absent, Setting::Absent, Setting::Valid(field), Setting::Absent, reserve) => {
+            Ok(Some(RawCostBasis::Response(field))) if !default.is_present() => {
                 Some(RawCost::Response { field, reserve, max })
             }
-            (Setting::Invalid, ..) | (_, Setting::Invalid, ..) | (_, _, Setting::Invalid, ..) => None,
-            _ => ambiguous(&location, report),
+            Ok(Some(_)) | Err(_) => ambiguous(&location, report),
         }
     }
 }

@@ -100,7 +100,7 @@ impl Decode for RawOnLimit {
                     None
                 }
             },
-            YamlValue::Map(_) => RawOnLimitOptions::decode(node, report)?.only(report),
+            YamlValue::Map(_) => RawOnLimitOptions::decode(node, report)?.choose(report),
             _ => {
                 let hint = "write reject, shadow, {reject: …}, {queue: …} or {degrade: …}";
                 mismatch(node, "what happens to a request over the limit", Some(hint), report);
@@ -146,11 +146,11 @@ impl RawQueue {
 }
 
 impl RawOnLimitOptions {
-    fn only(self, report: &mut Report) -> Option<RawOnLimit> {
+    fn choose(self, report: &mut Report) -> Option<RawOnLimit> {
         let options = [
             self.reject.take(|refusal| Some(RawOnLimit::Reject(Some(refusal)))),
             self.queue.take(|queue| Some(RawOnLimit::Queue(queue))),
-            self.degrade.take(|options| options.only(report).map(RawOnLimit::Degrade)),
+            self.degrade.take(|options| options.choose(report).map(RawOnLimit::Degrade)),
         ];
         only_one(options).unwrap_or_else(|_| {
             let problem = Problem::new("a request over the limit meets exactly one of reject, queue, degrade");
@@ -162,7 +162,7 @@ impl RawOnLimitOptions {
 }
 
 impl RawDegradeOptions {
-    fn only(self, report: &mut Report) -> Option<RawDegrade> {
+    fn choose(self, report: &mut Report) -> Option<RawDegrade> {
         let options = [
             self.upstream.take(|name| Some(RawDegrade::Upstream(name))),
             self.respond.take(|respond| Some(RawDegrade::Respond(respond))),
