@@ -18,9 +18,11 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 
-use crate::config::watch::Watch;
+use crate::config::watch::FileWatch;
 use crate::config::{self, AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::Gateway;
+use crate::observe::access_log::AccessLog;
+use crate::observe::metrics as exporter;
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::node::Node;
@@ -30,7 +32,6 @@ use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
 use crate::store::RedisSpec;
 use crate::store::memory::MemoryStore;
-use crate::{metrics as exporter, telemetry};
 use control::{Live, Signals};
 use workers::{Door, Workers};
 
@@ -65,7 +66,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
         Signals::install().context("cannot listen to signals")?
     };
     // Before the file is read: a change from then on is a change.
-    let watch = Watch::new(path.to_owned());
+    let watch = FileWatch::new(path.to_owned());
     let loaded = config::load(path)?;
     loaded.warn();
     let config = loaded.config;
@@ -122,11 +123,11 @@ fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
 }
 
 /// The access log that `config` asks for; `running` goes on where there is one.
-fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow::Result<Option<telemetry::AccessLog>> {
+fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result<Option<AccessLog>> {
     match (config.access_log, running) {
         (AccessLogFormat::Off, _) => Ok(None),
         (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
-        (AccessLogFormat::Json, None) => telemetry::AccessLog::start().map(Some).context("cannot start the access log"),
+        (AccessLogFormat::Json, None) => AccessLog::start().map(Some).context("cannot start the access log"),
     }
 }
 

@@ -12,9 +12,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
+use crate::observe::logging::LogFormat;
 use crate::rate_limit::algorithm::Rate;
 use crate::rate_limit::policy::Consistency;
-use crate::telemetry::LogFormat;
 use crate::torture::Scenario;
 use crate::units;
 

@@ -9,7 +9,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::http1::tables;
-use crate::request_id::REQUEST_ID;
+use crate::observe::request_id::REQUEST_ID;
 use crate::respond::Respond;
 
 /// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).

@@ -8,8 +8,9 @@ use clap::Parser;
 use tollgate::cli::ask::Answer;
 use tollgate::cli::{Cli, Command, Run, Torture, bucket, explain};
 use tollgate::config::Mistakes;
-use tollgate::telemetry::LogFormat;
-use tollgate::{app, config, telemetry, torture};
+use tollgate::observe::logging;
+use tollgate::observe::logging::LogFormat;
+use tollgate::{app, config, torture};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
 
 /// A machine that reads the log reads of the failure there; a person gets it as `check` would tell it.
 fn start(run: &Run) -> anyhow::Result<ExitCode> {
-    telemetry::install(run.log_format, &run.log)?;
+    logging::install(run.log_format, &run.log)?;
     app::run(&run.config).or_else(|error| {
         match (run.log_format, error.downcast_ref::<Mistakes>()) {
             (LogFormat::Text, _) => return Err(error),

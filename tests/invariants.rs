@@ -88,7 +88,7 @@ fn only_clock_reads_time() {
     assert_none(&one_clock(&sources()));
     assert_found(one_clock, "src/proxy/retry.rs", "fn f() { let begun = std::time::Instant::now(); }");
     assert_found(one_clock, "src/proxy/retry.rs", "fn f(begun: Instant) { begun.elapsed(); }");
-    assert_found(one_clock, "src/telemetry.rs", "use std::time::SystemTime as T; fn f() { SystemTime::now(); }");
+    assert_found(one_clock, "src/observe/logging.rs", "use std::time::SystemTime as T; fn f() { SystemTime::now(); }");
     assert_passes(one_clock, "src/proxy/retry.rs", "async fn f() { tokio::time::sleep(WAIT).await }");
     assert_passes(one_clock, "src/clock.rs", "fn now() -> Instant { Instant::now() }");
 }
@@ -106,11 +106,11 @@ fn the_bucket_does_arithmetic_and_nothing_else() {
 fn metric_handles_are_resolved_by_constructors() {
     assert_none(&handles_are_resolved_once(&sources()));
     let per_event = "impl M { fn hit(&self) { counter!(\"tollgate_x_total\").increment(1); } }";
-    assert_found(handles_are_resolved_once, "src/metrics.rs", per_event);
+    assert_found(handles_are_resolved_once, "src/observe/metrics.rs", per_event);
     let free = "fn count(route: &str) { metrics::counter!(\"tollgate_x_total\", \"route\" => route.to_owned()); }";
     assert_found(handles_are_resolved_once, "src/server/worker.rs", free);
     let constructor = "impl M { fn new(route: &str) -> Self { Self(counter!(\"tollgate_x_total\")) } }";
-    assert_passes(handles_are_resolved_once, "src/metrics.rs", constructor);
+    assert_passes(handles_are_resolved_once, "src/observe/metrics.rs", constructor);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::router::router;
 use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
-use crate::request_id;
+use crate::observe::request_id;
 use crate::server::{self, Connection, Handler, ListenerSpec, Slots, drain};
 
 /// Probes, a few scrapers, a few operators.

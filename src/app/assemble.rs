@@ -10,11 +10,11 @@ use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
+use crate::observe::access_log::AccessLog;
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
-use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
 
 /// Puts `config` to work. Upstreams that are the same as `before` keep their state.

@@ -20,10 +20,11 @@ use crate::admin;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::clock;
-use crate::config::watch::Watch;
+use crate::config::watch::FileWatch;
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
+use crate::observe::access_log::AccessLog;
 use crate::rate_limit::breaker;
 use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
@@ -32,7 +33,6 @@ use crate::store::inspect::{Holder, Notice};
 use crate::store::memory::MemoryStore;
 use crate::store::redis::fleet::Fleet;
 use crate::store::redis::inspect::RedisInspector;
-use crate::telemetry;
 
 /// How often the file is looked at.
 const WATCH: Duration = Duration::from_secs(1);
@@ -40,10 +40,10 @@ const WATCH: Duration = Duration::from_secs(1);
 /// What reloads work on.
 pub struct Live {
     pub path: PathBuf,
-    pub watch: Watch,
+    pub watch: FileWatch,
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
-    pub access_log: Option<telemetry::AccessLog>,
+    pub access_log: Option<AccessLog>,
 }
 
 /// What an operator tells the process. Made before anything is started: until then a hangup ends the process, and the
@@ -200,7 +200,7 @@ async fn stop_or_reload(live: &mut Live, signals: &mut Signals) {
                 Told::Stop => return,
                 Told::Reload => {
                     // This version is dealt with now, and need not be again at the next look.
-                    live.watch = Watch::new(live.path.clone());
+                    live.watch = FileWatch::new(live.path.clone());
                     live.reload();
                 }
             },

@@ -12,7 +12,7 @@ type Fingerprint = (u64, u64, u64, i64, i64);
 
 /// A file under watch.
 #[derive(Debug)]
-pub struct Watch {
+pub struct FileWatch {
     path: PathBuf,
     /// The version that was last acted on.
     known: Option<Fingerprint>,
@@ -20,7 +20,7 @@ pub struct Watch {
     seen: Option<Fingerprint>,
 }
 
-impl Watch {
+impl FileWatch {
     /// Watches `path` from its present version on.
     pub fn new(path: PathBuf) -> Self {
         let mut watch = Self { path, known: None, seen: None };
@@ -57,7 +57,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         fs::write(&path, "a").unwrap();
-        let mut watch = Watch::new(path.clone());
+        let mut watch = FileWatch::new(path.clone());
         assert!(!watch.changed());
         fs::write(&path, "ab").unwrap();
         assert!(!watch.changed(), "it may still be written");
@@ -70,7 +70,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         fs::write(&path, "a").unwrap();
-        let mut watch = Watch::new(path.clone());
+        let mut watch = FileWatch::new(path.clone());
         fs::rename(&path, folder.path().join("away")).unwrap();
         assert!(!watch.changed() && !watch.changed());
         fs::rename(folder.path().join("away"), &path).unwrap();
@@ -85,7 +85,7 @@ mod tests {
         fs::write(&two, "b").unwrap();
         let link = folder.path().join("routes.yaml");
         std::os::unix::fs::symlink(&one, &link).unwrap();
-        let mut watch = Watch::new(link.clone());
+        let mut watch = FileWatch::new(link.clone());
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&two, &link).unwrap();
         assert!(!watch.changed());

@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::body::Observer;
 use crate::clock::{self, Instant};
 use crate::error;
+use crate::observe::access_log::AccessLog;
 use crate::rate_limit::held::Holding;
-use crate::telemetry::AccessLog;
 
 /// The metrics of one route.
 pub struct RouteMetrics {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use metrics::Counter;
 
+use crate::observe::access_log::AccessLog;
 use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::plan_cache::PlanCaches;
 use crate::rate_limit::rules::Rules;
-use crate::telemetry::AccessLog;
 use crate::upstream::Upstream;
 use account::{InFlight, RouteMetrics};
 use queue::Queues;

@@ -26,6 +26,7 @@ use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http1::tables;
+use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::held::Holding;
@@ -33,7 +34,6 @@ use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
 use crate::rate_limit::policy::Degrade;
 use crate::rate_limit::rules::Rules;
-use crate::request_id::{self, REQUEST_ID};
 
 /// What is known of a request from its head alone.
 pub struct Exchange {

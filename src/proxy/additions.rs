@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::forwarded::{Origin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http1::encode::field;
-use crate::request_id::REQUEST_ID;
+use crate::observe::request_id::REQUEST_ID;
 use crate::text;
 
 /// How clients reach this gateway: it takes no TLS.

@@ -30,7 +30,7 @@ use super::rules::{Asking, Judged, LargestCosts, Next, Rules};
 use super::verdict::Verdict;
 use super::watched::Watched;
 use crate::error::Failure;
-use crate::request_id::{self, REQUEST_ID};
+use crate::observe::request_id::{self, REQUEST_ID};
 use crate::respond::Respond;
 
 /// Puts limits before a service.

@@ -21,9 +21,9 @@ pub const HTTP_CLIENTS: [(&str, &str); 2] = [
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 37] = [
+const MAY_NAME: [(&str, &str); 35] = [
     ("src/clock.rs", ""),
-    ("src/request_id.rs", ""),
+    ("src/observe/", "observe"),
     ("src/respond.rs", ""),
     ("src/text.rs", ""),
     ("src/spelling.rs", ""),
@@ -62,17 +62,15 @@ const MAY_NAME: [(&str, &str); 37] = [
     ("src/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy respond"),
     ("src/body.rs", "clock"),
-    ("src/error.rs", "http1::tables request_id respond"),
-    ("src/metrics.rs", "clock error rate_limit::decision"),
-    ("src/telemetry.rs", "clock error metrics"),
+    ("src/error.rs", "http1::tables observe::request_id respond"),
     ("src/upstream/", "clock error upstream"),
     (
         "src/store/",
         "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::in_flight rate_limit::key rate_limit::policy rate_limit::quota rate_limit::share rate_limit::state rate_limit::window",
     ),
-    ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
-    ("src/proxy/", "body clock error gateway::path gateway::route http1 proxy request_id text upstream"),
-    ("src/gateway/", "body clock error gateway http1::tables proxy rate_limit request_id telemetry upstream"),
+    ("src/rate_limit/", "clock error observe::request_id rate_limit respond store"),
+    ("src/proxy/", "body clock error gateway::path gateway::route http1 observe::request_id proxy text upstream"),
+    ("src/gateway/", "body clock error gateway http1::tables observe proxy rate_limit upstream"),
     ("src/server/", "body clock error http1 server"),
 ];
 
@@ -89,10 +87,7 @@ const BESIDE: [(&str, &str); 6] = [
     ("src/torture/due.rs", "torture::plan"),
     ("src/torture/command.rs", "cli clock store::RedisSpec store::TlsSpec torture"),
     ("src/torture/", "clock rate_limit store torture"),
-    (
-        "src/admin/",
-        "admin body clock config error gateway metrics rate_limit request_id server spelling store telemetry units upstream",
-    ),
+    ("src/admin/", "admin body clock config error gateway observe rate_limit server spelling store units upstream"),
 ];
 
 /// Modules within what a row allows that it still may not name: the trait, not who implements it.
@@ -107,7 +102,7 @@ const KNOW_CONFIG: [&str; 8] =
 const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
     ("src/app/assemble.rs", "gateway", "builds the gateway: once per configuration"),
     ("src/app/control.rs", "reload", "once per reload"),
-    ("src/metrics.rs", "install", "once per process"),
+    ("src/observe/metrics.rs", "install", "once per process"),
 ];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.

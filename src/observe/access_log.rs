@@ -1,29 +1,15 @@
-//! Logs: the program's own on standard error, the access log on standard output.
+//! The access log, on standard output.
 //!
-//! The access log never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted
-//! when they do not fit.
+//! It never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted when they do not
+//! fit.
 
-use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, BufWriter, IsTerminal, Write};
-use std::panic::{self, PanicHookInfo};
+use std::io::{self, BufWriter, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context;
 use metrics::{Counter, counter};
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
-
-/// How the program's own log is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// Lines that wait for the writer at most.
 const QUEUE: usize = 8192;
@@ -34,40 +20,15 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// Where access log lines go.
 #[derive(Clone)]
 pub struct AccessLog {
-    lines: SyncSender<Entry>,
+    lines: SyncSender<AccessLogEntry>,
     dropped: Counter,
 }
 
-/// What the writer is given.
-enum Entry {
+/// A message to the writer.
+enum AccessLogEntry {
     Line(Vec<u8>),
     /// To be answered once all lines before it are written.
     Flush(SyncSender<()>),
-}
-
-/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
-pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter).with_context(|| format!("{filter:?} does not say what to log"))?)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
-    let installed = match format {
-        LogFormat::Text => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
-    installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
-    panic::set_hook(Box::new(log_panic));
-    Ok(())
-}
-
-/// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
-fn log_panic(panic: &PanicHookInfo<'_>) {
-    let backtrace = Backtrace::capture();
-    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
-    let place = panic.location().map(tracing::field::display);
-    let payload = panic.payload();
-    let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("without a message"));
 }
 
 impl AccessLog {
@@ -80,7 +41,7 @@ impl AccessLog {
 
     /// Hands one record over, or counts it as dropped.
     pub fn record(&self, record: &impl Serialize) {
-        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(Entry::Line(line)).is_ok());
+        let sent = serde_json::to_vec(record).is_ok_and(|line| self.lines.try_send(AccessLogEntry::Line(line)).is_ok());
         if !sent {
             self.dropped.increment(1);
         }
@@ -90,14 +51,14 @@ impl AccessLog {
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
         // Whoever reads our output may be gone, or be stuck: neither must keep the process from ending.
-        if self.lines.try_send(Entry::Flush(written)).is_ok() {
+        if self.lines.try_send(AccessLogEntry::Flush(written)).is_ok() {
             let _ = done.recv_timeout(FLUSH);
         }
     }
 }
 
 /// Writes until every sender is gone; flushes whenever the queue runs dry.
-fn write_lines(queue: &Receiver<Entry>, out: impl Write) {
+fn write_lines(queue: &Receiver<AccessLogEntry>, out: impl Write) {
     let mut out = BufWriter::with_capacity(64 * 1024, out);
     while let Ok(first) = queue.recv() {
         let mut written = write_entry(&mut out, first);
@@ -110,13 +71,13 @@ fn write_lines(queue: &Receiver<Entry>, out: impl Write) {
     }
 }
 
-fn write_entry(out: &mut impl Write, entry: Entry) -> io::Result<()> {
+fn write_entry(out: &mut impl Write, entry: AccessLogEntry) -> io::Result<()> {
     match entry {
-        Entry::Line(mut line) => {
+        AccessLogEntry::Line(mut line) => {
             line.push(b'\n');
             out.write_all(&line)
         }
-        Entry::Flush(written) => {
+        AccessLogEntry::Flush(written) => {
             out.flush()?;
             let _ = written.try_send(());
             Ok(())
@@ -131,8 +92,8 @@ mod tests {
     #[test]
     fn writes_one_line_a_record() {
         let (lines, queue) = sync_channel(2);
-        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
-        lines.send(Entry::Line(b"[]".to_vec())).unwrap();
+        lines.send(AccessLogEntry::Line(b"{}".to_vec())).unwrap();
+        lines.send(AccessLogEntry::Line(b"[]".to_vec())).unwrap();
         drop(lines);
         let mut out = Vec::new();
         write_lines(&queue, &mut out);
@@ -143,8 +104,8 @@ mod tests {
     fn a_flush_is_answered_once_the_lines_before_it_are_written() {
         let (lines, queue) = sync_channel(2);
         let (written, done) = sync_channel(1);
-        lines.send(Entry::Line(b"{}".to_vec())).unwrap();
-        lines.send(Entry::Flush(written)).unwrap();
+        lines.send(AccessLogEntry::Line(b"{}".to_vec())).unwrap();
+        lines.send(AccessLogEntry::Flush(written)).unwrap();
         drop(lines);
         let mut out = Vec::new();
         write_lines(&queue, &mut out);
