@@ -25,7 +25,7 @@ use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, path};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::http1::tables;
+use crate::header_map_pool;
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::held::Holding;
@@ -77,7 +77,7 @@ pub fn serve(
             Err(Failure::Panicked)
         });
         // What was not forwarded still has its table of fields: the next request may use it.
-        tables::give(std::mem::take(request.headers_mut()));
+        header_map_pool::give_back(std::mem::take(request.headers_mut()));
         exchange.close(result, fields, account)
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 
 use super::forwarded::{Origin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http1::encode::field;
+use crate::http::h1::encode::field;
 use crate::request_id::REQUEST_ID;
 use crate::text;
 

@@ -26,11 +26,11 @@ use super::upload::{CONTINUE_WAIT, Phase, Upload};
 use crate::body::{Body, BoxError, Tail};
 use crate::clock;
 use crate::error::Failure;
-use crate::http1::body::Decoder;
-use crate::http1::output::Output;
-use crate::http1::timer::Timer;
-use crate::http1::upgrade::Upgraded;
-use crate::http1::{Framing, buffers};
+use crate::http::h1::body_decoder::BodyDecoder;
+use crate::http::h1::timer::Timer;
+use crate::http::h1::upgrade::Upgraded;
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::h1::{BodyFraming, buffers};
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::InFlight;
 use crate::upstream::meters::OpenConnection;
@@ -42,7 +42,7 @@ const LARGE_AGAIN: u8 = 8;
 pub struct Connection {
     io: TcpStream,
     input: BytesMut,
-    output: Output,
+    output: WriteBuffer,
     timer: Timer,
     /// When it is to be looked at what is being waited for.
     due: Instant,
@@ -69,7 +69,7 @@ struct Exchange {
     deaf: bool,
     /// Nothing follows on this connection.
     last: bool,
-    decoder: Option<Decoder>,
+    decoder: Option<BodyDecoder>,
     /// Its time runs for the response body's next piece.
     waiting: bool,
 }
@@ -117,7 +117,7 @@ impl Connection {
         Self {
             io,
             input: BytesMut::new(),
-            output: Output::default(),
+            output: WriteBuffer::default(),
             timer: Timer::default(),
             due: now,
             home: Arc::downgrade(home),
@@ -279,10 +279,10 @@ impl Connection {
 
     fn begin_body(&mut self, head: Head) -> Response<()> {
         self.exchange.last |= head.last;
-        if matches!(head.framing, Framing::Length(length) if length > buffers::USUAL as u64) {
+        if matches!(head.framing, BodyFraming::Length(length) if length > buffers::USUAL as u64) {
             self.large = LARGE_AGAIN;
         }
-        self.exchange.decoder = Some(Decoder::new(head.framing, BOUNDS));
+        self.exchange.decoder = Some(BodyDecoder::new(head.framing, BOUNDS));
         let mut response = Response::new(());
         *response.status_mut() = head.status;
         *response.version_mut() = head.version;
@@ -359,7 +359,7 @@ impl Connection {
     /// Others may use the buffer, if nothing is in it.
     fn rest(&mut self) {
         if self.input.is_empty() {
-            buffers::give(std::mem::take(&mut self.input));
+            buffers::give_back(std::mem::take(&mut self.input));
         }
     }
 
@@ -387,7 +387,7 @@ impl Tail for Connection {
                 return Poll::Ready(None);
             }
             match self.poll_fill(cx) {
-                Poll::Ready(Ok(0)) if self.exchange.decoder.as_mut().is_some_and(Decoder::close) => {
+                Poll::Ready(Ok(0)) if self.exchange.decoder.as_mut().is_some_and(BodyDecoder::close) => {
                     return Poll::Ready(None);
                 }
                 Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(Cut::Closed.into()))),
@@ -399,11 +399,11 @@ impl Tail for Connection {
     }
 
     fn is_over(&self) -> bool {
-        self.exchange.decoder.as_ref().is_none_or(Decoder::is_over)
+        self.exchange.decoder.as_ref().is_none_or(BodyDecoder::is_over)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), Decoder::size_hint)
+        self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
     }
 
     fn ended(self: Box<Self>) {

@@ -17,7 +17,8 @@ use super::upload::Upload;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::route::{Forward, HostPolicy};
-use crate::http1::{encode, tables};
+use crate::header_map_pool;
+use crate::http::h1::encode;
 
 /// A request ready to be sent.
 pub struct Outbound<'a> {
@@ -82,7 +83,7 @@ impl<'a> Outbound<'a> {
 
 impl Drop for Outbound<'_> {
     fn drop(&mut self) {
-        tables::give(std::mem::take(&mut self.head.headers));
+        header_map_pool::give_back(std::mem::take(&mut self.head.headers));
     }
 }
 

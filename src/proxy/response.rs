@@ -8,10 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
 use httparse::Status;
 use smallvec::SmallVec;
 
-use crate::http1::{self, Bounds, Framing, Reason, syntax, tables};
+use crate::header_map_pool;
+use crate::http::h1::{BodyFraming, ReasonPhrase, SectionBounds};
+use crate::http::{content, syntax};
 
 /// What a response's header section, and its trailer section, may hold.
-pub const BOUNDS: Bounds = Bounds { bytes: 64 * 1024, fields: 128 };
+pub const BOUNDS: SectionBounds = SectionBounds { bytes: 64 * 1024, fields: 128 };
 
 /// Fields of most responses.
 const TYPICAL_FIELDS: usize = 16;
@@ -21,10 +23,10 @@ const TYPICAL_FIELDS: usize = 16;
 pub struct Head {
     pub status: StatusCode,
     /// `None`: the usual one.
-    pub reason: Option<Reason>,
+    pub reason: Option<ReasonPhrase>,
     pub version: Version,
     pub headers: HeaderMap,
-    pub framing: Framing,
+    pub framing: BodyFraming,
     /// The connection carries nothing after it.
     pub last: bool,
 }
@@ -51,7 +53,8 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<Head>, Invalid>
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Invalid("no status"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let usual = response.reason.is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
-    let reason = response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(Reason);
+    let reason =
+        response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(ReasonPhrase);
     let places = response.headers.iter().map(|field| place(read, field)).collect();
     let headers = fields_at(&read.split_to(length).freeze(), &places)?;
     head(status, reason, version, headers, to_head).map(Some)
@@ -64,7 +67,7 @@ fn place(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
 }
 
 fn fields_at(section: &Bytes, places: &Places) -> Result<HeaderMap, Invalid> {
-    let mut headers = tables::take();
+    let mut headers = header_map_pool::take();
     for [name, name_end, value, value_end] in places {
         let name = HeaderName::from_bytes(&section[*name..*name_end]).map_err(|_| Invalid("a field name is none"))?;
         let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))
@@ -76,39 +79,39 @@ fn fields_at(section: &Bytes, places: &Places) -> Result<HeaderMap, Invalid> {
 
 fn head(
     status: StatusCode,
-    reason: Option<Reason>,
+    reason: Option<ReasonPhrase>,
     version: Version,
     mut headers: HeaderMap,
     to_head: bool,
 ) -> Result<Head, Invalid> {
     let length = content_length(&mut headers)?;
-    let (framing, certain) = if to_head || !http1::has_content(status) {
-        (Framing::Length(0), to_head || is_silent(status, &headers, length))
+    let (framing, certain) = if to_head || !content::has_content(status) {
+        (BodyFraming::Length(0), to_head || is_silent(status, &headers, length))
     } else {
         framing(version, &headers, length)?
     };
-    let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::has_word(line.as_bytes(), option));
+    let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::list_has(line.as_bytes(), option));
     let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
-    let last = !stays || !certain || framing == Framing::Close;
+    let last = !stays || !certain || framing == BodyFraming::Close;
     Ok(Head { status, reason, version, headers, framing, last })
 }
 
 /// Whether a response that has no content speaks of none either, or of that of another: if not, it may come nevertheless.
 fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
-    http1::describes_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
+    content::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
 }
 
 /// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
-fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(Framing, bool), Invalid> {
+fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), Invalid> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         // A length beside it means nothing, and whoever sent both may have meant two messages; HTTP/1.0 knows no chunks
         // (RFC 9112 §6.1).
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
-            Ok((Framing::Chunked, length.is_none() && version == Version::HTTP_11))
+            Ok((BodyFraming::Chunked, length.is_none() && version == Version::HTTP_11))
         }
         (Some(_), _) => Err(Invalid("the transfer coding is not chunked")),
-        (None, _) => Ok((length.map_or(Framing::Close, Framing::Length), true)),
+        (None, _) => Ok((length.map_or(BodyFraming::Close, BodyFraming::Length), true)),
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
         take(&mut BytesMut::from(text), false)
     }
 
-    fn framed(fields: &str) -> Option<(Framing, bool)> {
+    fn framed(fields: &str) -> Option<(BodyFraming, bool)> {
         let head = read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).ok()??;
         Some((head.framing, head.last))
     }
@@ -157,7 +160,7 @@ mod tests {
             if let Some(head) = take(&mut buffer, false).unwrap() {
                 assert_eq!((head.status, head.version), (StatusCode::OK, Version::HTTP_11));
                 assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["1", "2"]);
-                assert_eq!((head.framing, head.last), (Framing::Length(2), false));
+                assert_eq!((head.framing, head.last), (BodyFraming::Length(2), false));
                 return assert!(buffer.is_empty());
             }
         }
@@ -167,12 +170,12 @@ mod tests {
     #[test]
     fn the_framing_is_what_rfc_9112_says() {
         for (fields, framing) in [
-            ("", Some((Framing::Close, true))),
-            ("content-length: 5\r\n", Some((Framing::Length(5), false))),
-            ("content-length: 5, 5\r\ncontent-length: 5\r\n", Some((Framing::Length(5), false))),
-            ("content-length: 5\r\nconnection: x, Close\r\n", Some((Framing::Length(5), true))),
-            ("transfer-encoding: Chunked\r\n", Some((Framing::Chunked, false))),
-            ("transfer-encoding: chunked\r\ncontent-length: 5\r\n", Some((Framing::Chunked, true))),
+            ("", Some((BodyFraming::Close, true))),
+            ("content-length: 5\r\n", Some((BodyFraming::Length(5), false))),
+            ("content-length: 5, 5\r\ncontent-length: 5\r\n", Some((BodyFraming::Length(5), false))),
+            ("content-length: 5\r\nconnection: x, Close\r\n", Some((BodyFraming::Length(5), true))),
+            ("transfer-encoding: Chunked\r\n", Some((BodyFraming::Chunked, false))),
+            ("transfer-encoding: chunked\r\ncontent-length: 5\r\n", Some((BodyFraming::Chunked, true))),
             ("content-length: 5, 6\r\n", None),
             ("content-length: 5\r\ncontent-length: 6\r\n", None),
             ("content-length: -5\r\n", None),
@@ -189,10 +192,10 @@ mod tests {
     fn some_responses_have_no_body_whatever_they_say() {
         for status in [100, 101, 103, 204, 304] {
             let head = read(&format!("HTTP/1.1 {status} x\r\nContent-Length: 5\r\n\r\n")).unwrap().unwrap();
-            assert_eq!(head.framing, Framing::Length(0), "{status}");
+            assert_eq!(head.framing, BodyFraming::Length(0), "{status}");
         }
         let head = take(&mut BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"), true).unwrap().unwrap();
-        assert_eq!((head.framing, head.last), (Framing::Length(0), false));
+        assert_eq!((head.framing, head.last), (BodyFraming::Length(0), false));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 use super::connection::Connection;
 use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::http1::timer::Timer;
-use crate::http1::upgrade::{Io, OnUpgrade};
+use crate::http::h1::timer::Timer;
+use crate::http::h1::upgrade::{Io, OnUpgrade};
 
 /// A tunnel without a byte either way for so long is closed. WebSockets are quiet for minutes, so an upstream's idle
 /// timeout would cut them; without any bound, peers that vanished would be kept for ever.

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
-use crate::http1::encode::{Announced, LAST_CHUNK};
-use crate::http1::output::Output;
+use crate::http::h1::encode::{self, LAST_CHUNK};
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::trailers::AnnouncedTrailers;
 
 /// How long a body is held back for a 100 that does not come (RFC 9110 §10.1.1: no longer than reasonable).
 pub const CONTINUE_WAIT: Duration = Duration::from_secs(1);
@@ -23,7 +24,7 @@ pub const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 /// A request body as an upstream connection takes it.
 pub struct Upload {
     body: Body,
-    framing: Framing,
+    framing: UploadFraming,
     phase: Phase,
     /// Since when it is in its phase, or when the upstream last took something. `None`: it has not set out.
     since: Option<Instant>,
@@ -33,10 +34,10 @@ pub struct Upload {
     begun: bool,
 }
 
-enum Framing {
+enum UploadFraming {
     /// So many bytes are left.
     Length(u64),
-    Chunked(Announced),
+    Chunked(AnnouncedTrailers),
 }
 
 /// What an upload waits for.
@@ -62,8 +63,8 @@ impl Upload {
     pub fn new(body: Body, headers: &HeaderMap, held: bool) -> Self {
         let some = !body.is_end_stream();
         let framing = match body.size_hint().exact() {
-            Some(length) => Framing::Length(length),
-            None => Framing::Chunked(Announced::by(headers)),
+            Some(length) => UploadFraming::Length(length),
+            None => UploadFraming::Chunked(AnnouncedTrailers::by(headers)),
         };
         let phase = match held {
             _ if !some => Phase::Whole,
@@ -115,7 +116,7 @@ impl Upload {
 
     /// Moves what the client has sent to `output`, until that is enough; the phase tells whether there is more. Wakes when
     /// the client has sent more.
-    pub fn move_to(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Result<(), BoxError> {
+    pub fn move_to(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Result<(), BoxError> {
         while !matches!(self.phase, Phase::Held | Phase::Whole) && !output.is_enough() {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
                 if self.phase != Phase::Starved {
@@ -135,31 +136,31 @@ impl Upload {
         Ok(())
     }
 
-    fn encode(&mut self, frame: Frame<Bytes>, output: &mut Output) -> Result<(), BoxError> {
+    fn encode(&mut self, frame: Frame<Bytes>, output: &mut WriteBuffer) -> Result<(), BoxError> {
         match (&mut self.framing, frame.into_data()) {
-            (Framing::Length(left), Ok(data)) => {
+            (UploadFraming::Length(left), Ok(data)) => {
                 *left = left.checked_sub(data.len() as u64).ok_or(OtherLength)?;
                 output.push_piece(data);
             }
-            (Framing::Chunked(_), Ok(data)) => output.push_chunk(data),
-            (Framing::Chunked(announced), Err(frame)) => {
+            (UploadFraming::Chunked(_), Ok(data)) => output.push_chunk(data),
+            (UploadFraming::Chunked(announced), Err(frame)) => {
                 if let Ok(trailers) = frame.into_trailers() {
-                    output.push(|out| announced.encode(out, &trailers));
+                    output.push(|out| encode::last_chunk(out, announced, &trailers));
                     self.enter(Phase::Whole);
                 }
                 return Ok(());
             }
             // A body with a length has no place for trailers.
-            (Framing::Length(_), Err(_)) => {}
+            (UploadFraming::Length(_), Err(_)) => {}
         }
         if self.body.is_end_stream() { self.end(output) } else { Ok(()) }
     }
 
-    fn end(&mut self, output: &mut Output) -> Result<(), BoxError> {
+    fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BoxError> {
         match self.framing {
-            Framing::Length(0) => {}
-            Framing::Length(_) => return Err(OtherLength.into()),
-            Framing::Chunked(_) => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
+            UploadFraming::Length(0) => {}
+            UploadFraming::Length(_) => return Err(OtherLength.into()),
+            UploadFraming::Chunked(_) => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
         }
         self.enter(Phase::Whole);
         Ok(())

@@ -26,8 +26,8 @@ use super::{Drain, Handler, LONGEST_WAIT, ListenerSpec};
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::clock;
 use crate::error::Failure;
-use crate::http1::syntax;
-use crate::http1::upgrade::Upgraded;
+use crate::http::h1::upgrade::Upgraded;
+use crate::http::syntax;
 
 /// Requests under way on one connection.
 const MAX_STREAMS: u32 = 128;

@@ -24,7 +24,7 @@ use http::{Request, Response};
 use crate::body::Body;
 use crate::error::Failure;
 
-pub use crate::http1::upgrade::{OnUpgrade, Upgraded};
+pub use crate::http::h1::upgrade::{OnUpgrade, Upgraded};
 pub use connection::Connection;
 pub use drain::{Drain, DrainSignal, Drained};
 pub use listener::{Slots, bind, check_free, serve};

@@ -21,12 +21,13 @@ pub const HTTP_CLIENTS: [(&str, &str); 2] = [
 
 /// Which modules of ours each place may name; what is below such a module is included. The first row that fits counts.
 /// Nothing is above `app`: it, `main` and `cli` know everyone.
-const MAY_NAME: [(&str, &str); 36] = [
+const MAY_NAME: [(&str, &str); 37] = [
     ("src/clock.rs", ""),
     ("src/request_id.rs", ""),
     ("src/respond.rs", ""),
     ("src/text.rs", ""),
-    ("src/http1/", "clock error http1"),
+    ("src/header_map_pool.rs", ""),
+    ("src/http/", "clock error http"),
     ("src/rate_limit/bucket.rs", ""),
     ("src/rate_limit/calendar.rs", ""),
     ("src/rate_limit/window.rs", "rate_limit::bucket rate_limit::calendar"),
@@ -61,7 +62,7 @@ const MAY_NAME: [(&str, &str); 36] = [
     ("src/units.rs", ""),
     ("src/gateway/route.rs", "rate_limit::policy respond"),
     ("src/body.rs", "clock"),
-    ("src/error.rs", "http1::tables request_id respond"),
+    ("src/error.rs", "header_map_pool request_id respond"),
     ("src/metrics.rs", "clock error rate_limit::decision"),
     ("src/telemetry.rs", "clock error metrics"),
     ("src/upstream/", "clock error upstream"),
@@ -70,9 +71,9 @@ const MAY_NAME: [(&str, &str); 36] = [
         "clock store rate_limit::bucket rate_limit::carry rate_limit::decision rate_limit::in_flight rate_limit::key rate_limit::policy rate_limit::quota rate_limit::share rate_limit::state rate_limit::window",
     ),
     ("src/rate_limit/", "clock error metrics rate_limit request_id respond store"),
-    ("src/proxy/", "body clock error gateway::path gateway::route http1 proxy request_id text upstream"),
-    ("src/gateway/", "body clock error gateway http1::tables proxy rate_limit request_id telemetry upstream"),
-    ("src/server/", "body clock error http1 server"),
+    ("src/proxy/", "body clock error gateway::path gateway::route header_map_pool http proxy request_id text upstream"),
+    ("src/gateway/", "body clock error gateway header_map_pool proxy rate_limit request_id telemetry upstream"),
+    ("src/server/", "body clock error header_map_pool http server"),
 ];
 
 /// The same for those beside the path of a request: one builds the domain's types, one holds limits to their promise from
@@ -120,8 +121,8 @@ const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/proxy/", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy/", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server/", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
-    ("src/http1/", "NO_CONTENT", "such an answer has no content, whoever gives it"),
-    ("src/http1/", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
+    ("src/http/", "NO_CONTENT", "such an answer has no content, whoever gives it"),
+    ("src/http/", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("src/server/", "OK", "the status line that is written most is written as it is"),
     ("src/gateway/", "OK", "an echo succeeds"),
 ];

@@ -18,16 +18,19 @@ use super::asked::Asked;
 use super::date;
 use crate::body::{Body, BoxError};
 use crate::clock::Instant;
-use crate::http1::encode::{self, Announced, LAST_CHUNK};
-use crate::http1::output::Output;
-use crate::http1::{self, Reason, syntax, tables};
+use crate::header_map_pool;
+use crate::http::h1::ReasonPhrase;
+use crate::http::h1::encode::{self, LAST_CHUNK};
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::trailers::AnnouncedTrailers;
+use crate::http::{content, syntax};
 
 /// A response whose head has been written.
 pub struct Answer {
     /// `None`: all of it has been written.
     body: Option<Body>,
-    framing: Framing,
-    trailers: Announced,
+    framing: ResponseFraming,
+    trailers: AnnouncedTrailers,
     /// The connection ends with it.
     pub closes: bool,
     /// The connection leaves HTTP.
@@ -36,7 +39,7 @@ pub struct Answer {
 
 /// How the content is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
+enum ResponseFraming {
     /// There is none, by the rules for the method or the status.
     Nothing,
     /// So many bytes are left.
@@ -65,7 +68,7 @@ struct Noticed {
 impl Answer {
     /// Writes the head of `response` to what was `asked`. `closes`: the connection cannot go on.
     pub fn begin(
-        output: &mut Output,
+        output: &mut WriteBuffer,
         response: Response<Body>,
         asked: &Asked,
         closes: bool,
@@ -76,16 +79,16 @@ impl Answer {
         if head.status.is_informational() && !switches {
             return Err(Cut::Status.into());
         }
-        let framing = Framing::of(asked, head.status, &body);
+        let framing = ResponseFraming::of(asked, head.status, &body);
         let mut answer = Self {
-            closes: closes || !asked.keeps_alive || framing == Framing::Close,
-            trailers: Announced::default(),
+            closes: closes || !asked.keeps_alive || framing == ResponseFraming::Close,
+            trailers: AnnouncedTrailers::default(),
             body: None,
             framing,
             switches,
         };
-        if framing == Framing::Chunked && asked.takes_trailers {
-            answer.trailers = Announced::by(&head.headers);
+        if framing == ResponseFraming::Chunked && asked.takes_trailers {
+            answer.trailers = AnnouncedTrailers::by(&head.headers);
         }
         output.push(|out| {
             status_line(out, asked, head.status, head.extensions.get());
@@ -99,8 +102,8 @@ impl Answer {
             }
             out.extend_from_slice(b"\r\n");
         });
-        tables::give(head.headers);
-        if !matches!(framing, Framing::Nothing | Framing::Length(0)) {
+        header_map_pool::give_back(head.headers);
+        if !matches!(framing, ResponseFraming::Nothing | ResponseFraming::Length(0)) {
             answer.body = Some(body);
         }
         Ok(answer)
@@ -113,7 +116,7 @@ impl Answer {
             match name.as_str().len() {
                 4 if name == DATE => noticed.date = true,
                 10 if name == CONNECTION => {
-                    self.closes |= syntax::has_word(value.as_bytes(), b"close");
+                    self.closes |= syntax::list_has(value.as_bytes(), b"close");
                     if self.closes && !self.switches {
                         continue;
                     }
@@ -134,11 +137,11 @@ impl Answer {
 
     fn framing_field(&self, out: &mut BytesMut, asked: &Asked, noticed: &Noticed, body: &Body) {
         let length = match self.framing {
-            Framing::Length(length) => length,
-            Framing::Chunked => return out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-            Framing::Close => return,
+            ResponseFraming::Length(length) => length,
+            ResponseFraming::Chunked => return out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            ResponseFraming::Close => return,
             // What a GET would have got, if that is known.
-            Framing::Nothing => match body.size_hint().exact() {
+            ResponseFraming::Nothing => match body.size_hint().exact() {
                 Some(length @ 1..) if asked.is_head && !noticed.length => length,
                 _ => return,
             },
@@ -159,7 +162,7 @@ impl Answer {
 
     /// Writes what there is of the content to `output`. True: that was all of it. False: what waits there should go out
     /// first.
-    pub fn poll_content(&mut self, output: &mut Output, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
+    pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
         while let Some(body) = &mut self.body {
             if output.is_enough() {
                 return Poll::Ready(Ok(false));
@@ -178,45 +181,45 @@ impl Answer {
     }
 
     /// Whether more may follow.
-    fn frame(&mut self, output: &mut Output, frame: Frame<Bytes>) -> Result<bool, Cut> {
+    fn frame(&mut self, output: &mut WriteBuffer, frame: Frame<Bytes>) -> Result<bool, Cut> {
         let piece = match frame.into_data() {
             Ok(piece) => piece,
             Err(frame) => {
-                if let (Framing::Chunked, Ok(trailers)) = (self.framing, frame.into_trailers()) {
-                    output.push(|out| self.trailers.encode(out, &trailers));
-                    self.framing = Framing::Nothing;
+                if let (ResponseFraming::Chunked, Ok(trailers)) = (self.framing, frame.into_trailers()) {
+                    output.push(|out| encode::last_chunk(out, &self.trailers, &trailers));
+                    self.framing = ResponseFraming::Nothing;
                 }
                 return Ok(false);
             }
         };
         match &mut self.framing {
-            Framing::Chunked => output.push_chunk(piece),
-            Framing::Length(left) => {
+            ResponseFraming::Chunked => output.push_chunk(piece),
+            ResponseFraming::Length(left) => {
                 *left = left.checked_sub(piece.len() as u64).ok_or(Cut::Length)?;
                 output.push_piece(piece);
                 return Ok(*left > 0);
             }
-            Framing::Nothing | Framing::Close => output.push_piece(piece),
+            ResponseFraming::Nothing | ResponseFraming::Close => output.push_piece(piece),
         }
         Ok(true)
     }
 
     /// The body is let go of before its last bytes are written: what ends with it has ended when the client sees the end.
-    fn end(&mut self, output: &mut Output) -> Result<(), Cut> {
+    fn end(&mut self, output: &mut WriteBuffer) -> Result<(), Cut> {
         match self.framing {
-            Framing::Length(1..) => return Err(Cut::Length),
-            Framing::Chunked => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
-            Framing::Length(0) | Framing::Nothing | Framing::Close => {}
+            ResponseFraming::Length(1..) => return Err(Cut::Length),
+            ResponseFraming::Chunked => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
+            ResponseFraming::Length(0) | ResponseFraming::Nothing | ResponseFraming::Close => {}
         }
         self.body = None;
         Ok(())
     }
 }
 
-impl Framing {
+impl ResponseFraming {
     /// The body alone decides, where there may be content (RFC 9110 §6.4.1).
     fn of(asked: &Asked, status: StatusCode, body: &Body) -> Self {
-        if asked.is_head || !http1::has_content(status) {
+        if asked.is_head || !content::has_content(status) {
             return Self::Nothing;
         }
         match body.size_hint().exact() {
@@ -230,11 +233,11 @@ impl Framing {
 
 /// Whether the handler's Content-Length means something: in place of content, it is that of another answer (RFC 9110 §8.6).
 fn has_length(asked: &Asked, status: StatusCode) -> bool {
-    http1::describes_another(status) || (asked.is_head && http1::has_content(status))
+    content::has_length_of_another(status) || (asked.is_head && content::has_content(status))
 }
 
 /// To a client of HTTP/1.0, in its version.
-fn status_line(out: &mut BytesMut, asked: &Asked, status: StatusCode, reason: Option<&Reason>) {
+fn status_line(out: &mut BytesMut, asked: &Asked, status: StatusCode, reason: Option<&ReasonPhrase>) {
     if asked.http_11 && status == StatusCode::OK && reason.is_none() {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }

@@ -1,11 +1,11 @@
 //! What a request asks of its connection: how long it reads, what it writes, whether it goes on.
 
-use crate::http1::Framing;
+use crate::http::h1::BodyFraming;
 
 /// What a request asks of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    pub framing: Framing,
+    pub framing: BodyFraming,
     pub http_11: bool,
     /// A HEAD request: its answer has no content.
     pub is_head: bool,
@@ -23,7 +23,7 @@ impl Asked {
     /// By a request that could not be read.
     pub fn of_refused(is_head: bool) -> Self {
         Self {
-            framing: Framing::Length(0),
+            framing: BodyFraming::Length(0),
             http_11: true,
             is_head,
             keeps_alive: false,

@@ -16,7 +16,9 @@ use smallvec::SmallVec;
 use super::asked::Asked;
 use super::target;
 use crate::error::Failure;
-use crate::http1::{Bounds, Framing, syntax, tables};
+use crate::header_map_pool;
+use crate::http::h1::{BodyFraming, SectionBounds};
+use crate::http::syntax;
 
 /// Empty lines before a request line that are passed over (RFC 9112 §2.2 asks for one at least).
 const MAX_BLANK_LINES: u8 = 4;
@@ -65,7 +67,7 @@ struct Said {
 impl Head {
     /// Reads on. `bytes` starts at the section's first byte and holds all that has arrived of it. The section's length, once
     /// it is whole. `bounds.bytes` fits 32 bits.
-    pub fn read(&mut self, bytes: &[u8], bounds: &Bounds) -> Result<Option<usize>, Failure> {
+    pub fn read(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<Option<usize>, Failure> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let end = self.searched + found;
             if end >= bounds.bytes {
@@ -121,7 +123,7 @@ impl Head {
     }
 
     fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
-        let mut headers = tables::take();
+        let mut headers = header_map_pool::take();
         for (name, value) in &self.fields {
             let name = HeaderName::from_bytes(&section[range(*name)])
                 .map_err(|_| Failure::BadRequest("a field name is not a token"))?;
@@ -137,7 +139,7 @@ impl Head {
     }
 
     /// Takes the line that starts at `start`, without its end. True: it was the section's last.
-    fn line(&mut self, start: usize, line: &[u8], bounds: &Bounds) -> Result<bool, Failure> {
+    fn line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<bool, Failure> {
         if !self.started {
             if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
                 self.blank_lines += 1;
@@ -158,7 +160,7 @@ impl Head {
     }
 
     /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
-    fn request_line(&mut self, start: usize, line: &[u8], bounds: &Bounds) -> Result<(), Failure> {
+    fn request_line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<(), Failure> {
         let mut parts = line.split(|b| *b == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -201,15 +203,15 @@ impl Said {
     /// first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
-            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::has_word(value, b"trailers"),
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::list_has(value, b"trailers"),
             4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
             10 if name.eq_ignore_ascii_case(b"connection") => {
-                self.close |= syntax::has_word(value, b"close");
-                self.keep_alive |= syntax::has_word(value, b"keep-alive");
+                self.close |= syntax::list_has(value, b"close");
+                self.keep_alive |= syntax::list_has(value, b"keep-alive");
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value)?,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,
@@ -251,7 +253,7 @@ impl Said {
             return Err(Failure::BadRequest("no Host"));
         }
         Ok(Asked {
-            framing: if self.chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) },
+            framing: if self.chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.length.unwrap_or(0)) },
             http_11: self.http_11,
             is_head,
             keeps_alive: !self.close && (self.http_11 || self.keep_alive),
@@ -264,11 +266,11 @@ impl Said {
 }
 
 /// Bytes of a request target: half the section, so that fields always have room.
-fn longest_target(bounds: &Bounds) -> usize {
+fn longest_target(bounds: &SectionBounds) -> usize {
     (bounds.bytes / 2).min(MAX_URI)
 }
 
-fn longest_request_line(bounds: &Bounds) -> usize {
+fn longest_request_line(bounds: &SectionBounds) -> usize {
     longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
 }
 

@@ -20,9 +20,9 @@ use super::head::Head;
 use crate::body::{BodyFailure, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::http1::body::Decoder;
-use crate::http1::timer::Timer;
-use crate::http1::{Bounds, Framing, buffers};
+use crate::http::h1::body_decoder::BodyDecoder;
+use crate::http::h1::timer::Timer;
+use crate::http::h1::{BodyFraming, SectionBounds, buffers};
 use crate::server::listener::Slot;
 use crate::server::{LONGEST_WAIT, ListenerSpec};
 
@@ -57,10 +57,10 @@ pub enum Arrival {
 pub struct Inbound {
     half: OwnedReadHalf,
     read: BytesMut,
-    bounds: Bounds,
+    bounds: SectionBounds,
     head: Head,
     /// The content of the request that arrived last.
-    content: Decoder,
+    content: BodyDecoder,
     /// The client waits for a 100 before it sends that content.
     awaits_continue: bool,
     timer: Timer,
@@ -93,13 +93,13 @@ impl Inbound {
             content: spec.body_timeout.min(LONGEST_WAIT),
         };
         // `Head` counts in 32 bits.
-        let bounds = Bounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
+        let bounds = SectionBounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
         Self {
             half,
             read: BytesMut::new(),
             bounds,
             head: Head::default(),
-            content: Decoder::new(Framing::Length(0), bounds),
+            content: BodyDecoder::new(BodyFraming::Length(0), bounds),
             awaits_continue: false,
             timer: Timer::default(),
             limits,
@@ -161,7 +161,7 @@ impl Inbound {
         let section = self.read.split_to(length).freeze();
         let asked = self.head.finish(&section, request)?;
         self.since = None;
-        self.content = Decoder::new(asked.framing, self.bounds);
+        self.content = BodyDecoder::new(asked.framing, self.bounds);
         self.awaits_continue = asked.awaits_continue;
         Ok(asked)
     }
@@ -302,7 +302,7 @@ impl Inbound {
     /// While nothing is there to be kept, others may use the buffer.
     fn leave_buffer(&mut self) {
         if self.read.is_empty() && self.read.capacity() > 0 {
-            buffers::give(std::mem::take(&mut self.read));
+            buffers::give_back(std::mem::take(&mut self.read));
         }
     }
 

@@ -36,8 +36,8 @@ use super::{Drain, Handler, ListenerSpec};
 use crate::body::{Body, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::http1::Framing;
-use crate::http1::upgrade::{self, Grant, Upgraded};
+use crate::http::h1::BodyFraming;
+use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
 
 /// The interim answer to a client that waits for it before it sends content (RFC 9110 §15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -53,7 +53,7 @@ enum End {
     /// The client speaks HTTP/2.
     Preface,
     /// The client was told that HTTP ends here.
-    Switched(Grant),
+    Switched(UpgradeSender),
 }
 
 /// Both sides of a connection.
@@ -97,10 +97,10 @@ impl Http1<'_> {
             Arrival::Silence => return Err(End::Closed),
             Arrival::Gone => return Err(End::Gone),
         };
-        let (asked, grant, (response, closes)) = match accepted {
-            Ok((request, asked, grant)) => {
+        let (asked, upgrade_sender, (response, closes)) = match accepted {
+            Ok((request, asked, upgrade_sender)) => {
                 let handling = pin!(handler.handle(connection, request));
-                (asked, grant, self.answer(handling).await.ok_or(End::Gone)?)
+                (asked, upgrade_sender, self.answer(handling).await.ok_or(End::Gone)?)
             }
             Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
         };
@@ -111,8 +111,8 @@ impl Http1<'_> {
         if !self.settle().await {
             return Err(End::Closed);
         }
-        match grant {
-            Some(grant) if answer.switches => Err(End::Switched(grant)),
+        match upgrade_sender {
+            Some(upgrade_sender) if answer.switches => Err(End::Switched(upgrade_sender)),
             _ if answer.closes => Err(End::Closed),
             _ => {
                 self.rest(if waited { clock::now() } else { now });
@@ -132,22 +132,22 @@ impl Http1<'_> {
     }
 
     /// Takes the request that has arrived, and what it asks of the connection.
-    fn accept(&mut self, length: usize) -> Result<(Request<Body>, Asked, Option<Grant>), Failure> {
+    fn accept(&mut self, length: usize) -> Result<(Request<Body>, Asked, Option<UpgradeSender>), Failure> {
         let mut request = Request::new(Body::empty());
         let asked = match &mut self.reader {
             Reader::Here(inbound) => inbound.take_head(length, &mut request)?,
             // None arrives before the one before it has ended.
             Reader::Lent(_) => return Err(Failure::BadRequest("the request before it has not ended")),
         };
-        if asked.framing != Framing::Length(0) {
+        if asked.framing != BodyFraming::Length(0) {
             *request.body_mut() = self.reader.lend();
         }
-        let grant = asked.upgrade.then(|| {
-            let (grant, on_upgrade) = upgrade::pair();
+        let upgrade_sender = asked.upgrade.then(|| {
+            let (upgrade_sender, on_upgrade) = upgrade::channel();
             request.extensions_mut().insert(on_upgrade);
-            grant
+            upgrade_sender
         });
-        Ok((request, asked, grant))
+        Ok((request, asked, upgrade_sender))
     }
 
     /// What is answered instead of a request that cannot be read, nothing being read after it.
@@ -242,9 +242,9 @@ impl Http1<'_> {
             }
             End::Closed => self.close().await,
             End::Preface => return self.whole(),
-            End::Switched(grant) => {
+            End::Switched(upgrade_sender) => {
                 if let Some(upgraded) = self.whole() {
-                    grant.give(upgraded);
+                    upgrade_sender.send(upgraded);
                 }
             }
         }

@@ -8,15 +8,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::clock::{self, Instant};
-use crate::http1::output::Output;
-use crate::http1::timer::Timer;
+use crate::http::h1::timer::Timer;
+use crate::http::h1::write_buffer::WriteBuffer;
 use crate::server::{LONGEST_WAIT, ListenerSpec};
 
 /// What one client is sent.
 #[derive(Debug)]
 pub struct Outbound {
     half: OwnedWriteHalf,
-    pub output: Output,
+    pub output: WriteBuffer,
     timer: Timer,
     /// How long the client may leave everything unread.
     limit: Duration,
@@ -27,7 +27,7 @@ pub struct Outbound {
 impl Outbound {
     pub fn new(half: OwnedWriteHalf, spec: &ListenerSpec) -> Self {
         let limit = spec.body_timeout.min(LONGEST_WAIT);
-        Self { half, output: Output::default(), timer: Timer::default(), limit, stalled: None }
+        Self { half, output: WriteBuffer::default(), timer: Timer::default(), limit, stalled: None }
     }
 
     /// Writes what waits. Gives up on a client that reads nothing.

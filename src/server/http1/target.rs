@@ -4,7 +4,7 @@
 use http::Method;
 
 use crate::error::Failure;
-use crate::http1::syntax;
+use crate::http::syntax;
 
 /// `HTTP/` DIGIT `.` DIGIT of another version, or no version at all (RFC 9112 §2.3).
 pub fn other_version(version: &[u8]) -> Failure {

@@ -7,7 +7,7 @@ use super::*;
 use crate::clock;
 
 const GET: Asked = Asked {
-    framing: http1::Framing::Length(0),
+    framing: crate::http::h1::BodyFraming::Length(0),
     http_11: true,
     is_head: false,
     keeps_alive: true,
@@ -34,7 +34,7 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
 
 /// All that is written, without the date, and whether the connection closes.
 async fn written(asked: &Asked, response: Response<Body>) -> Result<(String, bool), BoxError> {
-    let mut output = Output::default();
+    let mut output = WriteBuffer::default();
     let mut answer = Answer::begin(&mut output, response, asked, false, clock::now())?;
     assert!(poll_fn(|cx| answer.poll_content(&mut output, cx)).await?);
     let (mut near, mut far) = tokio::io::duplex(1 << 20);
@@ -116,7 +116,7 @@ async fn a_response_without_a_date_gets_one() {
 #[tokio::test]
 async fn a_reason_is_passed_on() {
     let mut fine = response(200, &[], Body::empty());
-    fine.extensions_mut().insert(Reason("Fine".parse().unwrap()));
+    fine.extensions_mut().insert(ReasonPhrase("Fine".parse().unwrap()));
     assert!(written(&GET, fine).await.unwrap().0.starts_with("HTTP/1.1 200 Fine\r\n"));
     assert!(written(&GET, response(599, &[], Body::empty())).await.unwrap().0.starts_with("HTTP/1.1 599 \r\n"));
 }

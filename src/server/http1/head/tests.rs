@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds { bytes: 256, fields: 8 };
+const BOUNDS: SectionBounds = SectionBounds { bytes: 256, fields: 8 };
 
 /// What comes of a section that arrives in pieces which end there: the request, or why there is none, or that it is not whole.
 fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<(Request<()>, Asked, usize)>, Failure> {
@@ -137,7 +137,7 @@ fn only_http_1_1_upgrades_and_waits() {
     let fields = "Upgrade: x\r\nExpect: 100-Continue\r\nTE: gzip, trailers\r\nContent-Length: 7\r\n";
     let new = asked("POST / HTTP/1.1", fields);
     assert_eq!((new.upgrade, new.awaits_continue, new.takes_trailers), (true, true, true));
-    assert_eq!(new.framing, Framing::Length(7));
+    assert_eq!(new.framing, BodyFraming::Length(7));
     let old = asked("POST / HTTP/1.0", fields);
     assert_eq!((old.upgrade, old.awaits_continue), (false, false));
 }

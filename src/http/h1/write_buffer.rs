@@ -1,7 +1,7 @@
-//! What waits to be written to a connection: heads, framing and short pieces in one buffer, long pieces where they lie.
+//! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer, long pieces as they are.
 //!
-//! A head and a short body go out by one `send`, which the kernel does for less than `writev`; copying them is cheaper than
-//! the difference. Guarantees the order, and that nothing is written twice. Holds no buffer when nothing waits.
+//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the difference is more than
+//! the copying. Guarantees that everything is written once and in order, and that no buffer is held when nothing waits.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -15,28 +15,28 @@ use tokio::io::AsyncWrite;
 use super::buffers;
 use super::encode::{self, CHUNK_END};
 
-/// Bytes of a piece that is copied.
+/// Longest piece that is copied, in bytes.
 const SHORT: usize = 1024;
-/// As many slices go to one `writev` at most.
+/// Most slices in one `writev`.
 const SLICES: usize = 16;
-/// More than this should not wait: whoever has more to say flushes first. So large pieces go out one by one, each as one
+/// Once this many bytes wait, they are flushed before more is pushed. Large pieces then go out one by one, each as one
 /// packet.
 pub const ENOUGH: usize = buffers::LARGE / 2;
 
-/// Bytes on their way out.
+/// Bytes that wait to be written.
 #[derive(Debug, Default)]
-pub struct Output {
+pub struct WriteBuffer {
     /// Heads, framing and short pieces.
     small: BytesMut,
-    /// Long pieces, each with how many bytes of `small` go before it that do not go before the one in front of it.
+    /// Long pieces, each with the number of bytes of `small` that go between the piece before it and this one.
     long: VecDeque<(usize, Bytes)>,
-    /// Bytes at the end of `small` that go behind all of `long`.
+    /// Bytes at the end of `small` that go after all of `long`.
     behind: usize,
     waiting: usize,
 }
 
-impl Output {
-    /// Bytes that wait.
+impl WriteBuffer {
+    /// The number of bytes that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -46,7 +46,7 @@ impl Output {
         self.waiting >= ENOUGH
     }
 
-    /// Lets `write` append a head, or other framing.
+    /// Appends what `write` writes: a head, or other framing.
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut)) {
         if self.small.capacity() == 0 {
             self.small = buffers::take(buffers::USUAL);
@@ -68,7 +68,7 @@ impl Output {
         self.long.push_back((std::mem::take(&mut self.behind), piece));
     }
 
-    /// Appends content as a chunk; nothing for no content, which would be the last chunk.
+    /// Appends content as a chunk. Appends nothing for empty content: that would be the last chunk.
     pub fn push_chunk(&mut self, piece: Bytes) {
         if !piece.is_empty() {
             self.push(|small| encode::chunk_size(small, piece.len()));
@@ -114,7 +114,7 @@ impl Output {
         if self.waiting == 0 {
             self.long.clear();
             self.behind = 0;
-            return buffers::give(std::mem::take(&mut self.small));
+            return buffers::give_back(std::mem::take(&mut self.small));
         }
         while let Some((before, piece)) = self.long.front_mut() {
             let head = written.min(*before);
@@ -177,31 +177,31 @@ mod tests {
     async fn everything_goes_out_once_and_in_order() {
         let long = |byte: u8| Bytes::from(vec![byte; 3 * SHORT]);
         for width in [1, 7, SHORT, 4 * SHORT, usize::MAX] {
-            let (mut output, mut expected) = (Output::default(), Vec::new());
-            output.push(|small| small.extend_from_slice(b"head\r\n\r\n"));
+            let (mut buffer, mut expected) = (WriteBuffer::default(), Vec::new());
+            buffer.push(|small| small.extend_from_slice(b"head\r\n\r\n"));
             expected.extend_from_slice(b"head\r\n\r\n");
             for byte in 0..20 {
                 let piece = if byte % 3 == 0 { Bytes::from_static(b"short") } else { long(byte) };
                 expected.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
                 expected.extend_from_slice(&piece);
                 expected.extend_from_slice(CHUNK_END);
-                output.push_chunk(piece);
+                buffer.push_chunk(piece);
             }
-            assert_eq!(output.waiting(), expected.len());
+            assert_eq!(buffer.waiting(), expected.len());
             let mut narrow = Narrow(width, Vec::new());
-            poll_fn(|cx| output.poll_flush(&mut narrow, cx)).await.unwrap();
+            poll_fn(|cx| buffer.poll_flush(&mut narrow, cx)).await.unwrap();
             assert!(narrow.1 == expected, "{width}");
-            assert_eq!((output.waiting(), output.small.capacity()), (0, 0));
+            assert_eq!((buffer.waiting(), buffer.small.capacity()), (0, 0));
         }
     }
 
     #[tokio::test]
-    async fn it_is_used_again_after_a_flush() {
+    async fn a_flushed_buffer_can_be_used_again() {
         let (mut near, mut far) = tokio::io::duplex(64);
-        let mut output = Output::default();
+        let mut buffer = WriteBuffer::default();
         for text in ["one", "two"] {
-            output.push(|small| small.extend_from_slice(text.as_bytes()));
-            poll_fn(|cx| output.poll_flush(&mut near, cx)).await.unwrap();
+            buffer.push(|small| small.extend_from_slice(text.as_bytes()));
+            poll_fn(|cx| buffer.poll_flush(&mut near, cx)).await.unwrap();
         }
         drop(near);
         let mut received = String::new();

@@ -1,7 +1,7 @@
-//! One timer for all the waits of one side of a connection, however often they begin anew.
+//! One timer for all the waits of one side of a connection.
 //!
-//! It is armed early rather than often: when it goes off before its time, what is being waited for by then decides when it
-//! goes off next. So an ordinary request arms nothing. Never ready early.
+//! A wait that is due later than the timer does not set it anew: the timer goes off early, finds the wait that is under way
+//! by then, and is set for that. An ordinary request therefore sets no timer. Guarantees never to be ready early.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,36 +12,36 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::clock::Instant;
 
-/// Made when first needed.
+/// A timer that is created when it is first needed.
 #[derive(Debug, Default)]
-pub struct Timer(Option<Armed>);
+pub struct Timer(Option<ArmedTimer>);
 
 #[derive(Debug)]
-struct Armed {
+struct ArmedTimer {
     sleep: Pin<Box<Sleep>>,
-    /// Whom it wakes. A connection's task stays the same, so it need not be told with every wait.
-    wakes: Option<Waker>,
+    /// The task that it wakes. A connection's task stays the same: the waker is stored once and not with every wait.
+    waker: Option<Waker>,
 }
 
 impl Timer {
     /// Ready at `due`.
     pub fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
-        let armed = self.0.get_or_insert_with(|| Armed { sleep: Box::pin(sleep_until(due)), wakes: None });
+        let armed = self.0.get_or_insert_with(|| ArmedTimer { sleep: Box::pin(sleep_until(due)), waker: None });
         loop {
             if armed.sleep.is_elapsed() || armed.sleep.deadline() > due {
                 armed.sleep.as_mut().reset(due);
-                armed.wakes = None;
+                armed.waker = None;
             }
-            if armed.wakes.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            if armed.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                 return Poll::Pending;
             }
-            // Without budget a poll is no more than the promise of another one.
-            let told = coop::has_budget_remaining();
+            // Without cooperative budget, `poll` wakes the task at once and does not register it with the timer.
+            let registered = coop::has_budget_remaining();
             if armed.sleep.as_mut().poll(cx).is_pending() {
-                armed.wakes = told.then(|| cx.waker().clone());
+                armed.waker = registered.then(|| cx.waker().clone());
                 return Poll::Pending;
             }
-            armed.wakes = None;
+            armed.waker = None;
             if due <= armed.sleep.deadline() {
                 return Poll::Ready(());
             }
@@ -58,7 +58,7 @@ mod tests {
     use crate::clock;
 
     #[tokio::test(start_paused = true)]
-    async fn it_goes_off_when_what_is_waited_for_by_then_is_due() {
+    async fn the_timer_goes_off_when_the_latest_wait_is_due() {
         let start = clock::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut timer = Timer::default();
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_that_has_used_up_its_turn_is_woken_all_the_same() {
+    async fn a_task_without_cooperative_budget_is_woken_nevertheless() {
         let due = clock::now() + Duration::from_secs(5);
         let (mut timer, mut first) = (Timer::default(), true);
         poll_fn(|cx| {

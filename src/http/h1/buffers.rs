@@ -1,7 +1,7 @@
-//! Buffers for what is read and written, kept by each thread for whoever needs one next.
+//! Buffers for reading and writing, kept by each thread for its next message.
 //!
-//! A connection has a buffer while a message is under way and none while it is idle; so few of them serve many
-//! connections, and they stay warm. Guarantees that no buffer is used anew while anybody holds a piece of it.
+//! A connection has a buffer while a message is under way and none while it is idle. Few buffers serve many connections, and
+//! they stay in the CPU's cache. Guarantees that no buffer is reused while a piece of it is still held.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,24 +14,24 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of a buffer for header sections and small bodies.
 pub const USUAL: usize = 8 * 1024;
-/// Bytes of a buffer for large bodies: what the kernel sends as one packet and leaves to the network card to cut, 64 KiB with
-/// headers, in whole segments of an Ethernet (45 of 1448). What is read of one such packet then goes out as another. By
-/// measurement: with 376 bytes more, each read leaves a remainder that becomes a packet of its own, and an upload costs
-/// nearly twice as much.
+/// Bytes of a buffer for large bodies. The kernel sends up to 64 KiB, headers included, as one packet that the network card
+/// cuts into segments; this is the largest number of whole Ethernet segments (45 of 1448 bytes). The content of one such
+/// packet then goes out as one packet. By measurement: with 376 bytes more, each read leaves a remainder that becomes a
+/// packet of its own, and an upload costs nearly twice as much.
 pub const LARGE: usize = 45 * 1448;
 
-/// What one thread keeps, of each size.
+/// Buffers that one thread keeps, of each size.
 const KEPT_USUAL: usize = 64;
 const KEPT_LARGE: usize = 8;
 
 #[derive(Default)]
-struct Kept {
+struct KeptBuffers {
     usual: Vec<BytesMut>,
     large: Vec<BytesMut>,
 }
 
 thread_local! {
-    static KEPT: RefCell<Kept> = RefCell::default();
+    static KEPT: RefCell<KeptBuffers> = RefCell::default();
 }
 
 /// An empty buffer with room for `size` bytes or more.
@@ -42,8 +42,8 @@ pub fn take(size: usize) -> BytesMut {
     kept.filter(|buffer| buffer.capacity() >= size).unwrap_or_else(|| BytesMut::with_capacity(capacity))
 }
 
-/// Leaves a buffer to others, if nobody holds a piece of it any more. What it contains is forgotten.
-pub fn give(mut buffer: BytesMut) {
+/// Gives a buffer back to the pool, unless a piece of it is still held. Its content is dropped.
+pub fn give_back(mut buffer: BytesMut) {
     buffer.clear();
     if !buffer.try_reclaim(if buffer.capacity() > USUAL { LARGE } else { USUAL }) {
         return;
@@ -59,7 +59,7 @@ pub fn give(mut buffer: BytesMut) {
     });
 }
 
-/// Makes room for another read of about `wanted` bytes. Half of that will do, rather than to move what is there already.
+/// Makes room for a read of about `wanted` bytes. Half of that is enough, to avoid moving the bytes that are there.
 pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
     let least = if wanted > USUAL { wanted.min(LARGE) / 2 } else { wanted.min(USUAL / 8) };
     if buffer.capacity() - buffer.len() >= least || buffer.try_reclaim(least) {
@@ -67,10 +67,10 @@ pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
     }
     let mut larger = take(buffer.len() + wanted.min(LARGE));
     larger.extend_from_slice(buffer);
-    give(std::mem::replace(buffer, larger));
+    give_back(std::mem::replace(buffer, larger));
 }
 
-/// Reads once, behind what `buffer` holds, about `wanted` bytes. How many came; 0: the peer sends no more.
+/// Reads once, up to about `wanted` bytes, and appends them to `buffer`. Returns their number; 0: the peer sends no more.
 pub fn poll_fill(
     io: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,
@@ -78,7 +78,7 @@ pub fn poll_fill(
     wanted: usize,
 ) -> Poll<io::Result<usize>> {
     make_room(buffer, wanted);
-    // Nothing of the future outlives one look: it is only the way to read without touching memory that is not ours yet.
+    // The future is polled once and dropped: `read_buf` is the safe way to read into memory that is not initialised.
     pin!(io.read_buf(buffer)).poll(cx)
 }
 
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_when_nobody_holds_a_piece() {
+    fn a_buffer_comes_back_once_no_piece_of_it_is_held() {
         let mut buffer = take(10);
         buffer.extend_from_slice(b"abc");
         let place = buffer.as_ptr();
         let piece = buffer.split_to(2).freeze();
-        give(buffer);
+        give_back(buffer);
         assert_eq!(take(10).capacity(), USUAL);
         assert_eq!(&*piece, b"ab");
 
@@ -100,7 +100,7 @@ mod tests {
         buffer.extend_from_slice(b"abc");
         let again = buffer.as_ptr();
         drop(buffer.split_to(2).freeze());
-        give(buffer);
+        give_back(buffer);
         assert_ne!(place, again);
         assert_eq!(take(10).as_ptr(), again);
     }

@@ -1,6 +1,6 @@
-//! How a connection leaves HTTP (RFC 9110 §7.8): handed from whoever spoke HTTP over it to whoever goes on.
+//! How a connection leaves HTTP (RFC 9110 §7.8): it is handed from the HTTP codec to the code that goes on with it.
 //!
-//! Guarantees that what was read too early is read first. Knows no protocols.
+//! Guarantees that bytes which the codec read too early are read first.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 
-/// A socket, with whatever must live as long.
+/// A socket, with everything that must live as long.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -20,35 +20,36 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 /// A connection that has left HTTP.
 pub struct Upgraded {
     io: Box<dyn Io>,
-    /// What was read behind the last message.
+    /// Bytes that were read after the last message.
     early: Bytes,
 }
 
-/// Where a request's connection will be once it has left HTTP: an extension of the request.
+/// Receives a request's connection once it has left HTTP: an extension of the request.
 #[derive(Clone)]
 pub struct OnUpgrade(Arc<Mutex<Option<oneshot::Receiver<Upgraded>>>>);
 
-/// The other end. Dropped: the connection goes on with HTTP.
-pub struct Grant(oneshot::Sender<Upgraded>);
+/// Sends the connection that has left HTTP. Dropped: the connection goes on with HTTP.
+pub struct UpgradeSender(oneshot::Sender<Upgraded>);
 
-/// For one request that asks for an upgrade.
-pub fn pair() -> (Grant, OnUpgrade) {
+/// A sender and receiver for one request that asks for an upgrade.
+pub fn channel() -> (UpgradeSender, OnUpgrade) {
     let (sender, receiver) = oneshot::channel();
-    (Grant(sender), OnUpgrade(Arc::new(Mutex::new(Some(receiver)))))
+    (UpgradeSender(sender), OnUpgrade(Arc::new(Mutex::new(Some(receiver)))))
 }
 
 impl OnUpgrade {
-    /// Waits until the connection has left HTTP; `None`: it has not, or somebody else has taken it.
+    /// Waits until the connection has left HTTP. `None`: it stays with HTTP, or was already received.
     pub async fn upgraded(self) -> Option<Upgraded> {
         let receiver = self.0.lock().take()?;
         receiver.await.ok()
     }
 }
 
-impl Grant {
-    /// Hands the connection on. Closes it if nobody waits.
-    pub fn give(self, upgraded: Upgraded) {
-        drop(self.0.send(upgraded));
+impl UpgradeSender {
+    /// Hands the connection over. Closes it if the receiver is gone.
+    pub fn send(self, upgraded: Upgraded) {
+        // A failed send gives the connection back, and dropping it closes it.
+        let _ = self.0.send(upgraded);
     }
 }
 
@@ -103,10 +104,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_was_read_early_is_read_first() {
+    async fn bytes_that_were_read_early_are_read_first() {
         let (near, mut far) = tokio::io::duplex(64);
-        let (grant, on_upgrade) = pair();
-        grant.give(Upgraded::new(near, Bytes::from_static(b"early ")));
+        let (sender, on_upgrade) = channel();
+        sender.send(Upgraded::new(near, Bytes::from_static(b"early ")));
         let mut upgraded = on_upgrade.clone().upgraded().await.unwrap();
         assert!(on_upgrade.upgraded().await.is_none());
         far.write_all(b"late").await.unwrap();
@@ -117,9 +118,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_stays_is_no_upgrade() {
-        let (grant, on_upgrade) = pair();
-        drop(grant);
+    async fn a_dropped_sender_means_no_upgrade() {
+        let (sender, on_upgrade) = channel();
+        drop(sender);
         assert!(on_upgrade.upgraded().await.is_none());
     }
 }

@@ -1,4 +1,6 @@
-//! Which bytes may stand where in an HTTP/1 header section (RFC 9110 §5, RFC 9112 §3, RFC 3986). Pure, without allocation.
+//! Which bytes may stand where in a header section (RFC 9110 §5, RFC 9112 §3, RFC 3986), in every version of HTTP.
+//!
+//! Pure functions that allocate nothing.
 
 use std::net::Ipv6Addr;
 
@@ -54,16 +56,17 @@ pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, TOKEN)
 }
 
+/// Whether a `token` may hold `byte` (RFC 9110 §5.6.2).
 pub fn is_token_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] & TOKEN != 0
 }
 
-/// What may stand in a field value: no control character but HTAB (RFC 9110 §5.5).
+/// Whether a field value may hold `byte`: no control character but HTAB may stand there (RFC 9110 §5.5).
 pub fn is_value_byte(byte: u8) -> bool {
     (byte >= 0x20 && byte != 0x7f) || byte == b'\t'
 }
 
-/// Bytes that may stand in a request target that goes to a path and query.
+/// Whether all of `bytes` may stand in the path and query of a request target.
 pub fn is_target(bytes: &[u8]) -> bool {
     all(bytes, TARGET)
 }
@@ -97,7 +100,7 @@ fn is_port(bytes: &[u8]) -> bool {
     }
 }
 
-/// Without the spaces and tabs around it.
+/// `bytes` without the spaces and tabs around them.
 pub fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;
@@ -108,13 +111,13 @@ pub fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Whether a list of words has this one, in whatever case (RFC 9110 §5.6.1).
-pub fn has_word(list: &[u8], word: &[u8]) -> bool {
-    list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(word))
+/// Whether a comma-separated list holds `element`, in any case of letters (RFC 9110 §5.6.1).
+pub fn list_has(list: &[u8], element: &[u8]) -> bool {
+    list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, identical or not: nobody needs it, and
-/// intermediaries differ in what they make of it.
+/// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers: nobody
+/// needs it, and intermediaries differ in how they read it.
 pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Failure::BadRequest("Content-Length is not a number"));
@@ -126,8 +129,8 @@ pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
         .ok_or(Failure::BadRequest("Content-Length is too large"))
 }
 
-/// Transfer-Encoding: exactly `chunked` (RFC 9112 §6.1 and §7). Another coding before a final `chunked` is one that this
-/// gateway does not know: 501. Anything else leaves the length unknown: 400.
+/// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding before a final `chunked` is
+/// unknown to this gateway: 501. Anything else leaves the length unknown: 400.
 pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());
@@ -142,7 +145,7 @@ pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     Err(Failure::BadRequest("Transfer-Encoding is not chunked"))
 }
 
-/// A coding without its parameters.
+/// The name of a coding, without its parameters.
 fn name_of(coding: &[u8]) -> &[u8] {
     trim(coding.split(|b| *b == b';').next().unwrap_or_default())
 }
@@ -185,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_a_word_or_not() {
+    fn a_list_has_an_element_or_not() {
         for (list, has) in [("close", true), ("x,\tClose ,y", true), ("closed", false), ("x close", false), ("", false)]
         {
-            assert_eq!(has_word(list.as_bytes(), b"close"), has, "{list}");
+            assert_eq!(list_has(list.as_bytes(), b"close"), has, "{list}");
         }
     }
 
