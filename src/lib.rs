@@ -15,6 +15,7 @@ pub mod proxy;
 pub mod rate_limit;
 pub mod request_id;
 pub mod respond;
+pub mod route;
 pub mod server;
 pub mod store;
 pub mod telemetry;

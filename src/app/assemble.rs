@@ -7,13 +7,13 @@ use metrics::counter;
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
 use crate::gateway::queue::{Queue, Queues};
-use crate::gateway::route::{Action, Route};
-use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::policy::{LimitUse, OnLimit};
 use crate::rate_limit::rules::{LargestCosts, Rules};
+use crate::route::table::RouteTable;
+use crate::route::{Action, Route};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
 

@@ -8,9 +8,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use serde::Serialize;
 
-use super::route::{Action, Forward, HostPolicy, Rewrite};
 use crate::body::Body;
 use crate::proxy::forwarded::Origin;
+use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
 /// The echo's answer: the request as the gateway saw it.
 #[derive(Serialize)]

@@ -19,9 +19,7 @@ use http_body::Body as _;
 
 use super::account::{self, Account, Entered};
 use super::limits::{self, Hold};
-use super::route::{Action, Route};
-use super::table::Found;
-use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, path};
+use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
@@ -34,6 +32,9 @@ use crate::rate_limit::key::Facts;
 use crate::rate_limit::policy::Degrade;
 use crate::rate_limit::rules::Rules;
 use crate::request_id::{self, REQUEST_ID};
+use crate::route::path;
+use crate::route::table::RouteLookup;
+use crate::route::{Action, Route};
 
 /// What is known of a request from its head alone.
 pub struct Exchange {
@@ -104,9 +105,9 @@ async fn pass(
     let host = host::of(request.uri(), request.headers());
     let path = spelling.as_deref().unwrap_or(request.uri().path());
     let (guard, found) = match gateway.table.find(&host, path, request.method(), request.headers()) {
-        Found::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
-        Found::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
-        Found::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
+        RouteLookup::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
+        RouteLookup::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
+        RouteLookup::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
     };
     account.metrics = guard.metrics.clone();
 

@@ -18,7 +18,7 @@ use super::{additions, headers};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::gateway::route::Forward;
+use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
 use crate::upstream::endpoints::ConnectError;

@@ -16,9 +16,9 @@ use super::upgrade::Wish;
 use super::upload::Upload;
 use crate::body::Body;
 use crate::error::Failure;
-use crate::gateway::route::{Forward, HostPolicy};
 use crate::header_map_pool;
 use crate::http::h1::encode;
+use crate::route::{Forward, HostPolicy};
 
 /// A request ready to be sent.
 pub struct Outbound<'a> {

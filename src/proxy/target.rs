@@ -8,8 +8,8 @@ use http::Uri;
 use http::uri::PathAndQuery;
 
 use crate::error::Failure;
-use crate::gateway::path;
-use crate::gateway::route::Rewrite;
+use crate::route::Rewrite;
+use crate::route::path;
 
 /// Brings `uri` into the form it is sent in. `*` stays as it is.
 pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {

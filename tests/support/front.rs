@@ -9,9 +9,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
-use tollgate::gateway::route::{Forward, HostPolicy, Rewrite};
 use tollgate::proxy::Proxy;
 use tollgate::proxy::forwarded::{Origin, TrustedProxies};
+use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 

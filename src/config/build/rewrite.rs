@@ -12,7 +12,7 @@ use crate::config::decode::{At, Row, Slot, Table};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::gateway::route::{Action, Forward, PathPattern, Respond, Rewrite, Segment};
+use crate::route::{Action, Forward, PathPattern, Respond, Rewrite, Segment};
 use crate::upstream::UpstreamSpec;
 
 /// What the route does. `None`: said in the report.

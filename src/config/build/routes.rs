@@ -10,8 +10,8 @@ use super::{optional, rewrite};
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
-use crate::gateway::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
 use crate::rate_limit::policy::Limit;
+use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
 use crate::upstream::UpstreamSpec;
 
 /// All routes. `None`: said in the report.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
-use crate::gateway::route::{HostMatch, Match, PathPattern, Segment};
+use crate::route::{HostMatch, Match, PathPattern, Segment};
 
 /// A route whose conditions are known.
 pub(super) struct Candidate<'a> {

@@ -10,7 +10,7 @@ use super::limit::Token;
 use super::number::or_variable;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, nearest, quote};
-use crate::gateway::route::{HostMatch, HostPolicy};
+use crate::route::{HostMatch, HostPolicy};
 
 impl Scalar for Method {
     const WHAT: &'static str = "a method";

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::number::or_variable;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
-use crate::gateway::route::{PathPattern, Segment};
+use crate::route::{PathPattern, Segment};
 
 /// A path without parameters, wildcards and trailing slash; `/` alone has no segments.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use crate::config::decode::{At, Decode, Definitions, Many, Scalar, Table, mismat
 use crate::config::mistake::Report;
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
-use crate::gateway::route::{HostMatch, HostPolicy, PathPattern};
+use crate::route::{HostMatch, HostPolicy, PathPattern};
 
 record! {
     /// Which requests, and what becomes of them.

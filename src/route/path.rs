@@ -1,8 +1,8 @@
-//! Paths as routes see them.
+//! Normal spellings of paths, to find routes by.
 //!
-//! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes, so that no spelling walks
-//! around a limit; and that an upstream cannot resolve a path to another than the one that was matched: dot segments
-//! never get past here. The rest of what is forwarded is not touched.
+//! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes: no spelling evades a limit. Dot
+//! segments are resolved or refused here, so an upstream cannot resolve a path to another than the one that was matched. The
+//! rest of the path is forwarded byte for byte.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,15 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
-use super::route::{PathPattern, Segment};
+use super::{PathPattern, Segment};
 use crate::error::Failure;
 
-/// Makes a request's path fit to be matched: resolves its dot segments. The path to match is the one that is left, or where
-/// that has another normal spelling, the one returned.
+/// Resolves the dot segments of a request's path. Returns the path to match, where that differs from the path left in `uri`.
 ///
 /// # Errors
-/// When a dot segment is in disguise: see [`resolve_dots`].
+/// When a dot segment is disguised: see [`resolve_dots`].
 pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
-    // Nearly every path: one look at it is enough.
+    // Nearly every path is normal: one pass over it is enough.
     if is_normal(uri.path().as_bytes()) {
         return Ok(None);
     }
@@ -27,11 +26,11 @@ pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
     Ok(Some(normalize(uri.path()).into_owned()))
 }
 
-/// Resolves the dot segments of a request's path, as every client should have (RFC 3986 §6.2.2.3): whoever is behind us
-/// may or may not do so, and would then serve another path than the one that is matched and limited here.
+/// Resolves the dot segments of a request's path, as every client should have done (RFC 3986 §6.2.2.3). An upstream that
+/// resolved them itself would serve another path than the one that is matched and limited here.
 ///
 /// # Errors
-/// When a dot segment is in disguise, `..%2F`, `..\\` or `..;`: some take it for one, some do not.
+/// When a dot segment is disguised, as `..%2F`, `..\\` or `..;`: some servers take that for a dot segment, some do not.
 pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
     let path = uri.path();
     if is_normal(path.as_bytes()) {
@@ -59,7 +58,7 @@ fn is_dots(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
 
-/// Whether a segment has a dot segment within, for those who take `%2F`, `\` or `%5C` for a slash, or cut parameters off.
+/// Whether a segment holds a dot segment, to servers that take `%2F`, `\` or `%5C` for a slash or cut parameters off.
 fn hides_dots(segment: &str) -> bool {
     !is_dots(segment)
         && segment
@@ -70,7 +69,7 @@ fn hides_dots(segment: &str) -> bool {
 }
 
 /// A copy for matching: unreserved characters decoded, dot segments resolved, slashes merged. Borrows when there is
-/// nothing to do. `%2F` stays as it is: it is not a separator.
+/// nothing to do. `%2F` stays: it is not a separator.
 pub fn normalize(path: &str) -> Cow<'_, str> {
     if is_normal(path.as_bytes()) {
         return Cow::Borrowed(path);
@@ -98,7 +97,7 @@ pub fn normalize(path: &str) -> Cow<'_, str> {
 
 fn is_normal(path: &[u8]) -> bool {
     !path.iter().enumerate().any(|(at, &byte)| match byte {
-        // Most bytes, told by the first comparison.
+        // The first comparison decides most bytes.
         b'0'.. => byte == b'\\',
         b'/' => matches!(path.get(at + 1), Some(b'/' | b'.')),
         _ => byte == b'%',
@@ -127,7 +126,7 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Whether `spelling` is one of the normal segment `normal`.
+/// Whether `spelling` is a spelling of the normal segment `normal`.
 pub fn is_spelling(spelling: &str, normal: &str) -> bool {
     spelling == normal || (spelling.contains('%') && decode_unreserved(spelling) == normal)
 }
@@ -138,7 +137,7 @@ pub fn segments(path: &str) -> Segments<'_> {
     Segments(Some(rest).filter(|rest| !rest.is_empty()))
 }
 
-/// What is left of a path, if anything is. Small: a look-up copies it at every step.
+/// The segments left of a path. Small: a look-up copies it at every step.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'p>(Option<&'p str>);
 
@@ -147,7 +146,7 @@ impl<'p> Iterator for Segments<'p> {
 
     fn next(&mut self) -> Option<&'p str> {
         let rest = self.0?;
-        // Segments are short: to set up a search costs more than to look.
+        // Segments are short: setting up a search costs more than a plain loop.
         let (segment, behind) = match rest.bytes().position(|byte| byte == b'/') {
             Some(at) => (&rest[..at], Some(&rest[at + 1..])),
             None => (rest, None),
@@ -171,14 +170,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leaves_a_normal_path_alone() {
+    fn a_normal_path_stays_as_it_is() {
         for path in ["/", "/a", "/a/b/", "/a.b/c..d"] {
             assert!(matches!(normalize(path), Cow::Borrowed(same) if same == path), "{path}");
         }
     }
 
     #[test]
-    fn brings_every_spelling_to_one() {
+    fn every_spelling_has_one_normal_form() {
         for (spelling, normal) in [
             ("/%61dmin", "/admin"),
             ("//admin", "/admin"),
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_dot_segments_in_disguise() {
+    fn disguised_dot_segments_are_refused() {
         for sent in [
             "/a/..%2fb",
             "/a/%2e%2e%2Fb",
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_into_segments() {
+    fn a_path_splits_into_segments() {
         assert_eq!(segments("/").count(), 0);
         assert_eq!(segments("/a/b/").collect::<Vec<_>>(), ["a", "b", ""]);
     }

@@ -1,98 +1,99 @@
-//! The route table: which route takes a request.
+//! The route table: finds the route that takes a request.
 //!
-//! Guarantees the order that the documentation promises: host (exact, then longer suffix, then any), then the path
-//! segment by segment (literal, `{param}`, `*`), then more header conditions, then a list of methods before any. The
-//! first route whose conditions all hold wins. Look-up does not depend on the number of routes. Knows nothing of what
-//! a route does.
+//! Guarantees the documented order: host (exact, then longer suffix, then any), then the path segment by segment (literal,
+//! `{param}`, `*`), then more header conditions, then a list of methods before any method. The first route whose conditions
+//! all hold wins. The cost of a look-up does not depend on the number of routes.
 //!
-//! A trie of our own rather than matchit: a route that fails on a method or a header must give way to the next less
-//! specific one, and `/{tenant}/x/*` must live beside `/*`; neither can be said there.
+//! It is a trie of our own rather than matchit. A route that fails on a method or a header must give way to the next less
+//! specific route, and `/{tenant}/x/*` must be allowed beside `/*`; matchit does neither.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-// With its own quick hasher: what is kept here is the operator's choice, not a client's.
+// With its quick default hasher: the keys are chosen by the operator, not by clients.
 use hashbrown::HashMap;
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::path::{self, Segments};
-use super::route::{HostMatch, Match, Route, Segment};
+use super::{HostMatch, Match, Route, Segment};
 
-/// Routes, found by request.
+/// All routes, in the order in which they are tried.
 #[derive(Debug, Default)]
 pub struct RouteTable {
-    exact: HashMap<Arc<str>, Node>,
-    /// By `.example.com`.
-    suffixes: HashMap<Arc<str>, Node>,
-    any: Node,
+    exact: HashMap<Arc<str>, PathNode>,
+    /// Keyed by `.example.com`.
+    suffixes: HashMap<Arc<str>, PathNode>,
+    any: PathNode,
 }
 
-/// What the table says of a request.
+/// The result of looking a request up.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RouteLookup {
     /// The index of the route in the list that the table was built from.
     Route(usize),
-    /// Some route takes the path, with one of these methods.
+    /// Routes take the path, but only with these methods: the value of `Allow`.
     MethodNotAllowed(HeaderValue),
     Nothing,
 }
 
+/// One segment of the paths that routes take.
 #[derive(Debug, Default)]
-struct Node {
-    literals: HashMap<Arc<str>, Node>,
-    param: Option<Box<Node>>,
+struct PathNode {
+    literals: HashMap<Arc<str>, PathNode>,
+    param: Option<Box<PathNode>>,
     /// Routes whose pattern ends here, most specific first.
-    ends: Vec<Candidate>,
-    /// Routes whose pattern goes on with `/*`.
-    rest: Vec<Candidate>,
+    ends: Vec<RouteCandidate>,
+    /// Routes whose pattern ends here in `/*`, most specific first.
+    rest: Vec<RouteCandidate>,
 }
 
+/// A route with the conditions that are checked once its host and path fit.
 #[derive(Debug)]
-struct Candidate {
+struct RouteCandidate {
     index: usize,
     matches: Match,
 }
 
-/// A route whose host and path take a request, and what its other conditions say.
+/// A route whose host and path take a request, and whether its other conditions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Considered {
-    /// As in [`Found::Route`].
+    /// As in [`RouteLookup::Route`].
     pub index: usize,
     pub fits: Fits,
 }
 
-/// How a route's conditions on method and header fields come out.
+/// Whether a route's conditions on method and header fields hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fits {
     Yes,
-    /// It takes other methods.
+    /// The route takes other methods.
     Method,
-    /// A header field that it asks for is missing or says something else.
+    /// A required header field is missing or has another value.
     Header,
 }
 
-/// What a look-up asks of the candidates at the places it comes by, most specific first.
-trait Judge {
-    /// The candidate to stop at.
-    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize>;
+/// Sees the candidates of each node that a look-up passes, most specific first.
+trait CandidateVisitor {
+    /// The index of the route to stop at. `None`: the look-up goes on.
+    fn visit(&mut self, candidates: &[RouteCandidate]) -> Option<usize>;
 }
 
-/// Stops nowhere, and remembers everyone.
-struct Census<'a> {
+/// Stops at no candidate and records all of them.
+struct AllCandidates<'a> {
     method: &'a Method,
     headers: &'a HeaderMap,
     considered: Vec<Considered>,
 }
 
-/// The parts of a request that a route can ask for.
-struct Question<'a> {
+/// Stops at the first candidate that fits, and collects the methods of the others.
+struct FirstFit<'a> {
     method: &'a Method,
     headers: &'a HeaderMap,
     allowed: BTreeSet<String>,
 }
 
 impl RouteTable {
-    /// Builds the table of `routes`; `Found::Route` indexes this slice.
+    /// Builds the table of `routes`; `RouteLookup::Route` indexes this slice.
     pub fn build(routes: &[Arc<Route>]) -> Self {
         let mut table = Self::default();
         for (index, route) in routes.iter().enumerate() {
@@ -101,43 +102,43 @@ impl RouteTable {
                 HostMatch::Suffix(suffix) => table.suffixes.entry(suffix.clone()).or_default(),
                 HostMatch::Any => &mut table.any,
             };
-            root.insert(Candidate { index, matches: route.matches.clone() });
+            root.insert(RouteCandidate { index, matches: route.matches.clone() });
         }
         table
     }
 
     /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
-    pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Found {
-        let mut question = Question { method, headers, allowed: BTreeSet::new() };
+    pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> RouteLookup {
+        let mut first_fit = FirstFit { method, headers, allowed: BTreeSet::new() };
         let segments = path::segments(path);
-        match self.roots(host).find_map(|root| root.find(segments, &mut question)) {
-            Some(index) => Found::Route(index),
-            None => question.missed(),
+        match self.roots(host).find_map(|root| root.find(segments, &mut first_fit)) {
+            Some(index) => RouteLookup::Route(index),
+            None => first_fit.missed(),
         }
     }
 
-    /// Every route whose host and path take the request, most specific first: the first whose [`Fits`] is `Yes` is what
-    /// [`Self::find`] finds. To explain, not to route.
+    /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the route
+    /// that [`Self::find`] finds. For explanations, not for routing.
     pub fn consider(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
-        let mut census = Census { method, headers, considered: Vec::new() };
+        let mut all = AllCandidates { method, headers, considered: Vec::new() };
         let segments = path::segments(path);
         for root in self.roots(host) {
-            root.find(segments, &mut census);
+            root.find(segments, &mut all);
         }
-        census.considered
+        all.considered
     }
 
-    fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Node> {
+    fn roots<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a PathNode> {
         let exact = if self.exact.is_empty() { None } else { self.exact.get(host) };
-        // Most files name no hosts: nothing is searched for then.
+        // Most files name no hosts, and then nothing is searched.
         let dotted = (!self.suffixes.is_empty()).then(|| host.match_indices('.'));
         let suffixes = dotted.into_iter().flatten().filter_map(|(at, _)| self.suffixes.get(&host[at..]));
         exact.into_iter().chain(suffixes).chain(std::iter::once(&self.any))
     }
 }
 
-impl Node {
-    fn insert(&mut self, candidate: Candidate) {
+impl PathNode {
+    fn insert(&mut self, candidate: RouteCandidate) {
         let mut node = self;
         for segment in &candidate.matches.path.segments {
             node = match segment {
@@ -150,26 +151,26 @@ impl Node {
         list.sort_by_key(|candidate| std::cmp::Reverse(candidate.matches.specificity()));
     }
 
-    fn find(&self, mut segments: Segments<'_>, question: &mut impl Judge) -> Option<usize> {
+    fn find(&self, mut segments: Segments<'_>, visitor: &mut impl CandidateVisitor) -> Option<usize> {
         let after = match segments.next() {
-            None => question.pick(&self.ends),
-            Some(segment) => self.descend(segment, segments, question),
+            None => visitor.visit(&self.ends),
+            Some(segment) => self.descend(segment, segments, visitor),
         };
-        after.or_else(|| question.pick(&self.rest))
+        after.or_else(|| visitor.visit(&self.rest))
     }
 
-    fn descend(&self, segment: &str, rest: Segments<'_>, question: &mut impl Judge) -> Option<usize> {
-        let literal = self.literals.get(segment).and_then(|node| node.find(rest, question));
+    fn descend(&self, segment: &str, rest: Segments<'_>, visitor: &mut impl CandidateVisitor) -> Option<usize> {
+        let literal = self.literals.get(segment).and_then(|node| node.find(rest, visitor));
         literal.or_else(|| {
             let param = self.param.as_ref().filter(|_| !segment.is_empty())?;
-            param.find(rest, question)
+            param.find(rest, visitor)
         })
     }
 }
 
-impl Judge for Question<'_> {
-    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize> {
-        for Candidate { index, matches } in candidates {
+impl CandidateVisitor for FirstFit<'_> {
+    fn visit(&mut self, candidates: &[RouteCandidate]) -> Option<usize> {
+        for RouteCandidate { index, matches } in candidates {
             match matches.fits(self.method, self.headers) {
                 Fits::Yes => return Some(*index),
                 Fits::Method => self.allowed.extend(matches.methods.iter().map(ToString::to_string)),
@@ -180,9 +181,9 @@ impl Judge for Question<'_> {
     }
 }
 
-impl Judge for Census<'_> {
-    fn pick(&mut self, candidates: &[Candidate]) -> Option<usize> {
-        let considered = |Candidate { index, matches }: &Candidate| Considered {
+impl CandidateVisitor for AllCandidates<'_> {
+    fn visit(&mut self, candidates: &[RouteCandidate]) -> Option<usize> {
+        let considered = |RouteCandidate { index, matches }: &RouteCandidate| Considered {
             index: *index,
             fits: matches.fits(self.method, self.headers),
         };
@@ -191,13 +192,13 @@ impl Judge for Census<'_> {
     }
 }
 
-impl Question<'_> {
-    fn missed(self) -> Found {
+impl FirstFit<'_> {
+    fn missed(self) -> RouteLookup {
         if self.allowed.is_empty() {
-            return Found::Nothing;
+            return RouteLookup::Nothing;
         }
         let allow = self.allowed.into_iter().collect::<Vec<_>>().join(", ");
-        HeaderValue::try_from(allow).map_or(Found::Nothing, Found::MethodNotAllowed)
+        HeaderValue::try_from(allow).map_or(RouteLookup::Nothing, RouteLookup::MethodNotAllowed)
     }
 }
 
@@ -206,8 +207,7 @@ impl Match {
         (self.headers.len(), !self.methods.is_empty())
     }
 
-    /// The header fields are looked at first: a route that would not take the request with any method says nothing of
-    /// methods.
+    /// Header fields are checked first: a route that takes the request with no method adds nothing to `Allow`.
     fn fits(&self, method: &Method, headers: &HeaderMap) -> Fits {
         match (self.takes_headers(headers), self.takes_method(method)) {
             (false, _) => Fits::Header,
@@ -220,7 +220,7 @@ impl Match {
         self.methods.is_empty() || self.methods.contains(method)
     }
 
-    /// Whether a request for `host` can meet it, by the host alone.
+    /// Whether the condition on the host takes `host`.
     pub fn takes_host(&self, host: &str) -> bool {
         match &self.host {
             HostMatch::Any => true,
@@ -243,7 +243,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::gateway::route::{Action, HeaderMatch, PathPattern, Respond};
+    use crate::route::{Action, HeaderMatch, PathPattern, Respond};
 
     fn pattern(text: &str) -> PathPattern {
         let (text, rest) = text.strip_suffix("/*").map_or((text, false), |prefix| (prefix, true));
@@ -274,7 +274,7 @@ mod tests {
         })
     }
 
-    fn find(table: &RouteTable, host: &str, path: &str) -> Found {
+    fn find(table: &RouteTable, host: &str, path: &str) -> RouteLookup {
         table.find(host, path, &Method::GET, &HeaderMap::new())
     }
 
@@ -297,7 +297,7 @@ mod tests {
             ("/acme/x/y", 5),
             ("/acme/y", 0),
         ] {
-            assert_eq!(find(&table, "h", path), Found::Route(index), "{path}");
+            assert_eq!(find(&table, "h", path), RouteLookup::Route(index), "{path}");
         }
     }
 
@@ -319,12 +319,12 @@ mod tests {
             ("x.org", 0),
             ("", 0),
         ] {
-            assert_eq!(find(&table, host, "/"), Found::Route(index), "{host}");
+            assert_eq!(find(&table, host, "/"), RouteLookup::Route(index), "{host}");
         }
     }
 
     #[test]
-    fn the_first_considered_that_fits_is_the_one_that_is_found() {
+    fn the_first_considered_route_that_fits_is_found() {
         let any = || HostMatch::Any;
         let exact = || HostMatch::Exact("h".into());
         let routes = [
@@ -344,7 +344,7 @@ mod tests {
                     for headers in [&HeaderMap::new(), &canary] {
                         let considered = table.consider(host, path, &method, headers);
                         let first = considered.iter().find(|one| one.fits == Fits::Yes);
-                        let first = first.map(|one| Found::Route(one.index));
+                        let first = first.map(|one| RouteLookup::Route(one.index));
                         assert_eq!(first, Some(table.find(host, path, &method, headers)), "{method} {host}{path}");
                     }
                 }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_way_when_a_method_or_a_header_does_not_fit() {
+    fn a_route_gives_way_when_a_method_or_a_header_does_not_fit() {
         let any = || HostMatch::Any;
         let routes = [
             route(any(), "/a", &[Method::POST], &[]),
@@ -367,13 +367,13 @@ mod tests {
         let table = RouteTable::build(&routes);
         let mut canary = HeaderMap::new();
         canary.insert("x-canary", HeaderValue::from_static("1"));
-        assert_eq!(table.find("", "/a", &Method::POST, &canary), Found::Route(1));
-        assert_eq!(table.find("", "/a", &Method::POST, &HeaderMap::new()), Found::Route(0));
-        assert_eq!(table.find("", "/a", &Method::GET, &HeaderMap::new()), Found::Route(2));
+        assert_eq!(table.find("", "/a", &Method::POST, &canary), RouteLookup::Route(1));
+        assert_eq!(table.find("", "/a", &Method::POST, &HeaderMap::new()), RouteLookup::Route(0));
+        assert_eq!(table.find("", "/a", &Method::GET, &HeaderMap::new()), RouteLookup::Route(2));
         assert_eq!(
             table.find("", "/a", &Method::DELETE, &HeaderMap::new()),
-            Found::MethodNotAllowed(HeaderValue::from_static("GET, POST"))
+            RouteLookup::MethodNotAllowed(HeaderValue::from_static("GET, POST"))
         );
-        assert_eq!(table.find("", "/a/b", &Method::GET, &HeaderMap::new()), Found::Nothing);
+        assert_eq!(table.find("", "/a/b", &Method::GET, &HeaderMap::new()), RouteLookup::Nothing);
     }
 }

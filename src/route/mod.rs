@@ -1,4 +1,8 @@
-//! What an operator writes under `routes`, as the gateway uses it.
+//! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`. `table`
+//! finds the route of a request, `path` normalizes the path to look it up by.
+
+pub mod path;
+pub mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +18,11 @@ pub struct Route {
     pub name: Arc<str>,
     pub matches: Match,
     pub action: Action,
-    /// The route's own; the listener's come before them.
+    /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.
     pub max_body: Option<u64>,
-    /// From the request's header section to the response's. `None`: only the upstream's own timeouts.
+    /// Longest time from the request's header section to the response's. `None`: only the upstream's timeouts apply.
     pub timeout: Option<Duration>,
 }
 
@@ -32,12 +36,12 @@ pub struct Match {
     pub headers: Vec<HeaderMatch>,
 }
 
-/// Lower case, without a port.
+/// The hosts that a route takes: in lower case, without a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMatch {
     Any,
     Exact(Arc<str>),
-    /// `*.example.com`, kept as `.example.com`.
+    /// `*.example.com`, stored as `.example.com`.
     Suffix(Arc<str>),
 }
 
@@ -45,10 +49,11 @@ pub enum HostMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     pub segments: Vec<Segment>,
-    /// Ends in `/*`: the prefix itself and everything below it.
+    /// The pattern ends in `/*`: it takes the prefix itself and everything below it.
     pub rest: bool,
 }
 
+/// One segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     Literal(Arc<str>),
@@ -56,7 +61,7 @@ pub enum Segment {
     Param(Arc<str>),
 }
 
-/// A header that must be there, with this value or any.
+/// A header field that must be present, with this value or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatch {
     pub name: HeaderName,
@@ -80,12 +85,12 @@ pub struct Forward {
     pub host: HostPolicy,
 }
 
-/// What becomes of the path; the query stays as it is.
+/// How the path is rewritten; the query stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Rewrite {
     #[default]
     Keep,
-    /// Removes this prefix (whole segments); what is left starts with `/`.
+    /// Removes this prefix (whole segments); the rest starts with `/`.
     StripPrefix(Arc<str>),
     /// Replaces the prefix `from` by `to`.
     ReplacePrefix { from: Arc<str>, to: Arc<str> },
@@ -93,7 +98,7 @@ pub enum Rewrite {
     Replace(Arc<str>),
 }
 
-/// The Host that the upstream sees.
+/// Which Host the upstream sees.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum HostPolicy {
     /// The client's.
