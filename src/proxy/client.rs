@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::pool::Pool;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::endpoints::{ConnectError, InFlight};
+use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 
 /// One worker's connections.
 #[derive(Default)]
@@ -31,9 +31,9 @@ impl Client {
     pub async fn lease(
         &self,
         upstream: &Upstream,
-        endpoint: InFlight,
+        endpoint: PickedEndpoint,
         fresh: bool,
-    ) -> Result<Box<Connection>, ConnectError> {
+    ) -> Result<Box<Connection>, UpstreamConnectError> {
         let now = clock::now();
         let kept = if fresh { None } else { self.pool.take(endpoint.key(), now) };
         let (mut connection, now) = match kept {
@@ -45,21 +45,25 @@ impl Client {
         Ok(connection)
     }
 
-    async fn open(&self, upstream: &Upstream, endpoint: &InFlight) -> Result<Box<Connection>, ConnectError> {
+    async fn open(
+        &self,
+        upstream: &Upstream,
+        endpoint: &PickedEndpoint,
+    ) -> Result<Box<Connection>, UpstreamConnectError> {
         let stream = match endpoint.connect(upstream.spec().connect_timeout).await {
             Ok(stream) => stream,
             Err(error) => {
-                upstream.meters().connect_failed(&error);
-                if endpoint.note_refused() {
+                upstream.metrics().connect_failed(&error);
+                if endpoint.record_refused() {
                     tracing::warn!(endpoint = %endpoint.key(), %error, "an endpoint accepts no connection");
                 }
                 return Err(error);
             }
         };
-        if endpoint.note_connected() {
+        if endpoint.record_connected() {
             tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
         }
-        let open = upstream.meters().connected();
+        let open = upstream.metrics().connected();
         Ok(Box::new(Connection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
 }

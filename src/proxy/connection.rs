@@ -32,8 +32,8 @@ use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, buffers};
 use crate::upstream::UpstreamSpec;
-use crate::upstream::endpoints::InFlight;
-use crate::upstream::meters::OpenConnection;
+use crate::upstream::endpoints::PickedEndpoint;
+use crate::upstream::metrics::CountedConnection;
 
 /// After a large body, so many small ones until less is read at once again.
 const LARGE_AGAIN: u8 = 8;
@@ -49,7 +49,7 @@ pub struct Connection {
     home: Weak<Pool<Box<Self>>>,
     key: Arc<str>,
     spec: Arc<UpstreamSpec>,
-    open: OpenConnection,
+    open: CountedConnection,
     /// It has carried an exchange before this one.
     used: bool,
     /// Responses are large here: not zero.
@@ -61,7 +61,7 @@ pub struct Connection {
 /// What is true of one exchange only.
 #[derive(Default)]
 struct Exchange {
-    endpoint: Option<InFlight>,
+    endpoint: Option<PickedEndpoint>,
     upload: Option<Upload>,
     /// Some of the request is on its way, so it must not be sent again as if nothing were.
     begun: bool,
@@ -76,8 +76,8 @@ struct Exchange {
 
 /// What must stay while a connection that left HTTP is open.
 pub struct Kept {
-    _endpoint: Option<InFlight>,
-    _open: OpenConnection,
+    _endpoint: Option<PickedEndpoint>,
+    _open: CountedConnection,
 }
 
 /// Why an exchange came to nothing, in the words of whoever finds out.
@@ -111,7 +111,7 @@ impl Connection {
         home: &Arc<Pool<Box<Self>>>,
         key: &Arc<str>,
         spec: &Arc<UpstreamSpec>,
-        open: OpenConnection,
+        open: CountedConnection,
     ) -> Self {
         let now = clock::now();
         Self {
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Starts another exchange.
-    pub fn lease(&mut self, spec: &Arc<UpstreamSpec>, endpoint: InFlight, now: Instant) {
+    pub fn lease(&mut self, spec: &Arc<UpstreamSpec>, endpoint: PickedEndpoint, now: Instant) {
         if !Arc::ptr_eq(&self.spec, spec) {
             self.spec = Arc::clone(spec);
         }

@@ -21,7 +21,7 @@ use crate::error::Failure;
 use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
-use crate::upstream::endpoints::ConnectError;
+use crate::upstream::endpoints::UpstreamConnectError;
 
 /// One worker's way to upstreams, with the connections it keeps.
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Proxy {
         origin: &'a Origin,
         request_id: &'a HeaderValue,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
-        let pending = upstream.meters().request();
+        let pending = upstream.metrics().request();
         // Made before the future and used where it lies within: a request is large.
         let mut prepared = Outbound::prepare(request, rule, origin, request_id);
         async move {
@@ -78,7 +78,7 @@ impl Proxy {
             match connection.send(outbound).await {
                 Ok(response) => {
                     let now = clock::now();
-                    upstream.meters().responded(now.saturating_duration_since(connection.leased_at()));
+                    upstream.metrics().responded(now.saturating_duration_since(connection.leased_at()));
                     return relay(response, connection, outbound.wish.take(), request_id, now);
                 }
                 Err(failed) => outbound.upload = Some(retry.decide(failed, outbound.method(), upstream)?),
@@ -102,10 +102,10 @@ impl Proxy {
     }
 }
 
-fn connect_failure(error: &ConnectError) -> Failure {
+fn connect_failure(error: &UpstreamConnectError) -> Failure {
     match error {
-        ConnectError::Timeout => Failure::ConnectTimeout,
-        ConnectError::Failed(_) => Failure::ConnectFailed,
+        UpstreamConnectError::Timeout => Failure::ConnectTimeout,
+        UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
     }
 }
 

@@ -65,7 +65,7 @@ impl Retry {
             Permission::Stale(upload) => Some(upload).filter(|_| is_replayable(method) && upstream.budget().withdraw()),
             Permission::Never => None,
         };
-        again.inspect(|_| upstream.meters().retried()).ok_or(failed.failure)
+        again.inspect(|_| upstream.metrics().retried()).ok_or(failed.failure)
     }
 }
 

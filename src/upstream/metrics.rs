@@ -1,15 +1,15 @@
-//! What is counted of an upstream. Handles are resolved once: a request formats no label.
+//! The metrics of an upstream. Guarantees that handles are resolved once: a request formats no label.
 
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use super::endpoints::ConnectError;
+use super::endpoints::UpstreamConnectError;
 use crate::error::Failure;
 
 /// The metrics of one upstream.
-pub struct Meters {
-    requests: [Counter; Outcome::COUNT],
+pub struct UpstreamMetrics {
+    requests: [Counter; ForwardOutcome::COUNT],
     connections: Gauge,
     connected: Counter,
     connect_failed: Counter,
@@ -20,8 +20,8 @@ pub struct Meters {
 
 /// How forwarding one request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// With a response of the upstream's, whatever its status.
+enum ForwardOutcome {
+    /// The upstream responded, with any status.
     Response,
     NoEndpoint,
     ConnectFailed,
@@ -29,22 +29,22 @@ enum Outcome {
     ResponseTimeout,
     UpstreamClosed,
     UpstreamInvalid,
-    /// The request itself, or its body, was at fault.
+    /// The request or its body was at fault.
     ClientError,
     /// The client left before there was an answer.
     Cancelled,
 }
 
-/// One request being forwarded; counted when dropped.
-pub struct Pending<'a> {
-    meters: &'a Meters,
-    outcome: Outcome,
+/// Counts one forwarded request by its outcome, when dropped.
+pub struct OutcomeRecorder<'a> {
+    metrics: &'a UpstreamMetrics,
+    outcome: ForwardOutcome,
 }
 
-/// An open connection.
-pub struct OpenConnection(Gauge);
+/// Counts an open connection until it is dropped.
+pub struct CountedConnection(Gauge);
 
-impl Outcome {
+impl ForwardOutcome {
     const COUNT: usize = 9;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
@@ -59,7 +59,7 @@ impl Outcome {
     ];
 }
 
-impl From<&Failure> for Outcome {
+impl From<&Failure> for ForwardOutcome {
     fn from(failure: &Failure) -> Self {
         match failure {
             Failure::NoEndpoint => Self::NoEndpoint,
@@ -73,12 +73,12 @@ impl From<&Failure> for Outcome {
     }
 }
 
-impl Meters {
+impl UpstreamMetrics {
     pub(super) fn new(upstream: &str) -> Self {
         let name = || upstream.to_owned();
         let connects = |outcome: &'static str| counter!("tollgate_upstream_connects_total", "upstream" => name(), "outcome" => outcome);
         Self {
-            requests: Outcome::ALL.map(
+            requests: ForwardOutcome::ALL.map(
                 |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => name(), "outcome" => outcome),
             ),
             connections: gauge!("tollgate_upstream_connections", "upstream" => name()),
@@ -90,52 +90,53 @@ impl Meters {
         }
     }
 
-    /// A request comes in. Until told otherwise, its client has left.
-    pub fn request(&self) -> Pending<'_> {
-        Pending { meters: self, outcome: Outcome::Cancelled }
+    /// Begins to count a request: as cancelled, until another outcome is recorded.
+    pub fn request(&self) -> OutcomeRecorder<'_> {
+        OutcomeRecorder { metrics: self, outcome: ForwardOutcome::Cancelled }
     }
 
-    /// A connection was opened: it is counted as long as the guard lives.
-    pub fn connected(&self) -> OpenConnection {
+    /// Counts an opened connection for as long as the returned guard lives.
+    pub fn connected(&self) -> CountedConnection {
         self.connected.increment(1);
         self.connections.increment(1);
-        OpenConnection(self.connections.clone())
+        CountedConnection(self.connections.clone())
     }
 
-    pub fn connect_failed(&self, error: &ConnectError) {
+    /// Counts a failed attempt to connect.
+    pub fn connect_failed(&self, error: &UpstreamConnectError) {
         match error {
-            ConnectError::Timeout => self.connect_timeout.increment(1),
-            ConnectError::Failed(_) => self.connect_failed.increment(1),
+            UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
+            UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
         }
     }
 
-    /// A request is sent again, here or elsewhere.
+    /// Counts a retry, at this endpoint or another.
     pub fn retried(&self) {
         self.retries.increment(1);
     }
 
-    /// From the request being sent to the response's header section.
+    /// Records the time from sending the request to the response's header section.
     pub fn responded(&self, after: Duration) {
         self.response_seconds.record(after);
     }
 }
 
-impl Pending<'_> {
-    /// The request is answered.
+impl OutcomeRecorder<'_> {
+    /// Records the outcome.
     pub fn finish<T>(mut self, result: &Result<T, Failure>) {
-        self.outcome = result.as_ref().map_or_else(Outcome::from, |_| Outcome::Response);
+        self.outcome = result.as_ref().map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response);
     }
 }
 
-impl Drop for Pending<'_> {
+impl Drop for OutcomeRecorder<'_> {
     fn drop(&mut self) {
-        if let Some(counter) = self.meters.requests.get(self.outcome as usize) {
+        if let Some(counter) = self.metrics.requests.get(self.outcome as usize) {
             counter.increment(1);
         }
     }
 }
 
-impl Drop for OpenConnection {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
@@ -146,8 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_stands_at_its_own_place() {
-        for (place, (outcome, _)) in Outcome::ALL.into_iter().enumerate() {
+    fn every_outcome_is_listed_at_its_own_index() {
+        for (place, (outcome, _)) in ForwardOutcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, place);
         }
     }
