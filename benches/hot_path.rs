@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use tollgate::proxy::additions::{self, Additions, Hop};
-use tollgate::proxy::forwarded::{Origin, TrustedProxies};
-use tollgate::proxy::headers;
+use tollgate::proxy::message::additions::{self, Additions, HopFields};
+use tollgate::proxy::message::forwarded::{Origin, TrustedProxies};
+use tollgate::proxy::message::headers;
 use tollgate::rate_limit::bucket::{self, Shape};
 use tollgate::rate_limit::headers::{Fields, Standing};
 use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
@@ -166,7 +166,7 @@ fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
         let found = headers::strip_request(fields, origin.peer_trusted);
         let host = fields.get(http::header::HOST).cloned();
         out.clear();
-        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: Hop::Nothing }
+        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: HopFields::Nothing }
             .write(&mut out, fields);
         found
     });

@@ -9,7 +9,7 @@ use http::{HeaderValue, Request, Response};
 use serde::Serialize;
 
 use crate::body::Body;
-use crate::proxy::forwarded::Origin;
+use crate::proxy::message::forwarded::Origin;
 use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
 /// The echo's answer: the request as the gateway saw it.

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use metrics::Counter;
 
 use crate::proxy::Proxy;
-use crate::proxy::forwarded::TrustedProxies;
+use crate::proxy::message::forwarded::TrustedProxies;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::plan_cache::PlanCaches;

@@ -24,7 +24,7 @@ use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::header_map_pool;
-use crate::proxy::forwarded::Origin;
+use crate::proxy::message::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::held::Holding;
 use crate::rate_limit::host;

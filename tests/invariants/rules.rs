@@ -5,7 +5,7 @@ use super::source::{Source, block};
 /// Crates that one place of `src/` names, so that they can be replaced there.
 const HOMES: [(&str, &str, &str); 7] = [
     ("jiff", "src/rate_limit/calendar.rs", "ask for a `Period`"),
-    ("httparse", "src/proxy/response.rs", "take a `Head`"),
+    ("httparse", "src/proxy/connection/response.rs", "take a `ResponseHead`"),
     ("fred", "src/store/redis/", "ask for a `Store`"),
     ("rustls", "src/store/redis/", "describe it with a `TlsSpec`"),
     ("rustls_native_certs", "src/store/redis/", "describe it with a `TlsSpec`"),

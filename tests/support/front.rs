@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
 use tollgate::proxy::Proxy;
-use tollgate::proxy::forwarded::{Origin, TrustedProxies};
+use tollgate::proxy::message::forwarded::{Origin, TrustedProxies};
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};

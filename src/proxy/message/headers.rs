@@ -1,7 +1,7 @@
-//! What a message's header section loses on its way through.
+//! Removes fields from a message on its way through.
 //!
 //! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no client passes for a proxy,
-//! and that a body's framing cannot be named away. What is added comes after, so that no peer can have it removed.
+//! and that `Connection` cannot remove a body's framing. Our own fields are added later, so no peer can have them removed.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
@@ -10,26 +10,27 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-/// What the sweep saw and a proxy must know.
+/// What was in the header section before fields were removed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FieldSummary {
     /// The `Upgrade` that `Connection` announces.
     pub upgrade: Option<HeaderValue>,
-    /// The client takes trailers.
+    /// The client accepts trailers.
     pub te_trailers: bool,
     /// The message had a transfer coding: a length beside it means nothing (RFC 9112 §6.3).
     pub transfer_encoding: bool,
-    /// Fields that something is to be done about, if the message has them: most have none, and need not be asked again.
+    /// Fields that are handled later. Most messages have none of them, and then the header map is not searched again.
     pub content_length: bool,
     pub cookie: bool,
     pub expect: bool,
 }
 
-/// A set of names to remove; rarely more than a few.
-type Doomed = SmallVec<[HeaderName; 8]>;
+/// Names of fields to remove; rarely more than a few.
+type RemovedNames = SmallVec<[HeaderName; 8]>;
 
-/// Removes what a request says to this connection only, and what an untrusted peer claims about its origin.
-pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> Found {
+/// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes claims
+/// about its origin.
+pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummary {
     strip(headers, |name| match *name {
         PROXY_AUTHORIZATION => true,
         FORWARDED => !peer_trusted,
@@ -38,45 +39,45 @@ pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> Found {
     })
 }
 
-/// What upstreams take for the word of a proxy. Those that turn names into variables cannot tell `_` from `-`, which no
-/// proxy writes: a client does, to be taken for one.
+/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from `-`;
+/// no proxy writes `_`, but a client that wants to pass for a proxy does.
 fn is_claim(name: &str) -> bool {
     name.starts_with("x-forwarded-") || matches!(name, "x-real-ip" | "x-request-id")
 }
 
-/// Removes what a response says to this connection only.
-pub fn strip_response(headers: &mut HeaderMap) -> Found {
+/// Removes the fields of a response that are meant for this connection only.
+pub fn strip_response(headers: &mut HeaderMap) -> FieldSummary {
     strip(headers, |_| false)
 }
 
-fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> Found {
-    let mut found = Found::default();
-    let mut doomed = Doomed::new();
+fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> FieldSummary {
+    let mut summary = FieldSummary::default();
+    let mut removed = RemovedNames::new();
     let mut connection = false;
     for name in headers.keys() {
         match *name {
             CONNECTION => connection = true,
-            TE => found.te_trailers = takes_trailers(headers),
-            TRANSFER_ENCODING => found.transfer_encoding = true,
-            CONTENT_LENGTH => found.content_length = true,
-            COOKIE => found.cookie = true,
-            EXPECT => found.expect = true,
+            TE => summary.te_trailers = takes_trailers(headers),
+            TRANSFER_ENCODING => summary.transfer_encoding = true,
+            CONTENT_LENGTH => summary.content_length = true,
+            COOKIE => summary.cookie = true,
+            EXPECT => summary.expect = true,
             _ => {}
         }
         if is_hop_by_hop(name) || also(name) {
-            doomed.push(name.clone());
+            removed.push(name.clone());
         }
     }
     if connection {
-        read_connection(headers, &mut found, &mut doomed);
+        read_connection(headers, &mut summary, &mut removed);
     }
-    for name in doomed {
+    for name in removed {
         headers.remove(name);
     }
-    if found.transfer_encoding {
+    if summary.transfer_encoding {
         headers.remove(CONTENT_LENGTH);
     }
-    found
+    summary
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -84,14 +85,14 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Every option of every line. `Host` and `Content-Length` are no one's to remove: the one says where a message goes,
-/// the other where it ends.
-fn read_connection(headers: &HeaderMap, found: &mut Found, doomed: &mut Doomed) {
+/// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`: they say where a message goes
+/// and where it ends.
+fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {
-            found.upgrade = headers.get(UPGRADE).cloned();
+            summary.upgrade = headers.get(UPGRADE).cloned();
         } else if !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive") {
-            doomed.extend(HeaderName::from_bytes(option).ok().filter(|name| *name != HOST && *name != CONTENT_LENGTH));
+            removed.extend(HeaderName::from_bytes(option).ok().filter(|name| *name != HOST && *name != CONTENT_LENGTH));
         }
     }
 }
@@ -112,7 +113,7 @@ pub fn expects_continue(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::samples::map;
+    use crate::proxy::message::samples::map;
 
     fn names(headers: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_in_every_connection_line_is_removed() {
+    fn every_field_named_in_any_connection_line_is_removed() {
         let mut headers = map(&[
             ("connection", "X-One ,, x-two"),
             ("connection", "x-three,close"),
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn host_and_length_cannot_be_named_away() {
+    fn connection_cannot_remove_host_and_length() {
         let mut headers = map(&[("connection", "host, Content-Length"), ("host", "a"), ("content-length", "3")]);
         strip_request(&mut headers, false);
         assert_eq!(names(&headers), ["content-length", "host"]);

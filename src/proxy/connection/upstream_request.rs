@@ -1,6 +1,6 @@
-//! A request in the form in which it goes to an upstream, but for what depends on the endpoint.
+//! A request in the form in which it is sent to an upstream. Only the endpoint's Host is added later.
 //!
-//! Guarantees that every upstream gets HTTP/1.1 it can read one way only. Knows no connections.
+//! Guarantees that every upstream gets HTTP/1.1 that can be read in one way only.
 
 use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
@@ -8,31 +8,35 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use http_body::Body as _;
 
-use super::additions::{self, Additions, Hop};
-use super::forwarded::Origin;
-use super::headers::{self, Found};
-use super::target;
-use super::upgrade::Wish;
+use super::upgrade::UpgradeRequest;
 use super::upload::Upload;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::header_map_pool;
 use crate::http::h1::encode;
+use crate::proxy::message::additions::{self, Additions, HopFields};
+use crate::proxy::message::forwarded::Origin;
+use crate::proxy::message::headers::{self, FieldSummary};
+use crate::proxy::message::target;
 use crate::route::{Forward, HostPolicy};
 
-/// A request ready to be sent.
-pub struct Outbound<'a> {
+/// A request that is ready to be sent.
+pub struct UpstreamRequest<'a> {
     head: Parts,
     additions: Additions<'a>,
-    /// Its Host is the endpoint's.
+    /// Its Host is that of the endpoint.
     host_of_endpoint: bool,
-    /// Taken while it is on its way.
+    /// `None` while an exchange has it.
     pub upload: Option<Upload>,
-    /// It wants to leave HTTP.
-    pub wish: Option<Wish>,
+    /// Set if the client asks to leave HTTP.
+    pub upgrade: Option<UpgradeRequest>,
 }
 
-impl<'a> Outbound<'a> {
+impl<'a> UpstreamRequest<'a> {
+    /// Strips, rewrites and frames `request`.
+    ///
+    /// # Errors
+    /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
     pub fn prepare(
         mut request: Request<Body>,
         rule: &Forward,
@@ -44,23 +48,23 @@ impl<'a> Outbound<'a> {
         }
         let received = request.version();
         let (host, in_field) = host_asked_for(&request)?;
-        let mut found = headers::strip_request(request.headers_mut(), origin.peer_trusted);
-        let wish = Wish::of(&mut request, found.upgrade.take().filter(|_| received == Version::HTTP_11));
+        let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted);
+        let upgrade = UpgradeRequest::of(&mut request, summary.upgrade.take().filter(|_| received == Version::HTTP_11));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
-        if found.cookie {
+        if summary.cookie {
             additions::join_cookies(fields);
         }
-        let hop = match &wish {
-            Some(wish) => Hop::Upgrade(wish.protocol().clone()),
-            None if found.te_trailers => Hop::TeTrailers,
-            None => Hop::Nothing,
+        let hop = match &upgrade {
+            Some(upgrade) => HopFields::Upgrade(upgrade.protocol().clone()),
+            None if summary.te_trailers => HopFields::TeTrailers,
+            None => HopFields::Nothing,
         };
         let host_of_endpoint = set_host(fields, &rule.host, host.as_ref(), in_field);
-        let (head, upload) = with_upload(request, received, &found);
+        let (head, upload) = with_upload(request, received, &summary);
         let additions = Additions { origin, host, request_id, received, hop };
-        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), wish })
+        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), upgrade })
     }
 
     pub fn method(&self) -> &Method {
@@ -81,13 +85,14 @@ impl<'a> Outbound<'a> {
     }
 }
 
-impl Drop for Outbound<'_> {
+impl Drop for UpstreamRequest<'_> {
     fn drop(&mut self) {
         header_map_pool::give_back(std::mem::take(&mut self.head.headers));
     }
 }
 
-/// The authority of the target wins over `Host` (RFC 9112 §3.2.2). The answer is also whether it stands in the field.
+/// The host that the client asked for, and whether that is the `Host` field: an authority in the target takes precedence
+/// (RFC 9112 §3.2.2).
 fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
@@ -102,51 +107,58 @@ fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool)
     }
 }
 
-/// Whether it remains for the endpoint to say.
+/// Sets the `Host` field as `policy` says. Returns whether the endpoint's Host is needed instead.
 fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<&HeaderValue>, in_field: bool) -> bool {
-    match (policy, asked) {
-        (HostPolicy::Fixed(host), _) => drop(fields.insert(HOST, host.clone())),
-        (HostPolicy::Preserve, Some(_)) if in_field => {}
-        (HostPolicy::Preserve, Some(host)) => drop(fields.insert(HOST, host.clone())),
-        // HTTP/1.0 may go without; HTTP/1.1 may not.
+    let host = match (policy, asked) {
+        (HostPolicy::Fixed(host), _) => host,
+        (HostPolicy::Preserve, Some(_)) if in_field => return false,
+        (HostPolicy::Preserve, Some(host)) => host,
+        // A client of HTTP/1.0 may send none; an HTTP/1.1 request needs one.
         (HostPolicy::Preserve, None) | (HostPolicy::Endpoint, _) => {
             fields.remove(HOST);
             return true;
         }
-    }
+    };
+    fields.insert(HOST, host.clone());
     false
 }
 
-/// Gives the body its framing, and holds it back where the client waits to be asked for it.
-fn with_upload(request: Request<Body>, received: Version, found: &Found) -> (Parts, Upload) {
+/// Frames the body. It waits for a 100 where the client does.
+fn with_upload(request: Request<Body>, received: Version, summary: &FieldSummary) -> (Parts, Upload) {
     let (mut parts, body) = request.into_parts();
-    if found.content_length || !body.is_end_stream() {
+    if summary.content_length || !body.is_end_stream() {
         frame(&mut parts.headers, &body);
     }
-    let expects = found.expect && headers::expects_continue(&parts.headers);
-    let held = expects && received != Version::HTTP_10 && !body.is_end_stream();
-    if expects && !held {
+    let expects = summary.expect && headers::expects_continue(&parts.headers);
+    let awaits_continue = expects && received != Version::HTTP_10 && !body.is_end_stream();
+    if expects && !awaits_continue {
         parts.headers.remove(EXPECT);
     }
-    let upload = Upload::new(body, &parts.headers, held);
+    let upload = Upload::new(body, &parts.headers, awaits_continue);
     (parts, upload)
 }
 
-/// The body alone decides how it is framed: a length that is not its own would let one message run into the next.
+/// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the next.
 fn frame(fields: &mut HeaderMap, body: &Body) {
-    let length = if body.is_end_stream() { None } else { body.size_hint().exact() };
-    match length {
-        Some(length) if is_length(fields, length) => {}
-        Some(length) => drop(fields.insert(CONTENT_LENGTH, length.into())),
-        None if body.is_end_stream() && is_length(fields, 0) => {}
-        None => drop(fields.remove(CONTENT_LENGTH)),
+    if body.is_end_stream() {
+        if !is_length(fields, 0) {
+            fields.remove(CONTENT_LENGTH);
+        }
+        return;
     }
-    if length.is_none() && !body.is_end_stream() {
-        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    match body.size_hint().exact() {
+        Some(length) if is_length(fields, length) => {}
+        Some(length) => {
+            fields.insert(CONTENT_LENGTH, length.into());
+        }
+        None => {
+            fields.remove(CONTENT_LENGTH);
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
     }
 }
 
-/// Whether `fields` say `length`, and say it once.
+/// Whether the only Content-Length in `fields` is `length`.
 fn is_length(fields: &HeaderMap, length: u64) -> bool {
     let mut values = fields.get_all(CONTENT_LENGTH).iter();
     let only = values.next().filter(|_| values.next().is_none());

@@ -1,7 +1,7 @@
-//! Connections that leave HTTP: WebSocket and its like (RFC 9110 §7.8).
+//! Upgrades: connections that leave HTTP for WebSocket and other protocols (RFC 9110 §7.8).
 //!
-//! Guarantees that both sides have agreed before anything is tied together, and that HTTP itself is never the new
-//! protocol: requests inside such a tunnel would escape routes and limits.
+//! Guarantees that both sides have agreed before their connections are joined, and that the new protocol is never HTTP
+//! itself: requests inside such a tunnel would evade routes and limits.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -15,37 +15,36 @@ use http::{HeaderValue, Request};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 
-use super::connection::Connection;
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::http::h1::timer::Timer;
-use crate::http::h1::upgrade::{Io, OnUpgrade};
+use crate::http::h1::upgrade::{Io, OnUpgrade, Upgraded};
 
-/// A tunnel without a byte either way for so long is closed. WebSockets are quiet for minutes, so an upstream's idle
-/// timeout would cut them; without any bound, peers that vanished would be kept for ever.
+/// A tunnel that carries no byte either way for this long is closed. WebSockets are quiet for minutes, so an upstream's idle
+/// timeout would close them. Without any bound, tunnels of vanished peers would stay open for ever.
 pub const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
-/// Per direction.
+/// Bytes of the buffer, per direction.
 const BUFFER: usize = 16 * 1024;
 
-/// A client's wish to leave HTTP.
-pub struct Wish {
+/// A client's request to leave HTTP for another protocol.
+pub struct UpgradeRequest {
     client: OnUpgrade,
     protocol: HeaderValue,
 }
 
 pin_project! {
-    /// Notes when something was last read.
-    struct Watched<T> {
+    /// A socket that records when something was last read.
+    struct ReadTracked<T> {
         #[pin]
         io: T,
         read_at: Arc<AtomicU64>,
     }
 }
 
-impl Wish {
-    /// `protocol`: the `Upgrade` that the request announced. `None`: it goes on as an ordinary request, as it also does on a
-    /// connection that cannot leave HTTP.
+impl UpgradeRequest {
+    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an ordinary one, since it announces
+    /// no protocol or its connection cannot leave HTTP.
     pub fn of(request: &mut Request<Body>, protocol: Option<HeaderValue>) -> Option<Self> {
         let protocol = protocol.filter(|protocol| !names_http(protocol))?;
         Some(Self { client: request.extensions_mut().remove()?, protocol })
@@ -55,20 +54,19 @@ impl Wish {
         &self.protocol
     }
 
-    /// Ties both sides together once the client has its 101. The connection counts until the tunnel closes.
-    pub fn grant(self, connection: Box<Connection>) {
-        let (upstream, kept) = connection.upgrade();
+    /// Joins both connections once the client has its 101. `guard` is dropped when the tunnel closes.
+    pub fn join(self, upstream: Upgraded, guard: impl Send + 'static) {
         tokio::spawn(async move {
             match self.client.upgraded().await {
                 Some(client) => tunnel(client, upstream).await,
                 None => tracing::debug!("an upgrade came to nothing"),
             }
-            drop(kept);
+            drop(guard);
         });
     }
 }
 
-/// HTTP/2 in clear text, or another version of HTTP.
+/// Whether `protocol` lists HTTP/2 in clear text or another version of HTTP.
 pub fn names_http(protocol: &HeaderValue) -> bool {
     protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|name| {
         name.eq_ignore_ascii_case(b"h2c") || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"http"))
@@ -77,8 +75,8 @@ pub fn names_http(protocol: &HeaderValue) -> bool {
 
 async fn tunnel(client: impl Io, upstream: impl Io) {
     let read_at = Arc::new(AtomicU64::new(clock::monotonic_micros()));
-    let mut client = Watched { io: client, read_at: Arc::clone(&read_at) };
-    let mut upstream = Watched { io: upstream, read_at: Arc::clone(&read_at) };
+    let mut client = ReadTracked { io: client, read_at: Arc::clone(&read_at) };
+    let mut upstream = ReadTracked { io: upstream, read_at: Arc::clone(&read_at) };
     let mut copying = pin!(copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER));
     let (mut timer, mut due) = (Timer::default(), clock::now() + TUNNEL_IDLE);
     let ended = poll_fn(|cx| match copying.as_mut().poll(cx) {
@@ -102,7 +100,7 @@ fn poll_idle(timer: &mut Timer, due: &mut Instant, read_at: &AtomicU64, cx: &mut
     }
 }
 
-impl<T: AsyncRead> AsyncRead for Watched<T> {
+impl<T: AsyncRead> AsyncRead for ReadTracked<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.project();
         ready!(this.io.poll_read(cx, buf))?;
@@ -111,7 +109,7 @@ impl<T: AsyncRead> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite> AsyncWrite for Watched<T> {
+impl<T: AsyncWrite> AsyncWrite for ReadTracked<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.project().io.poll_write(cx, bytes)
     }

@@ -1,8 +1,8 @@
-//! Connections without work, per server. One pool per worker, so its lock is never contended.
+//! Idle connections, per server. Each worker has a pool of its own, so the lock is never contended.
 //!
-//! Guarantees that the connection used last is used next, which lets the others grow old and go. More than asked for are
-//! kept only while they are in use now and then: under a load that comes in waves, each wave would else close what the
-//! next one has to open. Knows nothing of what a connection is.
+//! Guarantees that the connection used last is used next, so the others expire. More connections than the limit are kept
+//! while they are in use now and then: under a load that comes in waves, each wave would otherwise close what the next wave
+//! has to open.
 
 use std::sync::Arc;
 
@@ -10,38 +10,38 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What can be kept.
+/// A connection that a pool can keep.
 pub trait Pooled {
-    /// The server it leads to.
+    /// `host:port` of the server it leads to.
     fn key(&self) -> &Arc<str>;
 
-    /// It can carry nothing any more.
+    /// Whether it can carry nothing any more.
     fn is_closed(&self) -> bool;
 
-    /// It has been idle for a while.
-    fn rest(&mut self) {}
+    /// Frees what an idle connection does not need.
+    fn release_buffer(&mut self) {}
 }
 
-/// Idle connections.
+/// IdleConnection connections.
 pub struct Pool<C> {
-    idle: Mutex<HashMap<Arc<str>, Stack<C>>>,
+    idle: Mutex<HashMap<Arc<str>, IdleStack<C>>>,
 }
 
-/// Those to one server, the one used last on top.
-struct Stack<C> {
-    idle: Vec<Idle<C>>,
-    /// As few were idle at some time since the last sweep: so many were of no use.
+/// The idle connections to one server, the one used last on top.
+struct IdleStack<C> {
+    idle: Vec<IdleConnection<C>>,
+    /// The fewest that were idle since the last sweep: that many were not needed.
     fewest: usize,
 }
 
-struct Idle<C> {
+struct IdleConnection<C> {
     connection: C,
     expires: Instant,
-    /// As many are kept without being of use.
+    /// How many connections are kept although they are not needed.
     limit: usize,
 }
 
-impl<C> Default for Stack<C> {
+impl<C> Default for IdleStack<C> {
     fn default() -> Self {
         Self { idle: Vec::new(), fewest: 0 }
     }
@@ -54,7 +54,7 @@ impl<C> Default for Pool<C> {
 }
 
 impl<C: Pooled> Pool<C> {
-    /// The connection to `key` that was used last. Those that are too old by `now` are dropped on the way.
+    /// The connection to `key` that was used last. Connections that have expired by `now` are dropped on the way.
     pub fn take(&self, key: &str, now: Instant) -> Option<C> {
         let mut idle = self.idle.lock();
         let stack = idle.get_mut(key)?;
@@ -67,28 +67,28 @@ impl<C: Pooled> Pool<C> {
         None
     }
 
-    /// Keeps `connection` until `expires`, and no longer than it is of use where more than `limit` are kept.
+    /// Keeps `connection` until `expires`, or until the next sweep that finds more than `limit` and this one not needed.
     pub fn put(&self, connection: C, limit: usize, expires: Instant) {
         let mut idle = self.idle.lock();
         let stack = idle.entry_ref(&**connection.key()).or_default();
-        stack.idle.push(Idle { connection, expires, limit });
+        stack.idle.push(IdleConnection { connection, expires, limit });
     }
 
-    /// Drops what is too old or closed, or too many and of no use since the last sweep.
+    /// Drops connections that are expired or closed, and those over the limit that were not needed since the last sweep.
     pub fn sweep(&self, now: Instant) {
         self.idle.lock().retain(|_, stack| {
             let limit = stack.idle.last().map_or(0, |idle| idle.limit);
             let surplus = stack.idle.len().saturating_sub(limit).min(stack.fewest);
-            // From below, where those are that were used longest ago.
+            // From the bottom of the stack: those were used longest ago.
             stack.idle.drain(..surplus);
             stack.idle.retain(|idle| now < idle.expires && !idle.connection.is_closed());
-            stack.idle.iter_mut().for_each(|idle| idle.connection.rest());
+            stack.idle.iter_mut().for_each(|idle| idle.connection.release_buffer());
             stack.fewest = stack.idle.len();
             !stack.idle.is_empty()
         });
     }
 
-    /// How many are kept.
+    /// The number of connections kept.
     pub fn len(&self) -> usize {
         self.idle.lock().values().map(|stack| stack.idle.len()).sum()
     }
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn more_than_asked_for_are_kept_while_they_are_of_use() {
+    async fn connections_over_the_limit_are_kept_while_they_are_needed() {
         let pool = Pool::default();
         let put = |numbers: std::ops::Range<u32>| numbers.for_each(|number| pool.put(fake(number), 2, seconds(10)));
         let take = |count| (0..count).filter_map(|_| pool.take("a:80", clock::now())).count();
         put(0..6);
         pool.sweep(clock::now());
         assert_eq!(pool.len(), 6);
-        // Two of them were needed: the other four were not, and two may stay.
+        // Two were needed. Of the four that were not, two may stay.
         assert_eq!(take(2), 2);
         put(6..8);
         pool.sweep(clock::now());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_and_closed_ones_are_never_handed_out_and_are_swept() {
+    async fn expired_and_closed_connections_are_never_handed_out_and_are_swept() {
         let pool = Pool::default();
         pool.put(fake(0), 8, seconds(1));
         pool.put(Fake { closed: true, ..fake(1) }, 8, seconds(10));

@@ -1,7 +1,7 @@
-//! What a message's header section gains on its way through: where it comes from, and which way it took.
+//! Adds fields to a message on its way through: where a request comes from, and which way the message took.
 //!
-//! A request's are written straight into the lines that are sent, a response's into the map that others add to. Guarantees
-//! one line for each list. To be used after the sweep in `headers`.
+//! A request's fields are written straight into the bytes that are sent, a response's into its header map. Guarantees one
+//! line for each list. To be used after `headers` has removed what the peer must not say.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
@@ -13,47 +13,47 @@ use crate::http::h1::encode::field;
 use crate::request_id::REQUEST_ID;
 use crate::text;
 
-/// How clients reach this gateway: it takes no TLS.
+/// The scheme by which clients reach this gateway: it has no TLS.
 const SCHEME: &[u8] = b"http";
 
-/// What a request says beside what its client said.
+/// The fields that a request gains.
 pub struct Additions<'a> {
     pub origin: &'a Origin,
-    /// What the client asked for.
+    /// The host that the client asked for.
     pub host: Option<HeaderValue>,
     pub request_id: &'a HeaderValue,
-    /// The version that the request was received in.
+    /// The version in which the request was received.
     pub received: Version,
-    pub hop: Hop,
+    pub hop: HopFields,
 }
 
-/// What a request says of the connection that it goes over.
-pub enum Hop {
+/// The fields for the connection to the upstream.
+pub enum HopFields {
     Nothing,
-    /// It asks for another protocol (RFC 9110 §7.8).
+    /// Asks for another protocol (RFC 9110 §7.8).
     Upgrade(HeaderValue),
-    /// Trailer fields are welcome. `TE` must be named in `Connection` wherever it is sent (RFC 9110 §10.1.4).
+    /// Accepts trailer fields. `TE` must be named in `Connection` wherever it is sent (RFC 9110 §10.1.4).
     TeTrailers,
 }
 
 impl Additions<'_> {
-    /// Writes the client's `fields` and ours.
+    /// Writes the client's `fields` and the added ones.
     pub fn write(&self, out: &mut BytesMut, fields: &HeaderMap) {
         for (name, value) in fields {
             if !self.replaces(name) {
                 field(out, name.as_str(), value.as_bytes());
             }
         }
-        let said = self.origin.peer_trusted;
+        let trusted = self.origin.peer_trusted;
         let mut peer: SmallVec<[u8; 48]> = SmallVec::new();
         text::push_address(&mut peer, self.origin.peer);
         self.write_list(out, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer));
         self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer));
-        if !said || !fields.contains_key(X_FORWARDED_PROTO) {
+        if !trusted || !fields.contains_key(X_FORWARDED_PROTO) {
             field(out, X_FORWARDED_PROTO.as_str(), SCHEME);
         }
         if let Some(host) = &self.host
-            && (!said || !fields.contains_key(X_FORWARDED_HOST))
+            && (!trusted || !fields.contains_key(X_FORWARDED_HOST))
         {
             field(out, X_FORWARDED_HOST.as_str(), host.as_bytes());
         }
@@ -62,13 +62,13 @@ impl Additions<'_> {
         self.write_hop(out);
     }
 
-    /// An untrusted peer's have been swept out before.
+    /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.
     fn replaces(&self, name: &HeaderName) -> bool {
         self.origin.peer_trusted && (*name == X_FORWARDED_FOR || *name == FORWARDED || *name == REQUEST_ID)
     }
 
-    /// A list with one more element, in one line: not everyone behind us reads the second. What was said before is a
-    /// trusted peer's, or is replaced.
+    /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's elements are
+    /// kept, others are replaced.
     fn write_list(
         &self,
         out: &mut BytesMut,
@@ -88,7 +88,7 @@ impl Additions<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// One element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host quoted for its port.
+    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its port.
     fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8]) {
         let (before, after): (&[u8], &[u8]) =
             if self.origin.peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
@@ -106,12 +106,12 @@ impl Additions<'_> {
 
     fn write_hop(&self, out: &mut BytesMut) {
         match &self.hop {
-            Hop::Nothing => {}
-            Hop::Upgrade(protocol) => {
+            HopFields::Nothing => {}
+            HopFields::Upgrade(protocol) => {
                 field(out, UPGRADE.as_str(), protocol.as_bytes());
                 field(out, CONNECTION.as_str(), b"upgrade");
             }
-            Hop::TeTrailers => {
+            HopFields::TeTrailers => {
                 field(out, TE.as_str(), b"trailers");
                 field(out, CONNECTION.as_str(), b"te");
             }
@@ -119,7 +119,7 @@ impl Additions<'_> {
     }
 }
 
-/// The inside of a quoted string (RFC 9110 §5.6.4).
+/// Writes the inside of a quoted string (RFC 9110 §5.6.4).
 fn write_quoted(out: &mut BytesMut, mut text: &[u8]) {
     while let Some(special) = memchr::memchr2(b'"', b'\\', text) {
         out.extend_from_slice(&text[..special]);
@@ -129,7 +129,7 @@ fn write_quoted(out: &mut BytesMut, mut text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// HTTP/2 splits cookies into lines for compression; HTTP/1.1 has one (RFC 9113 §8.2.3).
+/// Joins cookies into one line, as HTTP/1.1 has them. HTTP/2 splits them for compression (RFC 9113 §8.2.3).
 pub fn join_cookies(headers: &mut HeaderMap) {
     let mut lines = headers.get_all(COOKIE).iter();
     if let (Some(first), Some(second)) = (lines.next(), lines.next()) {
@@ -144,22 +144,22 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds what a response gains. `granted`: the protocol that it goes over to (RFC 9110 §7.8).
+/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to (RFC 9110 §7.8).
 pub fn add_to_response(
     headers: &mut HeaderMap,
     received: Version,
     request_id: &HeaderValue,
-    granted: Option<HeaderValue>,
+    upgrade: Option<HeaderValue>,
 ) {
     headers.append(VIA, HeaderValue::from_static(via(received)));
     headers.insert(REQUEST_ID, request_id.clone());
-    if let Some(protocol) = granted {
+    if let Some(protocol) = upgrade {
         headers.insert(UPGRADE, protocol);
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     }
 }
 
-/// An element of `Via`, with the version a message was received in (RFC 9110 §7.6.3).
+/// The element of `Via` for a message that was received in this version (RFC 9110 §7.6.3).
 fn via(received: Version) -> &'static str {
     match received {
         Version::HTTP_2 => "2 tollgate",
@@ -171,21 +171,21 @@ fn via(received: Version) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::samples::{map, origin};
+    use crate::proxy::message::samples::{map, origin};
 
     /// The lines of a request from `origin` that asked for `host` with `fields`.
     fn written(origin: &Origin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
         let request_id = HeaderValue::from_static("id");
         let host = host.map(HeaderValue::from_static);
         let received = Version::HTTP_11;
-        let additions = Additions { origin, host, request_id: &request_id, received, hop: Hop::Nothing };
+        let additions = Additions { origin, host, request_id: &request_id, received, hop: HopFields::Nothing };
         let mut out = BytesMut::new();
         additions.write(&mut out, &map(fields));
         String::from_utf8(out.to_vec()).unwrap().lines().map(str::to_owned).collect()
     }
 
     #[test]
-    fn a_trusted_peers_lists_are_extended_in_one_line() {
+    fn lists_of_a_trusted_peer_are_extended_in_one_line() {
         let fields = [
             ("x-forwarded-for", "203.0.113.9"),
             ("x-forwarded-for", "10.0.0.2"),

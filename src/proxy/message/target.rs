@@ -1,6 +1,6 @@
-//! The request target an upstream sees: origin-form, rewritten as the route says (RFC 9112 §3.2).
+//! Rewrites the request target for an upstream: into origin-form, with the path as the route says (RFC 9112 §3.2).
 //!
-//! Guarantees that what is not rewritten stays byte for byte, the query always. Knows nothing of header fields.
+//! Guarantees that everything that is not rewritten stays byte for byte. The query always does.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::route::Rewrite;
 use crate::route::path;
 
-/// Brings `uri` into the form it is sent in. `*` stays as it is.
+/// Brings `uri` into the form in which it is sent. `*` stays as it is.
 pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {
     if let Some(path) = rewritten(uri.path(), rewrite) {
         let target = match uri.query() {
@@ -26,7 +26,7 @@ pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `None`: the path stays.
+/// The rewritten path. `None`: the path stays.
 fn rewritten<'a>(path: &'a str, rewrite: &'a Rewrite) -> Option<Cow<'a, str>> {
     if path == "*" {
         return None;
@@ -50,8 +50,8 @@ fn rooted(path: &str) -> Cow<'_, str> {
     if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
 }
 
-/// What follows the prefix: nothing, or whatever begins with the next `/`. Compared as routes are matched: empty segments
-/// and needless encodings tell no paths apart. `None`: the path does not lie below the prefix.
+/// The rest of `path` after `prefix`: empty, or beginning with `/`. Segments are compared as routes match them: empty segments
+/// and needless encodings make no difference. `None`: the path is not below the prefix.
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = path;
     for wanted in prefix.trim_matches('/').split('/').filter(|segment| !segment.is_empty()) {

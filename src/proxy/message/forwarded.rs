@@ -1,7 +1,7 @@
-//! Where a request comes from, and who is believed about it.
+//! Where a request comes from, as far as trusted proxies say so.
 //!
-//! Guarantees that a client cannot choose the address it is counted by: what it says is read only as far as trusted
-//! proxies vouch for it. Of all fields that make such claims only `X-Forwarded-For` is read.
+//! Guarantees that a client cannot choose the address it is counted by: `X-Forwarded-For` is read only as far as it was
+//! written by trusted proxies, and no other field is read for this.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,9 +19,9 @@ pub struct TrustedProxies(Vec<IpNet>);
 /// Where a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Whom limits count: the nearest address that no trusted proxy owns.
+    /// The address that limits count by: the nearest one that is not a trusted proxy's.
     pub client_ip: IpAddr,
-    /// The other end of the connection.
+    /// The address at the other end of the connection.
     pub peer: IpAddr,
     pub peer_trusted: bool,
 }
@@ -51,8 +51,9 @@ impl Origin {
     }
 }
 
-/// All lines are one list (RFC 9110 §5.2), read from right to left: each proxy appends whom it saw, so an address is
-/// as good as the one to its right. What is not an address ends the reading: nobody vouches for what stands before it.
+/// All lines are one list (RFC 9110 §5.2), read from right to left: each proxy appends the address that it saw, so an address
+/// is as trustworthy as the one to its right. An element that is not an address ends the reading, since no trusted proxy
+/// wrote what stands before it.
 fn client_behind(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> IpAddr {
     let mut client = peer;
     for line in headers.get_all(X_FORWARDED_FOR).iter().rev() {
@@ -67,7 +68,7 @@ fn client_behind(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) ->
     client
 }
 
-/// An address, with or without a port, brackets or space around it.
+/// Parses an address, with or without a port, brackets or space around it.
 fn parse_address(element: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(element).ok()?.trim_matches([' ', '\t']);
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -75,6 +76,7 @@ fn parse_address(element: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::to_canonical(&address))
 }
 
+/// A network of IPv4-mapped addresses as the IPv4 network it stands for.
 fn canonical(net: IpNet) -> IpNet {
     let mapped = match net {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => v6.addr().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96)),
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untrusted_peer_is_the_client_whatever_it_says() {
+    fn an_untrusted_peer_is_the_client_whatever_it_claims() {
         assert_eq!(client("203.0.113.9", &["1.2.3.4"]), "203.0.113.9");
     }
 
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_ends_the_reading() {
+    fn an_element_that_is_not_an_address_ends_the_reading() {
         for junk in
             ["unknown", "_hidden", "", "1.2.3", "1.2.3.4.5", "\"1.2.3.4\"", "[1.2.3.4", "caf\u{e9}", "1.2.3.4:99999"]
         {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_and_brackets_are_read_over() {
+    fn ports_and_brackets_are_ignored() {
         assert_eq!(client("10.0.0.1", &["203.0.113.9:4711"]), "203.0.113.9");
         assert_eq!(client("10.0.0.1", &["[2001:db8::1]:4711, [fd00::1]"]), "2001:db8::1");
         assert_eq!(client("10.0.0.1", &["2001:db8::1"]), "2001:db8::1");

@@ -1,6 +1,6 @@
-//! Reads the header section of an upstream's response, and from it how its body is framed.
+//! Reads the header section of an upstream's response and how its body is framed.
 //!
-//! Guarantees that a response that could be read two ways is none (RFC 9112 §6.3). Knows no sockets.
+//! Guarantees that a response which could be read in two ways is refused (RFC 9112 §6.3).
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -12,66 +12,67 @@ use crate::header_map_pool;
 use crate::http::h1::{BodyFraming, ReasonPhrase, SectionBounds};
 use crate::http::{content, syntax};
 
-/// What a response's header section, and its trailer section, may hold.
+/// Bounds of a response's header section, and of its trailer section.
 pub const BOUNDS: SectionBounds = SectionBounds { bytes: 64 * 1024, fields: 128 };
 
-/// Fields of most responses.
+/// Number of fields of most responses.
 const TYPICAL_FIELDS: usize = 16;
 
-/// A response but for its body.
+/// A response without its body.
 #[derive(Debug)]
-pub struct Head {
+pub struct ResponseHead {
     pub status: StatusCode,
-    /// `None`: the usual one.
+    /// `None`: the usual one of the status.
     pub reason: Option<ReasonPhrase>,
     pub version: Version,
     pub headers: HeaderMap,
     pub framing: BodyFraming,
-    /// The connection carries nothing after it.
+    /// No other response follows on the connection.
     pub last: bool,
 }
 
-/// What came is not HTTP, or could be read two ways.
+/// The response is not HTTP, or could be read in two ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(&'static str);
+pub struct InvalidResponse(&'static str);
 
-/// Where the name and the value of a field lie.
-type Places = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
+/// For each field, where its name starts and ends and where its value does.
+type FieldRanges = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
 
-/// Takes a header section out of what was `read`, once it is there whole. `to_head`: it answers a HEAD request.
-pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<Head>, Invalid> {
+/// Takes the header section out of `read`, once it is complete. `to_head`: it answers a HEAD request.
+pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, InvalidResponse> {
     let mut fields = [const { std::mem::MaybeUninit::uninit() }; BOUNDS.fields];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, read, &mut fields);
     let length = match parsed {
         Ok(Status::Complete(length)) if length <= BOUNDS.bytes => length,
         Ok(Status::Partial) if read.len() <= BOUNDS.bytes => return Ok(None),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Invalid("the header section is too large")),
-        Err(_) => return Err(Invalid("what came is not HTTP/1")),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(InvalidResponse("the header section is too large")),
+        Err(_) => return Err(InvalidResponse("what came is not HTTP/1")),
     };
-    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(Invalid("no status"))?;
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(InvalidResponse("no status"))?;
     let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
     let usual = response.reason.is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
     let reason =
         response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(ReasonPhrase);
-    let places = response.headers.iter().map(|field| place(read, field)).collect();
-    let headers = fields_at(&read.split_to(length).freeze(), &places)?;
+    let ranges = response.headers.iter().map(|field| range(read, field)).collect();
+    let headers = fields_at(&read.split_to(length).freeze(), &ranges)?;
     head(status, reason, version, headers, to_head).map(Some)
 }
 
-fn place(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
+fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
     let origin = read.as_ptr() as usize;
     let (name, value) = (field.name.as_ptr() as usize - origin, field.value.as_ptr() as usize - origin);
     [name, name + field.name.len(), value, value + field.value.len()]
 }
 
-fn fields_at(section: &Bytes, places: &Places) -> Result<HeaderMap, Invalid> {
+fn fields_at(section: &Bytes, ranges: &FieldRanges) -> Result<HeaderMap, InvalidResponse> {
     let mut headers = header_map_pool::take();
-    for [name, name_end, value, value_end] in places {
-        let name = HeaderName::from_bytes(&section[*name..*name_end]).map_err(|_| Invalid("a field name is none"))?;
+    for [name, name_end, value, value_end] in ranges {
+        let name = HeaderName::from_bytes(&section[*name..*name_end])
+            .map_err(|_| InvalidResponse("a field name is not a token"))?;
         let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))
-            .map_err(|_| Invalid("a field value has a control character"))?;
+            .map_err(|_| InvalidResponse("a field value has a control character"))?;
         headers.append(name, value);
     }
     Ok(headers)
@@ -83,7 +84,7 @@ fn head(
     version: Version,
     mut headers: HeaderMap,
     to_head: bool,
-) -> Result<Head, Invalid> {
+) -> Result<ResponseHead, InvalidResponse> {
     let length = content_length(&mut headers)?;
     let (framing, certain) = if to_head || !content::has_content(status) {
         (BodyFraming::Length(0), to_head || is_silent(status, &headers, length))
@@ -93,32 +94,32 @@ fn head(
     let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::list_has(line.as_bytes(), option));
     let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
     let last = !stays || !certain || framing == BodyFraming::Close;
-    Ok(Head { status, reason, version, headers, framing, last })
+    Ok(ResponseHead { status, reason, version, headers, framing, last })
 }
 
-/// Whether a response that has no content speaks of none either, or of that of another: if not, it may come nevertheless.
+/// Whether a response that must not have content also announces none. If it does announce some, it may send it nevertheless.
 fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
     content::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
 }
 
-/// How the body is framed (RFC 9112 §6.3), and whether all would see its end in the same place.
-fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), Invalid> {
+/// How the body is framed (RFC 9112 §6.3), and whether every reader would see its end in the same place.
+fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), InvalidResponse> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
-        // A length beside it means nothing, and whoever sent both may have meant two messages; HTTP/1.0 knows no chunks
-        // (RFC 9112 §6.1).
+        // A length beside a transfer coding means nothing, and a server that sent both may have meant two messages. HTTP/1.0
+        // has no chunks (RFC 9112 §6.1).
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
             Ok((BodyFraming::Chunked, length.is_none() && version == Version::HTTP_11))
         }
-        (Some(_), _) => Err(Invalid("the transfer coding is not chunked")),
+        (Some(_), _) => Err(InvalidResponse("the transfer coding is not chunked")),
         (None, _) => Ok((length.map_or(BodyFraming::Close, BodyFraming::Length), true)),
     }
 }
 
-/// "5, 5" and twice "5" are 5 (RFC 9110 §8.6), and are said once from here on: not everyone behind us may agree. "5, 6" is
-/// nothing.
-fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Invalid> {
-    let parse = |value| syntax::content_length(value).map_err(|_| Invalid("Content-Length is not a number"));
+/// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6" is
+/// invalid.
+fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
+    let parse = |value| syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"));
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };
     if lines.next().is_none() && first.iter().all(u8::is_ascii_digit) && (first.len() == 1 || !first.starts_with(b"0"))
@@ -129,7 +130,7 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Invalid> {
     for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
         let this = parse(syntax::trim(value))?;
         if length.replace(this).is_some_and(|before| before != this) {
-            return Err(Invalid("two lengths that differ"));
+            return Err(InvalidResponse("two lengths that differ"));
         }
     }
     if let Some(length) = length {
@@ -142,7 +143,7 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, Invalid> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Option<Head>, Invalid> {
+    fn read(text: &str) -> Result<Option<ResponseHead>, InvalidResponse> {
         take(&mut BytesMut::from(text), false)
     }
 
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_taken_once_it_is_whole() {
+    fn a_section_is_taken_once_it_is_complete() {
         let text = "HTTP/1.1 200 OK\r\nA: 1\r\na:  2 \r\nContent-Length: 2\r\n\r\nok";
         let mut buffer = BytesMut::new();
         for byte in text.as_bytes() {
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_framing_is_what_rfc_9112_says() {
+    fn a_body_is_framed_as_rfc_9112_says() {
         for (fields, framing) in [
             ("", Some((BodyFraming::Close, true))),
             ("content-length: 5\r\n", Some((BodyFraming::Length(5), false))),
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_response_is_invalid() {
+    fn anything_but_a_response_is_invalid() {
         for bad in
             ["SSH-2.0-x\r\n", "HTTP/2 200\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n"]
         {

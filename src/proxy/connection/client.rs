@@ -1,19 +1,19 @@
-//! Connections to upstreams: opened, lent, kept.
+//! Leases connections to upstreams: an idle one from the pool, or a new one.
 //!
-//! Guarantees that none is lent that is known to be closed. Knows nothing of what goes over them.
+//! Guarantees that no connection is leased that is known to be closed.
 
 use std::sync::Arc;
 
-use super::connection::Connection;
+use super::exchange::UpstreamConnection;
 use super::pool::Pool;
 use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 
-/// One worker's connections.
+/// The upstream connections of a worker.
 #[derive(Default)]
 pub struct Client {
-    pool: Arc<Pool<Box<Connection>>>,
+    pool: Arc<Pool<Box<UpstreamConnection>>>,
 }
 
 impl Client {
@@ -22,18 +22,18 @@ impl Client {
         self.pool.sweep(clock::now());
     }
 
-    /// Connections without work.
+    /// The number of idle connections.
     pub fn idle(&self) -> usize {
         self.pool.len()
     }
 
-    /// An idle connection to the endpoint, unless a `fresh` one is wanted or there is none.
+    /// A connection to the endpoint: an idle one, or a new one where there is none or a `fresh` one is asked for.
     pub async fn lease(
         &self,
         upstream: &Upstream,
         endpoint: PickedEndpoint,
         fresh: bool,
-    ) -> Result<Box<Connection>, UpstreamConnectError> {
+    ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let now = clock::now();
         let kept = if fresh { None } else { self.pool.take(endpoint.key(), now) };
         let (mut connection, now) = match kept {
@@ -49,7 +49,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-    ) -> Result<Box<Connection>, UpstreamConnectError> {
+    ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let stream = match endpoint.connect(upstream.spec().connect_timeout).await {
             Ok(stream) => stream,
             Err(error) => {
@@ -64,6 +64,6 @@ impl Client {
             tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
         }
         let open = upstream.metrics().connected();
-        Ok(Box::new(Connection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
+        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
 }
