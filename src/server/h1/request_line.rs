@@ -1,12 +1,11 @@
-//! What a request line may ask for: the forms of a target, the versions of HTTP (RFC 9112 §2.3, §3.2). Pure, without
-//! allocation.
+//! Checks the target and the version of a request line (RFC 9112 §2.3, §3.2). Pure functions that allocate nothing.
 
 use http::Method;
 
 use crate::error::Failure;
 use crate::http::syntax;
 
-/// `HTTP/` DIGIT `.` DIGIT of another version, or no version at all (RFC 9112 §2.3).
+/// The refusal of a version other than HTTP/1.0 and HTTP/1.1 (RFC 9112 §2.3).
 pub fn other_version(version: &[u8]) -> Failure {
     match version {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
@@ -16,8 +15,8 @@ pub fn other_version(version: &[u8]) -> Failure {
     }
 }
 
-/// Origin-form, absolute-form, or `*` for OPTIONS (RFC 9112 §3.2).
-pub fn check(method: &Method, target: &[u8]) -> Result<(), Failure> {
+/// Checks a target: origin-form, absolute-form, or `*` for OPTIONS (RFC 9112 §3.2).
+pub fn check_target(method: &Method, target: &[u8]) -> Result<(), Failure> {
     if target == b"*" {
         return if method == Method::OPTIONS {
             Ok(())

@@ -1,16 +1,16 @@
-//! Who is at the two ends of a connection.
+//! The addresses at the two ends of a client's connection.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// One client's connection.
+/// The addresses of a client's connection. An IPv4 address that came through an IPv6 socket is shown as IPv4.
 #[derive(Debug)]
-pub struct Connection {
-    /// The client. An IPv4 address that came through an IPv6 socket is shown as IPv4.
+pub struct ConnectionInfo {
+    /// The client.
     pub peer: SocketAddr,
     pub local: SocketAddr,
 }
 
-impl Connection {
+impl ConnectionInfo {
     pub(super) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
         Self { peer: canonical(peer), local: canonical(local) }
     }

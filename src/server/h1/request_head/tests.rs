@@ -5,26 +5,26 @@ use super::*;
 const BOUNDS: SectionBounds = SectionBounds { bytes: 256, fields: 8 };
 
 /// What comes of a section that arrives in pieces which end there: the request, or why there is none, or that it is not whole.
-fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<(Request<()>, Asked, usize)>, Failure> {
-    let mut head = Head::default();
+fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<(Request<()>, ConnectionOptions, usize)>, Failure> {
+    let mut head = RequestHead::default();
     for end in ends.iter().copied().chain([bytes.len()]) {
         if let Some(length) = head.read(&bytes[..end], &BOUNDS)? {
             let mut request = Request::new(());
-            let asked = head.finish(&Bytes::copy_from_slice(&bytes[..length]), &mut request)?;
+            let options = head.finish(&Bytes::copy_from_slice(&bytes[..length]), &mut request)?;
             assert!(head.is_blank() && head.fields.is_empty());
-            return Ok(Some((request, asked, length)));
+            return Ok(Some((request, options, length)));
         }
     }
     Ok(None)
 }
 
-fn whole(section: &str) -> (Request<()>, Asked) {
-    let (request, asked, length) = read(section.as_bytes(), &[]).unwrap().unwrap();
+fn whole(section: &str) -> (Request<()>, ConnectionOptions) {
+    let (request, options, length) = read(section.as_bytes(), &[]).unwrap().unwrap();
     assert_eq!(length, section.len());
-    (request, asked)
+    (request, options)
 }
 
-fn asked(line: &str, fields: &str) -> Asked {
+fn options(line: &str, fields: &str) -> ConnectionOptions {
     whole(&format!("{line}\r\nHost: a\r\n{fields}\r\n")).1
 }
 
@@ -128,16 +128,16 @@ fn a_connection_is_kept_by_the_rules_of_its_version() {
         ("1.0", "Connection: Keep-Alive\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
     ] {
-        assert_eq!(asked(&format!("GET / HTTP/{version}"), fields).keeps_alive, kept, "{version} {fields}");
+        assert_eq!(options(&format!("GET / HTTP/{version}"), fields).keeps_alive, kept, "{version} {fields}");
     }
 }
 
 #[test]
 fn only_http_1_1_upgrades_and_waits() {
     let fields = "Upgrade: x\r\nExpect: 100-Continue\r\nTE: gzip, trailers\r\nContent-Length: 7\r\n";
-    let new = asked("POST / HTTP/1.1", fields);
+    let new = options("POST / HTTP/1.1", fields);
     assert_eq!((new.upgrade, new.awaits_continue, new.takes_trailers), (true, true, true));
     assert_eq!(new.framing, BodyFraming::Length(7));
-    let old = asked("POST / HTTP/1.0", fields);
+    let old = options("POST / HTTP/1.0", fields);
     assert_eq!((old.upgrade, old.awaits_continue), (false, false));
 }

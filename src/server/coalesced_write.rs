@@ -1,7 +1,7 @@
-//! Writing a message's few parts as one, for what writes them apart: HTTP/2, and whatever a connection turns into.
+//! Coalesces the short parts of a vectored write into one buffer, for HTTP/2 and upgraded connections.
 //!
-//! A head and a short body in one buffer go out by `send`, which the kernel does for less than `writev`; copying them is
-//! cheaper than the difference. Long parts are written where they are.
+//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than `writev`, and the difference
+//! is more than the copying. Long parts are written as they are.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,15 +10,15 @@ use std::task::{Context, Poll};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are copied at most: a usual head and a small body.
+/// Most bytes that are copied: a usual head and a small body.
 const SHORT: usize = 1024;
 
-/// A socket that is written to like this.
+/// A socket whose short vectored writes are coalesced.
 #[derive(Debug)]
-pub struct Gather<S>(pub S);
+pub struct CoalescedWrite<S>(pub S);
 
 /// Writes `bufs`, in one piece if they are short.
-pub fn poll_write<S: AsyncWrite>(
+fn poll_write<S: AsyncWrite>(
     socket: Pin<&mut S>,
     cx: &mut Context<'_>,
     bufs: &[IoSlice<'_>],
@@ -34,13 +34,13 @@ pub fn poll_write<S: AsyncWrite>(
     socket.poll_write(cx, &whole)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Gather<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for CoalescedWrite<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Gather<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for CoalescedWrite<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }
@@ -77,7 +77,7 @@ mod tests {
         let long = vec![b'x'; 3 * SHORT];
         for parts in [vec![&b"head"[..], b"body"], vec![b"only"], vec![b"head", &long], vec![]] {
             let (near, mut far) = tokio::io::duplex(64 * SHORT);
-            let mut near = Gather(near);
+            let mut near = CoalescedWrite(near);
             let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
             let mut left = &mut slices[..];
             while !left.is_empty() {

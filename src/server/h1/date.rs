@@ -1,4 +1,4 @@
-//! The `Date` of answers that have none (RFC 9110 §6.6.1): formatted once per second, by each thread for itself.
+//! The `Date` of responses that have none (RFC 9110 §6.6.1). Each thread formats it once per second.
 
 use std::cell::Cell;
 use std::io::Write as _;
@@ -9,14 +9,14 @@ use httpdate::HttpDate;
 use crate::clock::{self, Instant};
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
-pub type Text = [u8; 29];
+pub type DateText = [u8; 29];
 
 thread_local! {
-    static LATEST: Cell<Option<(Text, Instant)>> = const { Cell::new(None) };
+    static LATEST: Cell<Option<(DateText, Instant)>> = const { Cell::new(None) };
 }
 
-/// The date at `now`, which is the present.
-pub fn at(now: Instant) -> Text {
+/// The date at `now`, which must be the present.
+pub fn at(now: Instant) -> DateText {
     if let Some((text, until)) = LATEST.get()
         && now < until
     {
@@ -29,10 +29,10 @@ pub fn at(now: Instant) -> Text {
     text
 }
 
-fn format(time: SystemTime) -> Text {
+fn format(time: SystemTime) -> DateText {
     let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    // All dates are of one length, so there is room.
-    drop(write!(&mut text[..], "{}", HttpDate::from(time)));
+    // All dates have the same length, so the write cannot fail.
+    let _ = write!(&mut text[..], "{}", HttpDate::from(time));
     text
 }
 
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_as_http_has_it() {
+    fn a_date_has_the_form_of_rfc_9110() {
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(&format(time(784_111_777)), b"Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(&format(time(1_709_251_199)), b"Thu, 29 Feb 2024 23:59:59 GMT");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_second_has_one_date() {
+    async fn a_date_is_formatted_once_per_second() {
         let now = clock::now();
         let first = at(now);
         assert_eq!(at(now), first);

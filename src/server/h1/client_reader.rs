@@ -1,7 +1,7 @@
-//! The way in: reads what a client sends, as header sections, as content, or as what nobody wants.
+//! Reads header sections and content from a client, within time limits.
 //!
-//! Guarantees that nothing passes that could be read in two ways, that a client may keep us waiting for so long and no
-//! longer, and that a connection which waits for a request holds no buffer. Knows nothing of answers.
+//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than its time limit, and that a
+//! connection which waits for a request holds no buffer.
 
 #[cfg(test)]
 mod tests;
@@ -15,30 +15,30 @@ use http::Request;
 use http_body::{Frame, SizeHint};
 use tokio::net::tcp::OwnedReadHalf;
 
-use super::asked::Asked;
-use super::head::Head;
+use super::connection_options::ConnectionOptions;
+use super::request_head::RequestHead;
 use crate::body::{BodyFailure, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::timer::Timer;
 use crate::http::h1::{BodyFraming, SectionBounds, buffers};
-use crate::server::listener::Slot;
-use crate::server::{LONGEST_WAIT, ListenerSpec};
+use crate::server::connection_limit::ConnectionPermit;
+use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
 
-/// Content that nobody reads is read to its end up to this many bytes; beyond, the connection closes.
+/// Unread content is skipped up to this many bytes; beyond, the connection closes.
 const MAX_LEFTOVER: u64 = 64 * 1024;
-/// Bytes read ahead while an answer is under way, when all that matters is whether the client is still there. A client
-/// that sends more waits in the socket.
+/// Bytes read ahead to notice whether the client is still there, while its request is being answered. More than that waits in
+/// the socket.
 const MAX_AHEAD: usize = 16 * 1024;
-/// A close with unread input resets the connection, and a reset can overtake our answer; so input is read on, but no more
-/// than this and no longer than [`LINGER`].
+/// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore read
+/// before the close, but no more than this and no longer than [`LINGER`].
 const LINGER_BYTES: usize = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
-/// RFC 9113 §3.4.
+/// The first bytes of an HTTP/2 connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What came of waiting for a request.
+/// The result of waiting for a request.
 #[derive(Debug)]
 pub enum Arrival {
     /// A header section of so many bytes.
@@ -46,59 +46,59 @@ pub enum Arrival {
     Refused(Failure),
     /// The client speaks HTTP/2.
     Preface,
-    /// None begins any more: the client has sent nothing for too long, or the server stops.
+    /// No request: the client has sent nothing for too long, or the server drains.
     Silence,
     /// The client has gone.
     Gone,
 }
 
-/// What one client sends.
+/// The reading side of a client's connection.
 #[derive(Debug)]
-pub struct Inbound {
+pub struct ClientReader {
     half: OwnedReadHalf,
     read: BytesMut,
     bounds: SectionBounds,
-    head: Head,
-    /// The content of the request that arrived last.
+    head: RequestHead,
+    /// Decodes the content of the latest request.
     content: BodyDecoder,
-    /// The client waits for a 100 before it sends that content.
+    /// The client waits for a 100 before it sends the content.
     awaits_continue: bool,
     timer: Timer,
-    limits: Limits,
+    limits: TimeLimits,
     /// When the connection closes if no request has begun by then.
     expires: Instant,
-    /// Since when the client keeps us waiting in the middle of something.
+    /// Since when the next part of a request is overdue. `None`: nothing is awaited.
     since: Option<Instant>,
-    /// Not even the first bytes have been told apart from HTTP/2.
+    /// The first bytes may still be those of HTTP/2.
     fresh: bool,
     ended: bool,
-    /// What comes cannot be read any more.
+    /// Whatever else comes cannot be read as a request.
     broken: bool,
-    slot: Slot,
+    permit: ConnectionPermit,
 }
 
-/// How long a client may take: over a header section, to its next request, over the next piece of content.
+/// Time limits: for a header section, for the next request to begin, for the next piece of content.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct TimeLimits {
     header: Duration,
     keepalive: Duration,
     content: Duration,
 }
 
-impl Inbound {
-    pub fn new(half: OwnedReadHalf, slot: Slot, spec: &ListenerSpec) -> Self {
-        let limits = Limits {
+impl ClientReader {
+    pub fn new(half: OwnedReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
+        let limits = TimeLimits {
             header: spec.header_timeout.min(LONGEST_WAIT),
             keepalive: spec.keepalive_timeout.min(LONGEST_WAIT),
             content: spec.body_timeout.min(LONGEST_WAIT),
         };
-        // `Head` counts in 32 bits.
+        // `RequestHead` counts in 32 bits.
         let bounds = SectionBounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
         Self {
             half,
             read: BytesMut::new(),
             bounds,
-            head: Head::default(),
+            head: RequestHead::default(),
             content: BodyDecoder::new(BodyFraming::Length(0), bounds),
             awaits_continue: false,
             timer: Timer::default(),
@@ -108,7 +108,7 @@ impl Inbound {
             fresh: true,
             ended: false,
             broken: false,
-            slot,
+            permit,
         }
     }
 
@@ -118,19 +118,19 @@ impl Inbound {
             if let Some(arrival) = self.look() {
                 return Poll::Ready(arrival);
             }
-            // A long section comes in long pieces, so that it is not moved to a larger buffer with each of them.
+            // Reads grow with the section: otherwise each would move it to a slightly larger buffer.
             match self.poll_fill(cx, buffers::USUAL.max(self.read.len())) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => {
-                    self.leave_buffer();
+                    self.release_buffer();
                     return self.poll_impatient(cx);
                 }
             }
         }
     }
 
-    /// What has arrived, if it is enough to tell.
+    /// The result, if enough bytes have arrived for one.
     fn look(&mut self) -> Option<Arrival> {
         if self.read.is_empty() {
             return None;
@@ -156,27 +156,27 @@ impl Inbound {
         self.poll_overdue(cx, self.limits.header).map(|()| Arrival::Refused(Failure::RequestTimeout))
     }
 
-    /// Makes `request` of a header section that arrived; its content is next.
-    pub fn take_head<B>(&mut self, length: usize, request: &mut Request<B>) -> Result<Asked, Failure> {
+    /// Fills `request` from the header section that has arrived. Its content is read next.
+    pub fn take_head<B>(&mut self, length: usize, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
         let section = self.read.split_to(length).freeze();
-        let asked = self.head.finish(&section, request)?;
+        let options = self.head.finish(&section, request)?;
         self.since = None;
-        self.content = BodyDecoder::new(asked.framing, self.bounds);
-        self.awaits_continue = asked.awaits_continue;
-        Ok(asked)
+        self.content = BodyDecoder::new(options.framing, self.bounds);
+        self.awaits_continue = options.awaits_continue;
+        Ok(options)
     }
 
-    /// Whether the request that is refused is a HEAD.
+    /// Whether the request that is being read is a HEAD.
     pub fn is_head(&self) -> bool {
         self.head.is_head()
     }
 
-    /// Nothing that comes is read as a request any more.
+    /// Reads no further request.
     pub fn give_up(&mut self) {
         self.broken = true;
     }
 
-    /// The next piece of content.
+    /// The next piece of content, or the trailers.
     pub fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             match self.content.decode(&mut self.read) {
@@ -190,7 +190,7 @@ impl Inbound {
                 Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => {
-                    self.leave_buffer();
+                    self.release_buffer();
                     ready!(self.poll_overdue(cx, self.limits.content));
                     return self.fail(BodyFailure::Timeout.into());
                 }
@@ -203,7 +203,7 @@ impl Inbound {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// All content has been read.
+    /// Whether all content has been read.
     pub fn is_whole(&self) -> bool {
         self.content.is_over()
     }
@@ -213,18 +213,17 @@ impl Inbound {
         self.content.size_hint()
     }
 
-    /// Whether the client holds its content back until it is told to send it.
+    /// Whether the client waits for a 100 before it sends its content.
     pub fn awaits_continue(&self) -> bool {
         self.awaits_continue
     }
 
-    /// The client was told to send its content.
-    pub fn told_to_continue(&mut self) {
+    /// Records that the client was sent a 100.
+    pub fn set_continue_sent(&mut self) {
         self.awaits_continue = false;
     }
 
-    /// Whether the content that nobody has read is worth reading to its end: it is here already, or it will come and is
-    /// short.
+    /// Whether the unread content can be skipped: it is here already, or it is short and the client will send it.
     pub fn is_drainable(&mut self) -> bool {
         while !self.broken && !self.content.is_over() {
             match self.content.decode(&mut self.read) {
@@ -237,7 +236,7 @@ impl Inbound {
         !self.broken && (self.content.is_over() || (!self.awaits_continue && is_short()))
     }
 
-    /// Reads and forgets the rest of the content. Whether the next request follows.
+    /// Skips the rest of the content. Returns whether another request may follow.
     pub fn poll_drained(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match ready!(self.poll_content(cx)) {
@@ -248,14 +247,14 @@ impl Inbound {
         }
     }
 
-    /// The last answer has been given: another request may come until `keepalive` has passed.
+    /// The latest request is answered: the next may begin within the keep-alive time.
     pub fn rest(&mut self, now: Instant) {
         self.expires = now + self.limits.keepalive;
-        // What the client took for its content is not what it takes for its next request.
+        // The time it took for its content does not count for its next request.
         self.since = None;
     }
 
-    /// Ready when the client has gone. What comes instead is kept.
+    /// Ready when the client has gone. Bytes that come instead are kept.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended && self.read.len() < MAX_AHEAD {
             let _ = ready!(self.poll_fill(cx, buffers::USUAL));
@@ -263,8 +262,8 @@ impl Inbound {
         if self.ended { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Reads and forgets what the client still sends, so that it gets to read our last answer (RFC 9112 §9.6). Where it is
-    /// not certain to have more to send, only what is already there.
+    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input only
+    /// if the client is known to have more to send.
     pub async fn linger(&mut self) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
         let until = clock::now() + LINGER;
@@ -283,13 +282,13 @@ impl Inbound {
         .await;
     }
 
-    /// The socket's half, its place, and what has been read of it.
-    pub fn into_parts(self) -> (OwnedReadHalf, Slot, Bytes) {
-        (self.half, self.slot, self.read.freeze())
+    /// The read half of the socket, its permit, and the bytes read too early.
+    pub fn into_parts(self) -> (OwnedReadHalf, ConnectionPermit, Bytes) {
+        (self.half, self.permit, self.read.freeze())
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
-        // Asked first: who waits needs no buffer. This is no system call.
+        // ConnectionOptions first: who waits needs no buffer. This is no system call.
         let ready = ready!(self.half.as_ref().poll_read_ready(cx));
         let filled = match ready {
             Ok(()) => ready!(buffers::poll_fill(&mut self.half, cx, &mut self.read, wanted)),
@@ -299,8 +298,8 @@ impl Inbound {
         Poll::Ready(filled)
     }
 
-    /// While nothing is there to be kept, others may use the buffer.
-    fn leave_buffer(&mut self) {
+    /// Gives the buffer back, if nothing is in it.
+    fn release_buffer(&mut self) {
         if self.read.is_empty() && self.read.capacity() > 0 {
             buffers::give_back(std::mem::take(&mut self.read));
         }

@@ -1,6 +1,6 @@
-//! The requests that an HTTP/2 connection carries at once, counted to tell since when there is none.
+//! The number of requests under way on an HTTP/2 connection, and since when there are none.
 //!
-//! Guarantees that a request counts until its response has left.
+//! Guarantees that a request counts until the body of its response has ended.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,50 +15,50 @@ use http_body::{Frame, SizeHint};
 use crate::body::{Body, BoxError};
 use crate::clock::{self, Instant};
 
-/// What is under way on one connection.
+/// The requests under way on one connection.
 #[derive(Debug)]
-pub struct UnderWay {
+pub struct Activity {
     opened: Instant,
     count: AtomicU64,
-    /// Microseconds from `opened` to the last request's end.
+    /// Microseconds from `opened` to the end of the last request.
     idle_since: AtomicU64,
 }
 
-/// Counts a request while it lives.
-pub struct Counter(Arc<UnderWay>);
+/// Counts a request until it is dropped.
+pub struct ActivityGuard(Arc<Activity>);
 
-/// A response body whose request is under way until it ends or is dropped.
-pub struct Counted {
+/// A response body that counts its request until it ends or is dropped.
+pub struct ActiveBody {
     body: Body,
-    _counter: Counter,
+    _guard: ActivityGuard,
 }
 
-impl UnderWay {
-    pub fn nothing() -> Self {
+impl Activity {
+    pub fn idle() -> Self {
         Self { opened: clock::now(), count: AtomicU64::new(0), idle_since: AtomicU64::new(0) }
     }
 
-    /// Counts a request in.
-    pub fn enter(self: &Arc<Self>) -> Counter {
+    /// Counts one more request.
+    pub fn enter(self: &Arc<Self>) -> ActivityGuard {
         self.count.fetch_add(1, Relaxed);
-        Counter(Arc::clone(self))
+        ActivityGuard(Arc::clone(self))
     }
 
-    /// Since when no request is under way; `None`: one is.
+    /// Since when no request is under way. `None`: at least one is.
     pub fn idle_since(&self) -> Option<Instant> {
         let idle = self.count.load(Relaxed) == 0;
         idle.then(|| self.opened + Duration::from_micros(self.idle_since.load(Relaxed)))
     }
 }
 
-impl Counter {
-    /// Ends with the response's body.
-    pub fn attach(self, response: Response<Body>) -> Response<Counted> {
-        response.map(|body| Counted { body, _counter: self })
+impl ActivityGuard {
+    /// Counts the request until the body of its response ends.
+    pub fn attach(self, response: Response<Body>) -> Response<ActiveBody> {
+        response.map(|body| ActiveBody { body, _guard: self })
     }
 }
 
-impl Drop for Counter {
+impl Drop for ActivityGuard {
     fn drop(&mut self) {
         let elapsed = clock::now().saturating_duration_since(self.0.opened);
         self.0.idle_since.store(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Relaxed);
@@ -66,7 +66,7 @@ impl Drop for Counter {
     }
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for ActiveBody {
     type Data = Bytes;
     type Error = BoxError;
 

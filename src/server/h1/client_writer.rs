@@ -1,4 +1,4 @@
-//! The way out: writes what waits, to a client that must read it in time.
+//! Writes responses to a client. Guarantees that a client which reads nothing for too long ends the connection.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -10,27 +10,27 @@ use tokio::net::tcp::OwnedWriteHalf;
 use crate::clock::{self, Instant};
 use crate::http::h1::timer::Timer;
 use crate::http::h1::write_buffer::WriteBuffer;
-use crate::server::{LONGEST_WAIT, ListenerSpec};
+use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
 
-/// What one client is sent.
+/// The writing side of a client's connection.
 #[derive(Debug)]
-pub struct Outbound {
+pub struct ClientWriter {
     half: OwnedWriteHalf,
     pub output: WriteBuffer,
     timer: Timer,
-    /// How long the client may leave everything unread.
+    /// How long the client may read nothing.
     limit: Duration,
-    /// Since when it has.
+    /// Since when the client has read nothing. `None`: it reads.
     stalled: Option<Instant>,
 }
 
-impl Outbound {
+impl ClientWriter {
     pub fn new(half: OwnedWriteHalf, spec: &ListenerSpec) -> Self {
         let limit = spec.body_timeout.min(LONGEST_WAIT);
         Self { half, output: WriteBuffer::default(), timer: Timer::default(), limit, stalled: None }
     }
 
-    /// Writes what waits. Gives up on a client that reads nothing.
+    /// Writes everything that waits. An error if the client reads nothing for too long.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let before = self.output.waiting();
         let flushed = self.output.poll_flush(&mut self.half, cx);
@@ -45,18 +45,18 @@ impl Outbound {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Nothing more will come.
+    /// Tells the client that nothing more will come.
     pub async fn shut_down(&mut self) -> io::Result<()> {
         self.half.shutdown().await
     }
 
-    /// Closes so that nobody takes what was sent for complete: where only the connection's end marks the end of an answer
-    /// (HTTP/1.0), a plain close would look like it.
+    /// Resets the connection, so that the client does not take the response for complete: in HTTP/1.0, an orderly close may
+    /// mark the end of a response.
     pub fn reset(self) {
         if let Err(error) = self.half.as_ref().set_zero_linger() {
             tracing::debug!(%error, "a connection could not be reset");
         }
-        // Dropped, it would end in order after all.
+        // Dropping it would close in order first.
         self.half.forget();
     }
 

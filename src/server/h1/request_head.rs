@@ -1,58 +1,57 @@
-//! Reads one header section line by line, decides whether it can be read in one way only (RFC 9112 §2 to §6), and makes a
-//! request of it.
+//! Reads a header section line by line and makes a request of it.
 //!
-//! Sees each line once, however the section arrives. Nothing of it is copied: until it is whole it is only noted where its
-//! parts lie, and then they become the request's own. Names and values are checked by the types that they become.
+//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each line is read once, however
+//! the section arrives, and nothing is copied: the parts of the section become the request's own.
 
 #[cfg(test)]
 mod tests;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName};
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use smallvec::SmallVec;
 
-use super::asked::Asked;
-use super::target;
+use super::connection_options::ConnectionOptions;
+use super::request_line;
 use crate::error::Failure;
 use crate::header_map_pool;
+use crate::http::authority::host_of;
 use crate::http::h1::{BodyFraming, SectionBounds};
 use crate::http::syntax;
 
-/// Empty lines before a request line that are passed over (RFC 9112 §2.2 asks for one at least).
+/// Empty lines that are skipped before a request line (RFC 9112 §2.2 asks for at least one).
 const MAX_BLANK_LINES: u8 = 4;
-/// Bytes of a method: the longest registered one has 17.
+/// Longest method, in bytes: the longest registered one has 17.
 const MAX_METHOD: usize = 32;
 /// Bytes of the rest of a request line: two spaces, the version, CR and LF.
 const REQUEST_LINE_REST: usize = 12;
-/// Longer targets do not fit a `http::Uri`.
+/// Longest target that fits a `http::Uri`.
 const MAX_URI: usize = u16::MAX as usize - 1;
-/// Fields noted without an allocation.
+/// Number of fields that are recorded without an allocation.
 const FREE_FIELDS: usize = 16;
 
-/// A part of the section.
-type Place = (u32, u32);
+/// Where a part of the section starts and ends.
+type ByteRange = (u32, u32);
 
 /// The header section that is being read.
 #[derive(Debug, Default)]
-pub struct Head {
+pub struct RequestHead {
     /// Where the line that is being read starts.
     line: usize,
-    /// How far its end was looked for.
+    /// How far its end was searched for.
     searched: usize,
     blank_lines: u8,
     started: bool,
     method: Method,
-    target: Place,
+    target: ByteRange,
     /// Names and values.
-    fields: SmallVec<[(Place, Place); FREE_FIELDS]>,
-    said: Said,
+    fields: SmallVec<[(ByteRange, ByteRange); FREE_FIELDS]>,
+    controls: ControlFields,
 }
 
-/// What the lines so far say of the message and its connection.
+/// The fields that say how the message is framed, whom it is for and what becomes of its connection.
 #[derive(Debug, Default)]
-struct Said {
+struct ControlFields {
     http_11: bool,
     has_host: bool,
     length: Option<u64>,
@@ -64,9 +63,9 @@ struct Said {
     takes_trailers: bool,
 }
 
-impl Head {
-    /// Reads on. `bytes` starts at the section's first byte and holds all that has arrived of it. The section's length, once
-    /// it is whole. `bounds.bytes` fits 32 bits.
+impl RequestHead {
+    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived. Returns the section's length,
+    /// once it is complete. `bounds.bytes` fits 32 bits.
     pub fn read(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<Option<usize>, Failure> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let end = self.searched + found;
@@ -89,37 +88,37 @@ impl Head {
         Ok(None)
     }
 
-    /// Whether anything of a request has arrived: empty lines before it are not.
+    /// Whether no byte of a request has arrived. Empty lines before a request do not count.
     pub fn is_blank(&self) -> bool {
         !self.started && self.line == self.searched
     }
 
-    /// Whether this is a HEAD request, whose answer has no content.
+    /// Whether this is a HEAD request, whose response has no content.
     pub fn is_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    /// Fills `request` with what was read of `section`, which is whole, and begins anew.
-    pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<Asked, Failure> {
+    /// Fills `request` from the complete `section`, and resets itself for the next one.
+    pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
         let headers = self.headers(section)?;
-        let asked = self.said.asked(self.is_head())?;
+        let options = self.controls.options(self.is_head())?;
         let target = Uri::from_maybe_shared(part(section, self.target));
         *request.uri_mut() = target.map_err(|_| Failure::BadRequest("the target is not a URI"))?;
         *request.headers_mut() = headers;
-        *request.version_mut() = if self.said.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
+        *request.version_mut() = if self.controls.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
         *request.method_mut() = std::mem::take(&mut self.method);
         if let Some(host) = request.uri().authority().and_then(host_of) {
             request.headers_mut().insert(HOST, host);
         }
-        self.begin_anew();
-        Ok(asked)
+        self.reset();
+        Ok(options)
     }
 
-    /// Not with a new `Head`, which is large.
-    fn begin_anew(&mut self) {
+    /// Resets the fields in place: a new `RequestHead` would be large to move.
+    fn reset(&mut self) {
         (self.line, self.searched, self.blank_lines, self.started) = (0, 0, 0, false);
         self.fields.clear();
-        self.said = Said::default();
+        self.controls = ControlFields::default();
     }
 
     fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
@@ -138,7 +137,7 @@ impl Head {
         if self.started { Failure::HeadersTooLarge } else { Failure::UriTooLong }
     }
 
-    /// Takes the line that starts at `start`, without its end. True: it was the section's last.
+    /// Reads the line that starts at `start`, given without its end. True: it was the section's last.
     fn line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<bool, Failure> {
         if !self.started {
             if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
@@ -167,11 +166,11 @@ impl Head {
         else {
             return Err(Failure::BadRequest("the request line is not method, target and version"));
         };
-        self.target = place(start + method.len() + 1, target.len());
+        self.target = byte_range(start + method.len() + 1, target.len());
         self.method = Method::from_bytes(method).map_err(|_| Failure::BadRequest("the method is not a token"))?;
-        self.said.http_11 = version == b"HTTP/1.1";
-        if !self.said.http_11 && version != b"HTTP/1.0" {
-            return Err(target::other_version(version));
+        self.controls.http_11 = version == b"HTTP/1.1";
+        if !self.controls.http_11 && version != b"HTTP/1.0" {
+            return Err(request_line::other_version(version));
         }
         if method.len() > MAX_METHOD {
             return Err(Failure::NotImplemented("the method is longer than any this gateway knows"));
@@ -182,7 +181,7 @@ impl Head {
         if target.len() > longest_target(bounds) {
             return Err(Failure::UriTooLong);
         }
-        target::check(&self.method, target)
+        request_line::check_target(&self.method, target)
     }
 
     /// `field-name ":" OWS field-value OWS` (RFC 9112 §5).
@@ -193,14 +192,13 @@ impl Head {
         let (name, rest) = (&line[..colon], &line[colon + 1..]);
         let value = syntax::trim(rest);
         let before = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
-        self.fields.push((place(start, name.len()), place(start + colon + 1 + before, value.len())));
-        self.said.interpret(name, value)
+        self.fields.push((byte_range(start, name.len()), byte_range(start + colon + 1 + before, value.len())));
+        self.controls.interpret(name, value)
     }
 }
 
-impl Said {
-    /// The fields that say where a message ends, whom it is for, and what becomes of its connection. Told apart by length
-    /// first: most fields are others.
+impl ControlFields {
+    /// Reads a field, if it is one of these. Lengths are compared first: most fields are others.
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
             2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::list_has(value, b"trailers"),
@@ -241,8 +239,8 @@ impl Said {
         syntax::transfer_encoding(value)
     }
 
-    /// What only the whole section tells (RFC 9112 §3.2, §6.1, §6.3, §9.3).
-    fn asked(&self, is_head: bool) -> Result<Asked, Failure> {
+    /// Checks that need the whole section (RFC 9112 §3.2, §6.1, §6.3, §9.3).
+    fn options(&self, is_head: bool) -> Result<ConnectionOptions, Failure> {
         if self.chunked && self.length.is_some() {
             return Err(Failure::BadRequest("both Content-Length and Transfer-Encoding"));
         }
@@ -252,20 +250,20 @@ impl Said {
         if self.http_11 && !self.has_host {
             return Err(Failure::BadRequest("no Host"));
         }
-        Ok(Asked {
+        Ok(ConnectionOptions {
             framing: if self.chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.length.unwrap_or(0)) },
             http_11: self.http_11,
             is_head,
             keeps_alive: !self.close && (self.http_11 || self.keep_alive),
             upgrade: self.upgrade && self.http_11,
-            // HTTP/1.0 knows no interim answers (RFC 9110 §10.1.1).
+            // HTTP/1.0 has no interim responses (RFC 9110 §10.1.1).
             awaits_continue: self.awaits_continue && self.http_11,
             takes_trailers: self.takes_trailers,
         })
     }
 }
 
-/// Bytes of a request target: half the section, so that fields always have room.
+/// Longest request target, in bytes: half the section, so that fields always have room.
 fn longest_target(bounds: &SectionBounds) -> usize {
     (bounds.bytes / 2).min(MAX_URI)
 }
@@ -274,20 +272,15 @@ fn longest_request_line(bounds: &SectionBounds) -> usize {
     longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
 }
 
-/// No section is longer than its bound, which fits.
-fn place(start: usize, length: usize) -> Place {
+/// A section is no longer than its bound, and that fits 32 bits.
+fn byte_range(start: usize, length: usize) -> ByteRange {
     (start as u32, (start + length) as u32)
 }
 
-fn range((start, end): Place) -> std::ops::Range<usize> {
+fn range((start, end): ByteRange) -> std::ops::Range<usize> {
     start as usize..end as usize
 }
 
-fn part(section: &Bytes, place: Place) -> Bytes {
+fn part(section: &Bytes, place: ByteRange) -> Bytes {
     section.slice(range(place))
-}
-
-/// The authority as a Host: an absolute target's wins over the field (RFC 9112 §3.2.2).
-pub fn host_of(authority: &Authority) -> Option<HeaderValue> {
-    HeaderValue::from_str(authority.as_str()).ok()
 }

@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 use super::*;
 use crate::clock;
 
-const GET: Asked = Asked {
+const GET: ConnectionOptions = ConnectionOptions {
     framing: crate::http::h1::BodyFraming::Length(0),
     http_11: true,
     is_head: false,
@@ -15,8 +15,8 @@ const GET: Asked = Asked {
     awaits_continue: false,
     takes_trailers: false,
 };
-const HEAD: Asked = Asked { is_head: true, ..GET };
-const OLD: Asked = Asked { http_11: false, ..GET };
+const HEAD: ConnectionOptions = ConnectionOptions { is_head: true, ..GET };
+const OLD: ConnectionOptions = ConnectionOptions { http_11: false, ..GET };
 
 fn response(status: u16, fields: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
     let fields = fields.iter().fold(Response::builder().status(status), |to, (name, value)| to.header(*name, *value));
@@ -33,16 +33,16 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
 }
 
 /// All that is written, without the date, and whether the connection closes.
-async fn written(asked: &Asked, response: Response<Body>) -> Result<(String, bool), BoxError> {
+async fn written(options: &ConnectionOptions, response: Response<Body>) -> Result<(String, bool), BoxError> {
     let mut output = WriteBuffer::default();
-    let mut answer = Answer::begin(&mut output, response, asked, false, clock::now())?;
-    assert!(poll_fn(|cx| answer.poll_content(&mut output, cx)).await?);
+    let mut encoder = ResponseEncoder::begin(&mut output, response, options, false, clock::now())?;
+    assert!(poll_fn(|cx| encoder.poll_content(&mut output, cx)).await?);
     let (mut near, mut far) = tokio::io::duplex(1 << 20);
     poll_fn(|cx| output.poll_flush(&mut near, cx)).await?;
     drop(near);
     let mut text = String::new();
     far.read_to_string(&mut text).await?;
-    Ok((text.replace("date: now\r\n", ""), answer.closes))
+    Ok((text.replace("date: now\r\n", ""), encoder.closes))
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn the_body_decides_how_it_is_framed() {
 
 #[tokio::test]
 async fn where_there_is_no_content_a_length_is_that_of_another_answer() {
-    for (asked, status, length, body, expected) in [
+    for (options, status, length, body, expected) in [
         (HEAD, 200, Some("7"), "", "content-length: 7\r\n"),
         (HEAD, 200, Some("7"), "hello", "content-length: 7\r\n"),
         (HEAD, 200, None, "hello", "content-length: 5\r\n"),
@@ -79,7 +79,7 @@ async fn where_there_is_no_content_a_length_is_that_of_another_answer() {
         (HEAD, 204, Some("7"), "", ""),
     ] {
         let fields: Vec<_> = length.map(|length| ("content-length", length)).into_iter().collect();
-        let sent = written(&asked, response(status, &fields, Bytes::from_static(body.as_bytes()))).await.unwrap().0;
+        let sent = written(&options, response(status, &fields, Bytes::from_static(body.as_bytes()))).await.unwrap().0;
         let (_, rest) = sent.split_once("\r\n").unwrap();
         assert_eq!(rest, format!("{expected}\r\n"), "{status} {length:?} {body}");
     }
@@ -87,9 +87,9 @@ async fn where_there_is_no_content_a_length_is_that_of_another_answer() {
 
 #[tokio::test]
 async fn a_handler_may_close_the_connection() {
-    let asked_to = Asked { keeps_alive: false, ..GET };
-    for (asked, value) in [(GET, "close"), (GET, "x, Close"), (asked_to, "x"), (asked_to, "close")] {
-        let (text, closes) = written(&asked, response(200, &[("connection", value)], Body::empty())).await.unwrap();
+    let asked_to = ConnectionOptions { keeps_alive: false, ..GET };
+    for (options, value) in [(GET, "close"), (GET, "x, Close"), (asked_to, "x"), (asked_to, "close")] {
+        let (text, closes) = written(&options, response(200, &[("connection", value)], Body::empty())).await.unwrap();
         assert!(closes && text.matches("connection:").count() == 1 && text.contains("connection: close\r\n"), "{text}");
     }
 }
@@ -98,13 +98,13 @@ async fn a_handler_may_close_the_connection() {
 async fn trailers_go_to_those_who_look_at_them() {
     let mut fields = HeaderMap::new();
     fields.insert("x-sum", "1".parse().unwrap());
-    let answer = || {
+    let encoder = || {
         let frames = vec![data("a"), Ok(Frame::trailers(fields.clone()))];
         response(200, &[("trailer", "x-sum")], streamed(frames))
     };
-    let takes = Asked { takes_trailers: true, ..GET };
-    assert!(written(&takes, answer()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n"));
-    assert!(written(&GET, answer()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\n\r\n"));
+    let takes = ConnectionOptions { takes_trailers: true, ..GET };
+    assert!(written(&takes, encoder()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\nx-sum: 1\r\n\r\n"));
+    assert!(written(&GET, encoder()).await.unwrap().0.ends_with("\r\n\r\n1\r\na\r\n0\r\n\r\n"));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! Writes one response: its head, framed as its body demands, and its content as it comes (RFC 9110 §6.4, RFC 9112 §6).
+//! Encodes a response: its head, framed as its body needs it, and its content as it comes (RFC 9110 §6.4, RFC 9112 §6).
 //!
-//! Guarantees that a response has one framing, whatever its handler wrote, and that none looks complete which is not. Knows
-//! no sockets.
+//! Guarantees that a response has one framing, whatever its handler wrote, and that an incomplete response never looks
+//! complete.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body as _, Frame};
 
-use super::asked::Asked;
+use super::connection_options::ConnectionOptions;
 use super::date;
 use crate::body::{Body, BoxError};
 use crate::clock::Instant;
@@ -25,77 +25,77 @@ use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
 use crate::http::{content, syntax};
 
-/// A response whose head has been written.
-pub struct Answer {
+/// A response whose head has been written and whose content is being written.
+pub struct ResponseEncoder {
     /// `None`: all of it has been written.
     body: Option<Body>,
     framing: ResponseFraming,
     trailers: AnnouncedTrailers,
-    /// The connection ends with it.
+    /// The connection closes after it.
     pub closes: bool,
     /// The connection leaves HTTP.
     pub switches: bool,
 }
 
-/// How the content is framed.
+/// How the content of a response is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseFraming {
-    /// There is none, by the rules for the method or the status.
+    /// No content, because of the method or the status.
     Nothing,
-    /// So many bytes are left.
+    /// This many bytes are left.
     Length(u64),
     Chunked,
-    /// It ends with the connection.
+    /// The content ends with the connection.
     Close,
 }
 
 /// Why a response broke off.
 #[derive(Debug, thiserror::Error)]
-enum Cut {
-    #[error("the response's content is not as long as it said")]
+enum BrokenResponse {
+    #[error("the response's content is not as long as it controls")]
     Length,
-    #[error("the response switches protocols, which nobody asked for")]
+    #[error("the response switches protocols, which nobody options for")]
     Status,
 }
 
-/// What is noticed of the fields while they are written.
+/// Which fields the handler has set itself.
 #[derive(Default)]
-struct Noticed {
+struct WrittenFields {
     date: bool,
     length: bool,
 }
 
-impl Answer {
-    /// Writes the head of `response` to what was `asked`. `closes`: the connection cannot go on.
+impl ResponseEncoder {
+    /// Writes the head of `response` to a request with these `options`. `closes`: the connection cannot go on.
     pub fn begin(
         output: &mut WriteBuffer,
         response: Response<Body>,
-        asked: &Asked,
+        options: &ConnectionOptions,
         closes: bool,
         now: Instant,
     ) -> Result<Self, BoxError> {
         let (head, body) = response.into_parts();
-        let switches = head.status == StatusCode::SWITCHING_PROTOCOLS && asked.upgrade;
+        let switches = head.status == StatusCode::SWITCHING_PROTOCOLS && options.upgrade;
         if head.status.is_informational() && !switches {
-            return Err(Cut::Status.into());
+            return Err(BrokenResponse::Status.into());
         }
-        let framing = ResponseFraming::of(asked, head.status, &body);
-        let mut answer = Self {
-            closes: closes || !asked.keeps_alive || framing == ResponseFraming::Close,
+        let framing = ResponseFraming::of(options, head.status, &body);
+        let mut encoder = Self {
+            closes: closes || !options.keeps_alive || framing == ResponseFraming::Close,
             trailers: AnnouncedTrailers::default(),
             body: None,
             framing,
             switches,
         };
-        if framing == ResponseFraming::Chunked && asked.takes_trailers {
-            answer.trailers = AnnouncedTrailers::by(&head.headers);
+        if framing == ResponseFraming::Chunked && options.takes_trailers {
+            encoder.trailers = AnnouncedTrailers::by(&head.headers);
         }
         output.push(|out| {
-            status_line(out, asked, head.status, head.extensions.get());
-            let noticed = answer.fields(out, &head.headers, has_length(asked, head.status));
-            answer.framing_field(out, asked, &noticed, &body);
-            answer.connection_field(out, asked);
-            if !noticed.date {
+            status_line(out, options, head.status, head.extensions.get());
+            let written = encoder.fields(out, &head.headers, has_length(options, head.status));
+            encoder.framing_field(out, options, &written, &body);
+            encoder.connection_field(out, options);
+            if !written.date {
                 out.extend_from_slice(b"date: ");
                 out.extend_from_slice(&date::at(now));
                 out.extend_from_slice(b"\r\n");
@@ -104,17 +104,17 @@ impl Answer {
         });
         header_map_pool::give_back(head.headers);
         if !matches!(framing, ResponseFraming::Nothing | ResponseFraming::Length(0)) {
-            answer.body = Some(body);
+            encoder.body = Some(body);
         }
-        Ok(answer)
+        Ok(encoder)
     }
 
-    /// The handler's fields, but for those that say how the message is framed.
-    fn fields(&mut self, out: &mut BytesMut, headers: &HeaderMap, keeps_length: bool) -> Noticed {
-        let mut noticed = Noticed::default();
+    /// Writes the handler's fields, except those that say how the message is framed.
+    fn fields(&mut self, out: &mut BytesMut, headers: &HeaderMap, keeps_length: bool) -> WrittenFields {
+        let mut written = WrittenFields::default();
         for (name, value) in headers {
             match name.as_str().len() {
-                4 if name == DATE => noticed.date = true,
+                4 if name == DATE => written.date = true,
                 10 if name == CONNECTION => {
                     self.closes |= syntax::list_has(value.as_bytes(), b"close");
                     if self.closes && !self.switches {
@@ -125,24 +125,24 @@ impl Answer {
                     if !keeps_length {
                         continue;
                     }
-                    noticed.length = true;
+                    written.length = true;
                 }
                 17 if name == TRANSFER_ENCODING => continue,
                 _ => {}
             }
             encode::field(out, name.as_str(), value.as_bytes());
         }
-        noticed
+        written
     }
 
-    fn framing_field(&self, out: &mut BytesMut, asked: &Asked, noticed: &Noticed, body: &Body) {
+    fn framing_field(&self, out: &mut BytesMut, options: &ConnectionOptions, written: &WrittenFields, body: &Body) {
         let length = match self.framing {
             ResponseFraming::Length(length) => length,
             ResponseFraming::Chunked => return out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
             ResponseFraming::Close => return,
-            // What a GET would have got, if that is known.
+            // The length that the response to a GET would have, if it is known.
             ResponseFraming::Nothing => match body.size_hint().exact() {
-                Some(length @ 1..) if asked.is_head && !noticed.length => length,
+                Some(length @ 1..) if options.is_head && !written.length => length,
                 _ => return,
             },
         };
@@ -151,17 +151,16 @@ impl Answer {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn connection_field(&self, out: &mut BytesMut, asked: &Asked) {
-        if self.switches {
-        } else if self.closes {
-            out.extend_from_slice(b"connection: close\r\n");
-        } else if !asked.http_11 {
-            out.extend_from_slice(b"connection: keep-alive\r\n");
+    fn connection_field(&self, out: &mut BytesMut, options: &ConnectionOptions) {
+        match (self.switches, self.closes) {
+            (true, _) => {}
+            (false, true) => out.extend_from_slice(b"connection: close\r\n"),
+            (false, false) if options.http_11 => {}
+            (false, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
         }
     }
 
-    /// Writes what there is of the content to `output`. True: that was all of it. False: what waits there should go out
-    /// first.
+    /// Writes the content that is there to `output`. True: that was all of it. False: `output` should be flushed first.
     pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
         while let Some(body) = &mut self.body {
             if output.is_enough() {
@@ -180,8 +179,8 @@ impl Answer {
         Poll::Ready(Ok(true))
     }
 
-    /// Whether more may follow.
-    fn frame(&mut self, output: &mut WriteBuffer, frame: Frame<Bytes>) -> Result<bool, Cut> {
+    /// Writes one frame. Returns whether more may follow.
+    fn frame(&mut self, output: &mut WriteBuffer, frame: Frame<Bytes>) -> Result<bool, BrokenResponse> {
         let piece = match frame.into_data() {
             Ok(piece) => piece,
             Err(frame) => {
@@ -195,7 +194,7 @@ impl Answer {
         match &mut self.framing {
             ResponseFraming::Chunked => output.push_chunk(piece),
             ResponseFraming::Length(left) => {
-                *left = left.checked_sub(piece.len() as u64).ok_or(Cut::Length)?;
+                *left = left.checked_sub(piece.len() as u64).ok_or(BrokenResponse::Length)?;
                 output.push_piece(piece);
                 return Ok(*left > 0);
             }
@@ -204,10 +203,11 @@ impl Answer {
         Ok(true)
     }
 
-    /// The body is let go of before its last bytes are written: what ends with it has ended when the client sees the end.
-    fn end(&mut self, output: &mut WriteBuffer) -> Result<(), Cut> {
+    /// Ends the content. The body is dropped before its last bytes are written: everything that ends with the body has ended
+    /// when the client sees the end of the response.
+    fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BrokenResponse> {
         match self.framing {
-            ResponseFraming::Length(1..) => return Err(Cut::Length),
+            ResponseFraming::Length(1..) => return Err(BrokenResponse::Length),
             ResponseFraming::Chunked => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
             ResponseFraming::Length(0) | ResponseFraming::Nothing | ResponseFraming::Close => {}
         }
@@ -217,32 +217,32 @@ impl Answer {
 }
 
 impl ResponseFraming {
-    /// The body alone decides, where there may be content (RFC 9110 §6.4.1).
-    fn of(asked: &Asked, status: StatusCode, body: &Body) -> Self {
-        if asked.is_head || !content::has_content(status) {
+    /// Where there may be content, the body alone decides (RFC 9110 §6.4.1).
+    fn of(options: &ConnectionOptions, status: StatusCode, body: &Body) -> Self {
+        if options.is_head || !content::has_content(status) {
             return Self::Nothing;
         }
         match body.size_hint().exact() {
             Some(length) => Self::Length(length),
             None if body.is_end_stream() => Self::Length(0),
-            None if asked.http_11 => Self::Chunked,
+            None if options.http_11 => Self::Chunked,
             None => Self::Close,
         }
     }
 }
 
-/// Whether the handler's Content-Length means something: in place of content, it is that of another answer (RFC 9110 §8.6).
-fn has_length(asked: &Asked, status: StatusCode) -> bool {
-    content::has_length_of_another(status) || (asked.is_head && content::has_content(status))
+/// Whether the handler's Content-Length is kept: without content, it is that of another response (RFC 9110 §8.6).
+fn has_length(options: &ConnectionOptions, status: StatusCode) -> bool {
+    content::has_length_of_another(status) || (options.is_head && content::has_content(status))
 }
 
-/// To a client of HTTP/1.0, in its version.
-fn status_line(out: &mut BytesMut, asked: &Asked, status: StatusCode, reason: Option<&ReasonPhrase>) {
-    if asked.http_11 && status == StatusCode::OK && reason.is_none() {
+/// Writes the status line, in the client's version.
+fn status_line(out: &mut BytesMut, options: &ConnectionOptions, status: StatusCode, reason: Option<&ReasonPhrase>) {
+    if options.http_11 && status == StatusCode::OK && reason.is_none() {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
     let usual = || status.canonical_reason().unwrap_or_default().as_bytes();
-    out.extend_from_slice(if asked.http_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
+    out.extend_from_slice(if options.http_11 { b"HTTP/1.1 " } else { b"HTTP/1.0 " });
     out.extend_from_slice(status.as_str().as_bytes());
     out.extend_from_slice(b" ");
     out.extend_from_slice(reason.map_or_else(usual, |reason| reason.0.as_bytes()));

@@ -9,7 +9,7 @@ use super::*;
 const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
 
 /// What a client sends, the client, and what must live as long.
-async fn connected() -> (Inbound, TcpStream, OwnedWriteHalf) {
+async fn connected() -> (ClientReader, TcpStream, OwnedWriteHalf) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (read, write) = listener.accept().await.unwrap().0.into_split();
@@ -23,19 +23,19 @@ async fn connected() -> (Inbound, TcpStream, OwnedWriteHalf) {
         max_headers: 100,
         max_connections: 1,
     };
-    (Inbound::new(read, Slot::of_nobody(), &spec), client, write)
+    (ClientReader::new(read, ConnectionPermit::unlimited(), &spec), client, write)
 }
 
-async fn is_silent(inbound: &mut Inbound) -> bool {
-    poll_fn(|cx| Poll::Ready(inbound.poll_arrival(cx).is_pending())).await
+async fn is_silent(reader: &mut ClientReader) -> bool {
+    poll_fn(|cx| Poll::Ready(reader.poll_arrival(cx).is_pending())).await
 }
 
 /// Reads one request and its content.
-async fn read(inbound: &mut Inbound) -> Vec<u8> {
-    let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
-    inbound.take_head(length, &mut Request::new(())).unwrap();
+async fn read(reader: &mut ClientReader) -> Vec<u8> {
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
     let mut content = Vec::new();
-    while let Some(frame) = poll_fn(|cx| inbound.poll_content(cx)).await {
+    while let Some(frame) = poll_fn(|cx| reader.poll_content(cx)).await {
         content.extend_from_slice(&frame.unwrap().into_data().unwrap());
     }
     content
@@ -43,25 +43,25 @@ async fn read(inbound: &mut Inbound) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_connection_that_waits_holds_no_buffer() {
-    let (mut inbound, mut client, _write) = connected().await;
+    let (mut reader, mut client, _write) = connected().await;
     for _ in 0..3 {
-        assert!(is_silent(&mut inbound).await);
-        assert_eq!(inbound.read.capacity(), 0);
+        assert!(is_silent(&mut reader).await);
+        assert_eq!(reader.read.capacity(), 0);
         client.write_all(format!("{REQUEST}abc").as_bytes()).await.unwrap();
-        assert_eq!(read(&mut inbound).await, b"abc");
+        assert_eq!(read(&mut reader).await, b"abc");
     }
 }
 
 #[tokio::test]
 async fn what_is_read_ahead_is_bounded() {
-    let (mut inbound, mut client, _write) = connected().await;
+    let (mut reader, mut client, _write) = connected().await;
     let flood = tokio::spawn(async move { while client.write_all(&[b'x'; 4096]).await.is_ok() {} });
-    while inbound.read.len() < MAX_AHEAD {
-        poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await;
+    while reader.read.len() < MAX_AHEAD {
+        poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await;
         tokio::task::yield_now().await;
     }
-    assert!(poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await);
-    assert!(inbound.read.len() <= MAX_AHEAD + buffers::LARGE, "{}", inbound.read.len());
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await);
+    assert!(reader.read.len() <= MAX_AHEAD + buffers::LARGE, "{}", reader.read.len());
     flood.abort();
 }
 
@@ -77,32 +77,32 @@ async fn a_rest_is_worth_reading_if_it_is_here_or_short_and_sure_to_come() {
         ("Transfer-Encoding: chunked", "3\r\nabc\r\n", false),
         ("Transfer-Encoding: chunked", "x", false),
     ] {
-        let (mut inbound, mut client, _write) = connected().await;
+        let (mut reader, mut client, _write) = connected().await;
         client.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes()).await.unwrap();
-        let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
-        inbound.take_head(length, &mut Request::new(())).unwrap();
-        assert_eq!(inbound.is_drainable(), worth, "{head} {content}");
+        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+        reader.take_head(length, &mut Request::new(())).unwrap();
+        assert_eq!(reader.is_drainable(), worth, "{head} {content}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
-    let (mut inbound, mut client, _write) = connected().await;
+    let (mut reader, mut client, _write) = connected().await;
     client.write_all(REQUEST.as_bytes()).await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| inbound.poll_arrival(cx)).await else { panic!("no request") };
-    inbound.take_head(length, &mut Request::new(())).unwrap();
-    assert!(poll_fn(|cx| Poll::Ready(inbound.poll_content(cx).is_pending())).await);
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
     tokio::time::advance(Duration::from_secs(59)).await;
     // Nobody reads the content any more: it is only noticed that it is there.
     client.write_all(b"abcG").await.unwrap();
-    while inbound.read.len() < 4 {
-        assert!(poll_fn(|cx| Poll::Ready(inbound.poll_gone(cx).is_pending())).await);
+    while reader.read.len() < 4 {
+        assert!(poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await);
         tokio::task::yield_now().await;
     }
-    assert!(inbound.is_drainable());
-    inbound.rest(clock::now());
+    assert!(reader.is_drainable());
+    reader.rest(clock::now());
     for _ in 0..2 {
-        assert!(is_silent(&mut inbound).await);
+        assert!(is_silent(&mut reader).await);
         tokio::time::advance(Duration::from_secs(30)).await;
     }
 }
