@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 
-/// What can go wrong while a body streams.
+/// An error of a body that streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a request body broke off. It is found in a [`BoxError`] by downcasting, and decides the answer.

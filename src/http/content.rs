@@ -7,8 +7,8 @@ pub fn has_content(status: StatusCode) -> bool {
     !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)
 }
 
-/// Whether the Content-Length of a response with this status is that of another response, the one to an unconditional GET
-/// (RFC 9110 §8.6).
+/// Whether the Content-Length of a response with this status is that of another response, the one to an unconditional
+/// GET (RFC 9110 §8.6).
 pub fn has_length_of_another(status: StatusCode) -> bool {
     status == StatusCode::NOT_MODIFIED
 }

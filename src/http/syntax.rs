@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 
 use crate::error::Failure;
 
-/// One bit per class in a table of all bytes.
+/// Classes of bytes, each a bit in a table of all bytes.
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const HOST: u8 = 4;
@@ -116,8 +116,8 @@ pub fn list_has(list: &[u8], element: &[u8]) -> bool {
     list.split(|b| *b == b',').any(|found| trim(found).eq_ignore_ascii_case(element))
 }
 
-/// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers: nobody
-/// needs it, and intermediaries differ in how they read it.
+/// Parses a Content-Length: digits only, one number (RFC 9110 §8.6). A list is refused, even of identical numbers:
+/// nobody needs it, and intermediaries differ in how they read it.
 pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(Failure::BadRequest("Content-Length is not a number"));
@@ -129,8 +129,8 @@ pub fn content_length(value: &[u8]) -> Result<u64, Failure> {
         .ok_or(Failure::BadRequest("Content-Length is too large"))
 }
 
-/// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding before a final `chunked` is
-/// unknown to this gateway: 501. Anything else leaves the length unknown: 400.
+/// Checks a Transfer-Encoding: exactly `chunked` passes (RFC 9112 §6.1 and §7). Another coding before a final `chunked`
+/// is unknown to this gateway: 501. Anything else leaves the length unknown: 400.
 pub fn transfer_encoding(value: &[u8]) -> Result<(), Failure> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(());

@@ -29,8 +29,8 @@ impl AnnouncedTrailers {
     }
 }
 
-/// Fields for framing, routing, request modifiers, authentication and content format (RFC 9110 §6.5.1), and the fields in
-/// which gateways say where a request comes from.
+/// Fields for framing, routing, request modifiers, authentication and content format (RFC 9110 §6.5.1), and the fields
+/// in which gateways say where a request comes from.
 fn belongs_before_content(name: &str) -> bool {
     const PREFIXES: [&str; 5] = ["content-", "if-", "proxy-", "x-forwarded-", "x-real-"];
     const NAMES: [&str; 20] = [

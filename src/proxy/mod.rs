@@ -1,5 +1,6 @@
-//! Sends a request to an upstream and brings its response back. `forward` is the way through and `retry` decides whether a
-//! request is sent again; `message` has what changes in a message on the way, `connection` the connections to upstreams.
+//! Sends a request to an upstream and brings its response back. `forward` is the way through and `retry` decides
+//! whether a request is sent again; `message` has what changes in a message on the way, `connection` the connections to
+//! upstreams.
 //!
 //! Failures stay typed: no status code is chosen here.
 

@@ -3,9 +3,9 @@
 //! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most once and
 //!   [`MAX_ENDPOINTS`] in all.
 //! - The connection broke before anything of the request was sent: once more, over a new connection.
-//! - A connection that had been used before broke before it answered: the server may have closed an idle connection just as
-//!   the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and has no body,
-//!   and if the upstream's retry budget pays for it.
+//! - A connection that had been used before broke before it answered: the server may have closed an idle connection
+//!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
+//!   has no body, and if the upstream's retry budget pays for it.
 //! - Nothing else is ever sent twice.
 
 use http::Method;

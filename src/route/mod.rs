@@ -1,5 +1,5 @@
-//! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`. `table`
-//! finds the route of a request, `path` normalizes the path to look it up by.
+//! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
+//! `table` finds the route of a request, `path` normalizes the path to look it up by.
 
 pub mod path;
 pub mod table;
@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Method};
 use crate::rate_limit::policy::LimitUse;
 pub use crate::respond::Respond;
 
-/// One route.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     pub name: Arc<str>,
@@ -53,7 +53,7 @@ pub struct PathPattern {
     pub rest: bool,
 }
 
-/// One segment of a path pattern.
+/// A segment of a path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     Literal(Arc<str>),
@@ -68,7 +68,7 @@ pub struct HeaderMatch {
     pub value: Option<HeaderValue>,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(Forward),

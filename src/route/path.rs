@@ -1,8 +1,8 @@
 //! Normal spellings of paths, to find routes by.
 //!
 //! Guarantees that two spellings of one path (RFC 3986 §6.2.2) match the same routes: no spelling evades a limit. Dot
-//! segments are resolved or refused here, so an upstream cannot resolve a path to another than the one that was matched. The
-//! rest of the path is forwarded byte for byte.
+//! segments are resolved or refused here, so an upstream cannot resolve a path to another than the one that was
+//! matched. The rest of the path is forwarded byte for byte.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,8 @@ use percent_encoding::percent_decode_str;
 use super::{PathPattern, Segment};
 use crate::error::Failure;
 
-/// Resolves the dot segments of a request's path. Returns the path to match, where that differs from the path left in `uri`.
+/// Resolves the dot segments of a request's path. Returns the path to match, where that differs from the path left in
+/// `uri`.
 ///
 /// # Errors
 /// When a dot segment is disguised: see [`resolve_dots`].
@@ -26,8 +27,8 @@ pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
     Ok(Some(normalize(uri.path()).into_owned()))
 }
 
-/// Resolves the dot segments of a request's path, as every client should have done (RFC 3986 §6.2.2.3). An upstream that
-/// resolved them itself would serve another path than the one that is matched and limited here.
+/// Resolves the dot segments of a request's path, as every client should have done (RFC 3986 §6.2.2.3). An upstream
+/// that resolved them itself would serve another path than the one that is matched and limited here.
 ///
 /// # Errors
 /// When a dot segment is disguised, as `..%2F`, `..\\` or `..;`: some servers take that for a dot segment, some do not.

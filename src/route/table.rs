@@ -1,11 +1,11 @@
 //! The route table: finds the route that takes a request.
 //!
-//! Guarantees the documented order: host (exact, then longer suffix, then any), then the path segment by segment (literal,
-//! `{param}`, `*`), then more header conditions, then a list of methods before any method. The first route whose conditions
-//! all hold wins. The cost of a look-up does not depend on the number of routes.
+//! Guarantees the documented order: host (exact, then longer suffix, then any), then the path segment by segment
+//! (literal, `{param}`, `*`), then more header conditions, then a list of methods before any method. The first route
+//! whose conditions all hold wins. The cost of a look-up does not depend on the number of routes.
 //!
-//! It is a trie of our own rather than matchit. A route that fails on a method or a header must give way to the next less
-//! specific route, and `/{tenant}/x/*` must be allowed beside `/*`; matchit does neither.
+//! It is a trie of our own rather than matchit. A route that fails on a method or a header must give way to the next
+//! less specific route, and `/{tenant}/x/*` must be allowed beside `/*`; matchit does neither.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub enum RouteLookup {
     Nothing,
 }
 
-/// One segment of the paths that routes take.
+/// A node of the trie: the paths of routes that share the segments up to it.
 #[derive(Debug, Default)]
 struct PathNode {
     literals: HashMap<Arc<str>, PathNode>,
@@ -57,7 +57,7 @@ struct RouteCandidate {
 /// A route whose host and path take a request, and whether its other conditions hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Considered {
-    /// As in [`RouteLookup::Route`].
+    /// The index of the route, as in [`RouteLookup::Route`].
     pub index: usize,
     pub fits: Fits,
 }
@@ -117,8 +117,8 @@ impl RouteTable {
         }
     }
 
-    /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the route
-    /// that [`Self::find`] finds. For explanations, not for routing.
+    /// Every route whose host and path take the request, most specific first. The first whose [`Fits`] is `Yes` is the
+    /// route that [`Self::find`] finds. For explanations, not for routing.
     pub fn consider(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> Vec<Considered> {
         let mut all = AllCandidates { method, headers, considered: Vec::new() };
         let segments = path::segments(path);

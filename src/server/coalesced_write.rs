@@ -1,7 +1,7 @@
 //! Coalesces the short parts of a vectored write into one buffer, for HTTP/2 and upgraded connections.
 //!
-//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than `writev`, and the difference
-//! is more than the copying. Long parts are written as they are.
+//! A head and a short body in one buffer go out by one `send`. That costs the kernel less than `writev`, and the
+//! difference is more than the copying. Long parts are written as they are.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! How many connections a listener may have open, and how many it has.
 //!
-//! Guarantees that the bound holds over all workers, and that a connection counts until its socket closes, even after an
-//! upgrade.
+//! Guarantees that the bound holds over all workers, and that a connection counts until its socket closes, even after
+//! an upgrade.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use metrics::{Counter, Gauge};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The bound on a listener's connections, shared by all workers. Its metrics belong to the recorder that is installed when
-/// it is made.
+/// The bound on a listener's connections, shared by all workers. Its metrics belong to the recorder that is installed
+/// when it is made.
 #[derive(Clone)]
 pub struct ConnectionLimit {
     free: Arc<Semaphore>,

@@ -18,7 +18,7 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection closes
-    /// after that.
+    /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection
+    /// closes after that.
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
 }

@@ -34,8 +34,9 @@ struct ListenerContext<H> {
     http2: Http2,
 }
 
-/// A listening socket for `spec`. Called once per worker: the kernel spreads connections over the sockets (SO_REUSEPORT).
-/// Port 0 picks a new port each time: the other workers must bind the address of the first worker's socket.
+/// A listening socket for `spec`. Called once per worker: the kernel spreads connections over the sockets
+/// (SO_REUSEPORT). Port 0 picks a new port each time: the other workers must bind the address of the first worker's
+/// socket.
 pub fn bind(spec: &ListenerSpec) -> io::Result<std::net::TcpListener> {
     let socket = RawSocket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -46,8 +47,8 @@ pub fn bind(spec: &ListenerSpec) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// Checks that no other process listens on the address of `spec`. Two processes that share a port, as workers do, would share
-/// its connections unnoticed, each with its own configuration.
+/// Checks that no other process listens on the address of `spec`. Two processes that share a port, as workers do, would
+/// share its connections unnoticed, each with its own configuration.
 pub fn check_free(spec: &ListenerSpec) -> io::Result<()> {
     let socket = RawSocket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
     // Connections left by an earlier gateway (TIME_WAIT) are not listeners.
@@ -55,8 +56,9 @@ pub fn check_free(spec: &ListenerSpec) -> io::Result<()> {
     socket.bind(&spec.address.into())
 }
 
-/// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. `limit` is shared by
-/// the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is accepted meanwhile.
+/// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. `limit` is
+/// shared by the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is
+/// accepted meanwhile.
 pub async fn serve<H: Handler>(
     listener: TcpListener,
     spec: Arc<ListenerSpec>,

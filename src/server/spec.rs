@@ -7,13 +7,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
     pub address: SocketAddr,
-    /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for its
-    /// first byte; then it is closed without an answer.
+    /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for
+    /// its first byte; then it is closed without an answer.
     pub header_timeout: Duration,
     /// How long a connection may stay open without a request.
     pub keepalive_timeout: Duration,
-    /// Longest time between two reads of a request body; then 408. Also between two writes of a response that the client does
-    /// not read; then the connection is dropped.
+    /// Longest time between two reads of a request body; then 408. Also between two writes of a response that the
+    /// client does not read; then the connection is dropped.
     pub body_timeout: Duration,
     /// Bytes of a request line and header section; beyond: 414 or 431. A target may take half of them.
     pub max_header_bytes: usize,

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 
 use tokio::runtime;
 
-/// Runs the future of `main` on a thread named `worker-{index}`, until it ends. Tasks that it spawned and left running are
-/// dropped then.
+/// Runs the future of `main` on a thread named `worker-{index}`, until it ends. Tasks that it spawned and left running
+/// are dropped then.
 ///
 /// # Errors
 /// When the thread or its event queue cannot be created.

@@ -1,7 +1,7 @@
 //! Load balancing: which endpoint is next.
 //!
-//! Guarantees that a request is sent to no endpoint twice, and that an endpoint which backs off is only picked when no other
-//! is left. Takes no lock.
+//! Guarantees that a request is sent to no endpoint twice, and that an endpoint which backs off is only picked when no
+//! other is left. Takes no lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,8 +43,8 @@ impl Balancer {
         Self { balance, next: AtomicUsize::new(0) }
     }
 
-    /// The next of `endpoints` for a request that was already sent to those in `tried`, to which it is added. `None`: none is
-    /// left.
+    /// The next of `endpoints` for a request that was already sent to those in `tried`, to which it is added. `None`:
+    /// none is left.
     pub fn pick(&self, endpoints: &[Arc<Endpoint>], tried: &mut Tried) -> Option<PickedEndpoint> {
         let index = match self.balance {
             Balance::RoundRobin => in_turn(endpoints, self.next.fetch_add(1, Ordering::Relaxed), tried),

@@ -1,7 +1,7 @@
 //! An endpoint, a single server of an upstream: its address, its load, and whether it lately refused connections.
 //!
-//! Guarantees that a picked endpoint counts its request exactly once. Names are resolved for each new connection and never
-//! cached.
+//! Guarantees that a picked endpoint counts its request exactly once. Names are resolved for each new connection and
+//! never cached.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,8 +18,8 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 
-/// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead endpoint
-/// costs at most one connect attempt a second, short enough to notice a restart.
+/// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
+/// endpoint costs at most one connect attempt a second, short enough to notice a restart.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// A server of an upstream.
@@ -64,7 +64,7 @@ impl Endpoint {
         };
         Self {
             key: format!("{}:{port}", host.to_ascii_lowercase()).into(),
-            // What an authority may hold, a header value may hold; an empty Host is the one without an authority.
+            // A header value may hold everything that an authority may. Without an authority, Host is empty.
             host: HeaderValue::from_str(text).unwrap_or(const { HeaderValue::from_static("") }),
             address,
             in_flight: AtomicUsize::new(0),

@@ -1,5 +1,5 @@
-//! The servers behind the gateway. An upstream is a named set of endpoints: `endpoints` has the address and state of each,
-//! `balance` picks the next, `budget` bounds retries and `metrics` counts.
+//! The servers behind the gateway. An upstream is a named set of endpoints: `endpoints` has the address and state of
+//! each, `balance` picks the next, `budget` bounds retries and `metrics` counts.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
@@ -74,7 +74,8 @@ impl Upstream {
         &self.metrics
     }
 
-    /// The next endpoint for a request that was already sent to those in `tried`, to which it is added. `None`: none is left.
+    /// The next endpoint for a request that was already sent to those in `tried`, to which it is added. `None`: none is
+    /// left.
     pub fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
         self.balancer.pick(&self.endpoints, tried)
     }

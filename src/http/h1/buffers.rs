@@ -1,7 +1,8 @@
 //! Buffers for reading and writing, kept by each thread for its next message.
 //!
-//! A connection has a buffer while a message is under way and none while it is idle. Few buffers serve many connections, and
-//! they stay in the CPU's cache. Guarantees that no buffer is reused while a piece of it is still held.
+//! A connection has a buffer while a message is under way and none while it is idle. Few buffers serve many
+//! connections, and they stay in the CPU's cache. Guarantees that no buffer is reused while a piece of it is still
+//! held.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -14,10 +15,10 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// Bytes of a buffer for header sections and small bodies.
 pub const USUAL: usize = 8 * 1024;
-/// Bytes of a buffer for large bodies. The kernel sends up to 64 KiB, headers included, as one packet that the network card
-/// cuts into segments; this is the largest number of whole Ethernet segments (45 of 1448 bytes). The content of one such
-/// packet then goes out as one packet. By measurement: with 376 bytes more, each read leaves a remainder that becomes a
-/// packet of its own, and an upload costs nearly twice as much.
+/// Bytes of a buffer for large bodies. The kernel sends up to 64 KiB, headers included, as one packet that the network
+/// card cuts into segments; this is the largest number of whole Ethernet segments (45 of 1448 bytes). The content of
+/// one such packet then goes out as one packet. By measurement: with 376 bytes more, each read leaves a remainder that
+/// becomes a packet of its own, and an upload costs nearly twice as much.
 pub const LARGE: usize = 45 * 1448;
 
 /// Buffers that one thread keeps, of each size.
@@ -70,7 +71,8 @@ pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
     give_back(std::mem::replace(buffer, larger));
 }
 
-/// Reads once, up to about `wanted` bytes, and appends them to `buffer`. Returns their number; 0: the peer sends no more.
+/// Reads once, up to about `wanted` bytes, and appends them to `buffer`. Returns their number; 0: the peer sends no
+/// more.
 pub fn poll_fill(
     io: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,

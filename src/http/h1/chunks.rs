@@ -1,7 +1,7 @@
 //! Follows the framing of a chunked body (RFC 9112 §7.1), to know where the body ends.
 //!
-//! Guarantees that the body can be read in one way only. Checks every byte of framing, skips content in one step, and keeps
-//! nothing but the trailer fields.
+//! Guarantees that the body can be read in one way only. Checks every byte of framing, skips content in one step, and
+//! keeps nothing but the trailer fields.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 

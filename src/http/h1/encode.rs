@@ -1,14 +1,14 @@
 //! Encodes field lines and the framing of chunks.
 //!
-//! Guarantees that what is written can be read in one way: names and values come from `http`'s types, which hold nothing
-//! else.
+//! Guarantees that what is written can be read in one way: names and values come from `http`'s types, which hold
+//! nothing else.
 
 use bytes::BytesMut;
 use http::HeaderMap;
 
 use crate::http::trailers::AnnouncedTrailers;
 
-/// One field line.
+/// Writes a field line.
 pub fn field(out: &mut BytesMut, name: &str, value: &[u8]) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name.as_bytes());
@@ -17,7 +17,8 @@ pub fn field(out: &mut BytesMut, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The line before `length` bytes of content in a chunk (RFC 9112 §7.1). A [`CHUNK_END`] belongs after the content.
+/// Writes the line before `length` bytes of content in a chunk (RFC 9112 §7.1). A [`CHUNK_END`] belongs after the
+/// content.
 pub fn chunk_size(out: &mut BytesMut, length: usize) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut line = [b'\r'; 18];
@@ -40,7 +41,7 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 /// The last chunk, of a body without trailer fields.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// The last chunk, with those of `trailers` that were announced.
+/// Writes the last chunk, with those of `trailers` that were announced.
 pub fn last_chunk(out: &mut BytesMut, announced: &AnnouncedTrailers, trailers: &HeaderMap) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in announced.filter(trailers) {

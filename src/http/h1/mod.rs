@@ -1,8 +1,8 @@
 //! The HTTP/1.1 codec (RFC 9112), used towards clients and towards upstreams: how bodies are decoded, how messages are
 //! encoded, and the buffers, timers and upgrades of a connection.
 //!
-//! Guarantees that a body is read in the one way its framing allows, or not at all, and that an idle connection holds no
-//! buffer.
+//! Guarantees that a body is read in the one way its framing allows, or not at all, and that an idle connection holds
+//! no buffer.
 
 pub mod body_decoder;
 pub mod buffers;

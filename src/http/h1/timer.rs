@@ -1,7 +1,7 @@
-//! One timer for all the waits of one side of a connection.
+//! A timer that serves all the waits of one side of a connection.
 //!
-//! A wait that is due later than the timer does not set it anew: the timer goes off early, finds the wait that is under way
-//! by then, and is set for that. An ordinary request therefore sets no timer. Guarantees never to be ready early.
+//! A wait that is due later than the timer does not set it anew: the timer goes off early, finds the wait that is under
+//! way by then, and is set for that. An ordinary request therefore sets no timer. Guarantees never to be ready early.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,7 +1,9 @@
-//! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer, long pieces as they are.
+//! Bytes that wait to be written to a connection: heads, framing and short pieces in one buffer, long pieces as they
+//! are.
 //!
-//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the difference is more than
-//! the copying. Guarantees that everything is written once and in order, and that no buffer is held when nothing waits.
+//! A head and a short body go out by one `send`. That costs the kernel less than `writev`, and the difference is more
+//! than the copying. Guarantees that everything is written once and in order, and that no buffer is held when nothing
+//! waits.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

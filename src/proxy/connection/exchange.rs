@@ -3,16 +3,17 @@
 //! It has no task of its own: the caller that waits for the response drives it, then the reader of the response's body.
 //! Guarantees that it is used again only after both messages have ended, and closes otherwise.
 
+mod deadline;
+mod response_body;
+
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
-use http_body::{Frame, SizeHint};
 use tokio::net::TcpStream;
 use tokio::task::coop;
 use tokio::time::Instant;
@@ -20,9 +21,9 @@ use tokio::time::Instant;
 use super::failure::{self, FailedExchange, RetryPermission};
 use super::pool::{Pool, Pooled};
 use super::response::{self, BOUNDS, InvalidResponse, ResponseHead};
-use super::upload::{CONTINUE_WAIT, Upload, UploadPhase};
+use super::upload::{Upload, UploadPhase};
 use super::upstream_request::UpstreamRequest;
-use crate::body::{Body, BodySource, BoxError};
+use crate::body::BoxError;
 use crate::clock;
 use crate::error::Failure;
 use crate::http::h1::body_decoder::BodyDecoder;
@@ -95,15 +96,6 @@ enum ExchangeError {
     Body(BoxError),
 }
 
-/// Why a response body broke off.
-#[derive(Debug, thiserror::Error)]
-enum ResponseBodyError {
-    #[error("the upstream's response stalled")]
-    Stalled,
-    #[error("the upstream closed the connection within its response")]
-    Closed,
-}
-
 impl UpstreamConnection {
     /// A connection that was just opened and goes to `pool` after each exchange.
     pub fn new(
@@ -161,16 +153,6 @@ impl UpstreamConnection {
         match poll_fn(|cx| self.poll_response(to_head, cx)).await {
             Ok(head) => Ok(self.begin_body(head)),
             Err(error) => Err(self.fail(error)),
-        }
-    }
-
-    /// The time before which nothing is overdue.
-    fn first_deadline(&self) -> Duration {
-        let spec = &self.spec;
-        match self.phase() {
-            UploadPhase::AwaitingContinue => CONTINUE_WAIT,
-            UploadPhase::Sending | UploadPhase::AwaitingClient => spec.idle_timeout.min(spec.response_timeout),
-            UploadPhase::Complete => spec.response_timeout,
         }
     }
 
@@ -248,39 +230,6 @@ impl UpstreamConnection {
         Ok(())
     }
 
-    /// Whether a deadline made something happen. An error once the exchange is overdue. The response timeout begins when the
-    /// request is complete; before, the deadline is that of the peer whose turn it is.
-    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
-        if self.timer.poll(cx, self.due).is_pending() {
-            return Ok(false);
-        }
-        self.check_deadline().map(|()| true)
-    }
-
-    fn check_deadline(&mut self) -> Result<(), ExchangeError> {
-        let (phase, since) = match &self.exchange.upload {
-            Some(upload) => (upload.phase(), upload.since().unwrap_or(self.leased_at)),
-            None => (UploadPhase::Complete, self.leased_at),
-        };
-        let timeout = match phase {
-            UploadPhase::AwaitingContinue => CONTINUE_WAIT,
-            UploadPhase::AwaitingClient | UploadPhase::Sending => self.spec.idle_timeout,
-            UploadPhase::Complete => self.spec.response_timeout,
-        };
-        let due = since + timeout;
-        if clock::now() < due {
-            self.due = due;
-            return Ok(());
-        }
-        match (phase, &mut self.exchange.upload) {
-            (UploadPhase::AwaitingContinue, Some(upload)) => upload.release(),
-            (UploadPhase::AwaitingClient, _) => return Err(ExchangeError::Body(Upload::timed_out())),
-            _ => return Err(ExchangeError::Overdue),
-        }
-        self.due = clock::now() + self.spec.idle_timeout.min(self.spec.response_timeout);
-        Ok(())
-    }
-
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
         self.exchange.last |= head.last;
         if matches!(head.framing, BodyFraming::Length(length) if length > buffers::USUAL as u64) {
@@ -323,44 +272,10 @@ impl UpstreamConnection {
         self.phase() == UploadPhase::Complete && self.output.waiting() == 0 && !self.exchange.write_closed
     }
 
-    /// The response's body. The connection is free once the body has ended, and closes if the body is dropped before. `now`:
-    /// when the header section came.
-    pub fn into_body(mut self: Box<Self>, now: Instant) -> Body {
-        // Most bodies arrive whole with their header section: then the connection need not wait for the client to read.
-        let complete = self.size_hint().exact().filter(|length| *length <= self.input.len() as u64);
-        let Some(length) = complete.and_then(|length| usize::try_from(length).ok()) else {
-            return Body::from_source(self);
-        };
-        let whole = self.input.split_to(length).freeze();
-        self.finish(now);
-        Body::from(whole)
-    }
-
-    /// Puts the connection into the pool, if another exchange can follow.
-    fn finish(mut self: Box<Self>, now: Instant) {
-        let sent = self.is_sent();
-        let exchange = std::mem::take(&mut self.exchange);
-        self.large_reads = self.large_reads.saturating_sub(1);
-        if sent
-            && !exchange.last
-            && self.input.is_empty()
-            && let Some(pool) = self.pool.upgrade()
-        {
-            self.used = true;
-            let (limit, expires) = (self.spec.keepalive_connections, now + self.spec.keepalive_timeout);
-            pool.put(self, limit, expires);
-        }
-    }
-
     /// The connection as a plain socket, once both sides have agreed that it leaves HTTP.
     pub fn upgrade(self: Box<Self>) -> (Upgraded, UpgradeGuard) {
         let Self { io, input, counted, exchange, .. } = *self;
         (Upgraded::new(io, input.freeze()), UpgradeGuard { _endpoint: exchange.endpoint, _counted: counted })
-    }
-
-    fn decode(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
-        let Self { input, exchange, .. } = self;
-        exchange.decoder.as_mut().map_or(Ok(None), |decoder| decoder.decode(input).map_err(Into::into))
     }
 
     /// Gives the read buffer back, if nothing is in it.
@@ -369,53 +284,6 @@ impl UpstreamConnection {
             buffers::give_back(std::mem::take(&mut self.input));
         }
     }
-
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        if !std::mem::replace(&mut self.exchange.waiting, true) {
-            self.due = clock::now() + self.spec.idle_timeout;
-            self.release_buffer();
-        }
-        self.timer.poll(cx, self.due).map(|()| ResponseBodyError::Stalled.into())
-    }
-}
-
-impl BodySource for UpstreamConnection {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        loop {
-            // A response may begin before its request has ended: the rest is sent meanwhile.
-            if let Err(error) = self.poll_request(cx) {
-                return Poll::Ready(Some(Err(error.into())));
-            }
-            if let Some(frame) = self.decode().transpose() {
-                self.exchange.waiting = false;
-                return Poll::Ready(Some(frame));
-            }
-            if self.is_over() {
-                return Poll::Ready(None);
-            }
-            match self.poll_fill(cx) {
-                Poll::Ready(Ok(0)) if self.exchange.decoder.as_mut().is_some_and(BodyDecoder::close) => {
-                    return Poll::Ready(None);
-                }
-                Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(ResponseBodyError::Closed.into()))),
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                Poll::Pending => return self.poll_stalled(cx).map(|error| Some(Err(error))),
-            }
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        self.exchange.decoder.as_ref().is_none_or(BodyDecoder::is_over)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
-    }
-
-    fn ended(self: Box<Self>) {
-        self.finish(clock::now());
-    }
 }
 
 impl Pooled for Box<UpstreamConnection> {
@@ -423,8 +291,8 @@ impl Pooled for Box<UpstreamConnection> {
         &self.key
     }
 
-    /// A server sends nothing between two exchanges: anything to read is the connection's end, or a response to no request.
-    /// Unconstrained, since without cooperative budget every connection would seem to be open.
+    /// A server sends nothing between two exchanges: anything to read is the connection's end, or a response to no
+    /// request. Unconstrained, since without cooperative budget every connection would seem to be open.
     fn is_closed(&self) -> bool {
         let mut looking = coop::unconstrained(poll_fn(|cx| self.io.poll_read_ready(cx)));
         let may_have_more = Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready();

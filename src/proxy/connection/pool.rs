@@ -1,8 +1,8 @@
 //! Idle connections, per server. Each worker has a pool of its own, so the lock is never contended.
 //!
-//! Guarantees that the connection used last is used next, so the others expire. More connections than the limit are kept
-//! while they are in use now and then: under a load that comes in waves, each wave would otherwise close what the next wave
-//! has to open.
+//! Guarantees that the connection used last is used next, so the others expire. More connections than the limit are
+//! kept while they are in use now and then: under a load that comes in waves, each wave would otherwise close what the
+//! next wave has to open.
 
 use std::sync::Arc;
 
@@ -67,14 +67,16 @@ impl<C: Pooled> Pool<C> {
         None
     }
 
-    /// Keeps `connection` until `expires`, or until the next sweep that finds more than `limit` and this one not needed.
+    /// Keeps `connection` until `expires`, or until the next sweep that finds more than `limit` and this one not
+    /// needed.
     pub fn put(&self, connection: C, limit: usize, expires: Instant) {
         let mut idle = self.idle.lock();
         let stack = idle.entry_ref(&**connection.key()).or_default();
         stack.idle.push(IdleConnection { connection, expires, limit });
     }
 
-    /// Drops connections that are expired or closed, and those over the limit that were not needed since the last sweep.
+    /// Drops connections that are expired or closed, and those over the limit that were not needed since the last
+    /// sweep.
     pub fn sweep(&self, now: Instant) {
         self.idle.lock().retain(|_, stack| {
             let limit = stack.idle.last().map_or(0, |idle| idle.limit);

@@ -97,7 +97,8 @@ fn head(
     Ok(ResponseHead { status, reason, version, headers, framing, last })
 }
 
-/// Whether a response that must not have content also announces none. If it does announce some, it may send it nevertheless.
+/// Whether a response that must not have content also announces none. If it does announce some, it may send it
+/// nevertheless.
 fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
     content::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
 }
@@ -106,8 +107,8 @@ fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bo
 fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), InvalidResponse> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
-        // A length beside a transfer coding means nothing, and a server that sent both may have meant two messages. HTTP/1.0
-        // has no chunks (RFC 9112 §6.1).
+        // A length beside a transfer coding means nothing, and a server that sent both may have meant two messages.
+        // HTTP/1.0 has no chunks (RFC 9112 §6.1).
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
             Ok((BodyFraming::Chunked, length.is_none() && version == Version::HTTP_11))
         }
@@ -116,8 +117,8 @@ fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result
     }
 }
 
-/// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6" is
-/// invalid.
+/// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6"
+/// is invalid.
 fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
     let parse = |value| syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"));
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();

@@ -20,8 +20,8 @@ use crate::clock::{self, Instant};
 use crate::http::h1::timer::Timer;
 use crate::http::h1::upgrade::{Io, OnUpgrade, Upgraded};
 
-/// A tunnel that carries no byte either way for this long is closed. WebSockets are quiet for minutes, so an upstream's idle
-/// timeout would close them. Without any bound, tunnels of vanished peers would stay open for ever.
+/// A tunnel that carries no byte either way for this long is closed. WebSockets are quiet for minutes, so an upstream's
+/// idle timeout would close them. Without any bound, tunnels of vanished peers would stay open for ever.
 pub const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
 /// Bytes of the buffer, per direction.
@@ -43,8 +43,8 @@ pin_project! {
 }
 
 impl UpgradeRequest {
-    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an ordinary one, since it announces
-    /// no protocol or its connection cannot leave HTTP.
+    /// `protocol`: the `Upgrade` that the request announced. `None`: the request goes on as an ordinary one, since it
+    /// announces no protocol or its connection cannot leave HTTP.
     pub fn of(request: &mut Request<Body>, protocol: Option<HeaderValue>) -> Option<Self> {
         let protocol = protocol.filter(|protocol| !names_http(protocol))?;
         Some(Self { client: request.extensions_mut().remove()?, protocol })

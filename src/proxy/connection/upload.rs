@@ -115,8 +115,8 @@ impl Upload {
         self.since = Some(clock::now());
     }
 
-    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells whether there is more.
-    /// Wakes the task when the client has sent more.
+    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells whether there is
+    /// more. Wakes the task when the client has sent more.
     pub fn move_to(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Result<(), BoxError> {
         while !matches!(self.phase, UploadPhase::AwaitingContinue | UploadPhase::Complete) && !output.is_enough() {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {

@@ -91,8 +91,8 @@ impl Drop for UpstreamRequest<'_> {
     }
 }
 
-/// The host that the client asked for, and whether that is the `Host` field: an authority in the target takes precedence
-/// (RFC 9112 §3.2.2).
+/// The host that the client asked for, and whether that is the `Host` field: an authority in the target takes
+/// precedence (RFC 9112 §3.2.2).
 fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
     if let Some(authority) = request.uri().authority() {
         let text = authority.as_str();
@@ -138,7 +138,8 @@ fn with_upload(request: Request<Body>, received: Version, summary: &FieldSummary
     (parts, upload)
 }
 
-/// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the next.
+/// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the
+/// next.
 fn frame(fields: &mut HeaderMap, body: &Body) {
     if body.is_end_stream() {
         if !is_length(fields, 0) {

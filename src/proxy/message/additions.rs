@@ -1,7 +1,7 @@
 //! Adds fields to a message on its way through: where a request comes from, and which way the message took.
 //!
-//! A request's fields are written straight into the bytes that are sent, a response's into its header map. Guarantees one
-//! line for each list. To be used after `headers` has removed what the peer must not say.
+//! A request's fields are written straight into the bytes that are sent, a response's into its header map. Guarantees
+//! one line for each list. To be used after `headers` has removed what the peer must not say.
 
 use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
@@ -67,8 +67,8 @@ impl Additions<'_> {
         self.origin.peer_trusted && (*name == X_FORWARDED_FOR || *name == FORWARDED || *name == REQUEST_ID)
     }
 
-    /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's elements are
-    /// kept, others are replaced.
+    /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's
+    /// elements are kept, others are replaced.
     fn write_list(
         &self,
         out: &mut BytesMut,
@@ -88,7 +88,8 @@ impl Additions<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its port.
+    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its
+    /// port.
     fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8]) {
         let (before, after): (&[u8], &[u8]) =
             if self.origin.peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };

@@ -51,9 +51,9 @@ impl Origin {
     }
 }
 
-/// All lines are one list (RFC 9110 §5.2), read from right to left: each proxy appends the address that it saw, so an address
-/// is as trustworthy as the one to its right. An element that is not an address ends the reading, since no trusted proxy
-/// wrote what stands before it.
+/// All lines are one list (RFC 9110 §5.2), read from right to left: each proxy appends the address that it saw, so an
+/// address is as trustworthy as the one to its right. An element that is not an address ends the reading, since no
+/// trusted proxy wrote what stands before it.
 fn client_behind(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> IpAddr {
     let mut client = peer;
     for line in headers.get_all(X_FORWARDED_FOR).iter().rev() {

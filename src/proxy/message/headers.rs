@@ -1,7 +1,8 @@
 //! Removes fields from a message on its way through.
 //!
-//! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no client passes for a proxy,
-//! and that `Connection` cannot remove a body's framing. Our own fields are added later, so no peer can have them removed.
+//! Guarantees that nothing meant for one connection reaches the next (RFC 9110 §7.6.1), that no client passes for a
+//! proxy, and that `Connection` cannot remove a body's framing. Our own fields are added later, so no peer can have
+//! them removed.
 
 use http::header::{
     CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
@@ -10,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-/// What was in the header section before fields were removed.
+/// Fields of interest that the header section had before fields were removed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct FieldSummary {
     /// The `Upgrade` that `Connection` announces.
@@ -28,8 +29,8 @@ pub struct FieldSummary {
 /// Names of fields to remove; rarely more than a few.
 type RemovedNames = SmallVec<[HeaderName; 8]>;
 
-/// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes claims
-/// about its origin.
+/// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes
+/// claims about its origin.
 pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummary {
     strip(headers, |name| match *name {
         PROXY_AUTHORIZATION => true,
@@ -39,8 +40,8 @@ pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummar
     })
 }
 
-/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from `-`;
-/// no proxy writes `_`, but a client that wants to pass for a proxy does.
+/// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from
+/// `-`; no proxy writes `_`, but a client that wants to pass for a proxy does.
 fn is_claim(name: &str) -> bool {
     name.starts_with("x-forwarded-") || matches!(name, "x-real-ip" | "x-request-id")
 }
@@ -85,8 +86,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
         || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
-/// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`: they say where a message goes
-/// and where it ends.
+/// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`: they say where a
+/// message goes and where it ends.
 fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {

@@ -50,8 +50,8 @@ fn rooted(path: &str) -> Cow<'_, str> {
     if path.starts_with('/') { path.into() } else { format!("/{path}").into() }
 }
 
-/// The rest of `path` after `prefix`: empty, or beginning with `/`. Segments are compared as routes match them: empty segments
-/// and needless encodings make no difference. `None`: the path is not below the prefix.
+/// The rest of `path` after `prefix`: empty, or beginning with `/`. Segments are compared as routes match them: empty
+/// segments and needless encodings make no difference. `None`: the path is not below the prefix.
 fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let mut rest = path;
     for wanted in prefix.trim_matches('/').split('/').filter(|segment| !segment.is_empty()) {

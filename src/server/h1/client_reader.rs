@@ -1,7 +1,7 @@
 //! Reads header sections and content from a client, within time limits.
 //!
-//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than its time limit, and that a
-//! connection which waits for a request holds no buffer.
+//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than its time limit, and
+//! that a connection which waits for a request holds no buffer.
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,11 @@ use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
 
 /// Unread content is skipped up to this many bytes; beyond, the connection closes.
 const MAX_LEFTOVER: u64 = 64 * 1024;
-/// Bytes read ahead to notice whether the client is still there, while its request is being answered. More than that waits in
-/// the socket.
+/// Bytes read ahead to notice whether the client is still there, while its request is being answered. More than that
+/// waits in the socket.
 const MAX_AHEAD: usize = 16 * 1024;
-/// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore read
-/// before the close, but no more than this and no longer than [`LINGER`].
+/// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore
+/// read before the close, but no more than this and no longer than [`LINGER`].
 const LINGER_BYTES: usize = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 /// The first bytes of an HTTP/2 connection (RFC 9113 §3.4).
@@ -41,7 +41,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The result of waiting for a request.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A header section of so many bytes.
+    /// A header section of this many bytes.
     Head(usize),
     Refused(Failure),
     /// The client speaks HTTP/2.
@@ -65,9 +65,9 @@ pub struct ClientReader {
     awaits_continue: bool,
     timer: Timer,
     limits: TimeLimits,
-    /// When the connection closes if no request has begun by then.
+    /// When the connection closes, unless a request has begun by then.
     expires: Instant,
-    /// Since when the next part of a request is overdue. `None`: nothing is awaited.
+    /// When the wait for the next part of a request began. `None`: nothing is awaited.
     since: Option<Instant>,
     /// The first bytes may still be those of HTTP/2.
     fresh: bool,
@@ -262,8 +262,8 @@ impl ClientReader {
         if self.ended { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input only
-    /// if the client is known to have more to send.
+    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input
+    /// only if the client is known to have more to send.
     pub async fn linger(&mut self) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
         let until = clock::now() + LINGER;
@@ -288,7 +288,7 @@ impl ClientReader {
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
-        // ConnectionOptions first: who waits needs no buffer. This is no system call.
+        // Readiness is checked first, without a system call: a connection that waits needs no buffer.
         let ready = ready!(self.half.as_ref().poll_read_ready(cx));
         let filled = match ready {
             Ok(()) => ready!(buffers::poll_fill(&mut self.half, cx, &mut self.read, wanted)),

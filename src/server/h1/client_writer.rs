@@ -50,8 +50,8 @@ impl ClientWriter {
         self.half.shutdown().await
     }
 
-    /// Resets the connection, so that the client does not take the response for complete: in HTTP/1.0, an orderly close may
-    /// mark the end of a response.
+    /// Resets the connection, so that the client does not take the response for complete: in HTTP/1.0, an orderly close
+    /// may mark the end of a response.
     pub fn reset(self) {
         if let Err(error) = self.half.as_ref().set_zero_linger() {
             tracing::debug!(%error, "a connection could not be reset");

@@ -1,11 +1,11 @@
 //! HTTP/1 on one connection, in one task: a request is read, handled and answered, and then the next one.
 //!
-//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is how a handler reads a
-//! body. `response_encoder` makes bytes of responses and `client_writer` writes them.
+//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is how a handler reads
+//! a body. `response_encoder` makes bytes of responses and `client_writer` writes them.
 //!
-//! Guarantees that a request which cannot be read in one way is refused in its turn and no other is read after it; that a
-//! body which nobody reads is read to its end, or ends the connection; that a request is dropped when its client goes away;
-//! and that a response which broke off never looks complete.
+//! Guarantees that a request which cannot be read in one way is refused in its turn and no other is read after it; that
+//! an unread body is skipped or ends the connection; that a request is dropped when its client goes away; and that a
+//! response which broke off never looks complete.
 
 mod client_reader;
 mod client_writer;
@@ -185,8 +185,8 @@ impl H1Connection<'_> {
         .await
     }
 
-    /// Whether the connection must close after the response: unread content would be taken for a request, or a request for
-    /// content that the client withholds, or the server drains.
+    /// Whether the connection must close after the response: unread content would be taken for a request, or a request
+    /// for content that the client withholds, or the server drains.
     fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
         let unread = match self.reader.poll_reader(cx) {
             Poll::Ready(reader) => !reader.is_drainable(),

@@ -1,7 +1,7 @@
 //! The body of a request, and how the connection hands its client reader over to it.
 //!
-//! The body reads straight from the socket, with no task or queue in between. Guarantees that the connection gets its reader
-//! back when the body ends or is dropped, and notices a client that leaves before the body is read.
+//! The body reads straight from the socket, with no task or queue in between. Guarantees that the connection gets its
+//! reader back when the body ends or is dropped, and notices a client that leaves before the body is read.
 
 use std::pin::Pin;
 use std::sync::Arc;

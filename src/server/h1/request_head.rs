@@ -1,7 +1,7 @@
 //! Reads a header section line by line and makes a request of it.
 //!
-//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each line is read once, however
-//! the section arrives, and nothing is copied: the parts of the section become the request's own.
+//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each line is read once,
+//! however the section arrives, and nothing is copied: the parts of the section become the request's own.
 
 #[cfg(test)]
 mod tests;
@@ -64,8 +64,8 @@ struct ControlFields {
 }
 
 impl RequestHead {
-    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived. Returns the section's length,
-    /// once it is complete. `bounds.bytes` fits 32 bits.
+    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived. Returns the section's
+    /// length, once it is complete. `bounds.bytes` fits 32 bits.
     pub fn read(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<Option<usize>, Failure> {
         while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
             let end = self.searched + found;

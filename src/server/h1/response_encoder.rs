@@ -203,8 +203,8 @@ impl ResponseEncoder {
         Ok(true)
     }
 
-    /// Ends the content. The body is dropped before its last bytes are written: everything that ends with the body has ended
-    /// when the client sees the end of the response.
+    /// Ends the content. The body is dropped before its last bytes are written: everything that ends with the body has
+    /// ended when the client sees the end of the response.
     fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BrokenResponse> {
         match self.framing {
             ResponseFraming::Length(1..) => return Err(BrokenResponse::Length),

@@ -1,7 +1,7 @@
 //! HTTP/2 with prior knowledge (RFC 9113 §3.3), on the same port as HTTP/1.
 //!
-//! hyper and h2 refuse malformed requests and count resets. Guarantees the listener's bounds and the same rules on hosts and
-//! targets as HTTP/1 has, with the same refusals.
+//! hyper and h2 refuse malformed requests and count resets. Guarantees the listener's bounds and the same rules on
+//! hosts and targets as HTTP/1 has, with the same refusals.
 
 mod activity;
 mod request_body;
@@ -113,7 +113,7 @@ async fn should_close(activity: &Activity, spec: &ListenerSpec, drain: &Drain) {
     }
 }
 
-/// Waits until a client that was told to close has had its time for it, and has no request under way.
+/// Waits until a client that was asked to close has had time for it and has no request under way.
 async fn close_overdue(activity: &Activity, spec: &ListenerSpec) {
     sleep(spec.header_timeout).await;
     idle_for(activity, spec.header_timeout).await;

@@ -8,7 +8,7 @@ use super::*;
 
 const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
 
-/// What a client sends, the client, and what must live as long.
+/// A reader, its client, and the write half that must live as long.
 async fn connected() -> (ClientReader, TcpStream, OwnedWriteHalf) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -4,7 +4,8 @@ use super::*;
 
 const BOUNDS: SectionBounds = SectionBounds { bytes: 256, fields: 8 };
 
-/// What comes of a section that arrives in pieces which end there: the request, or why there is none, or that it is not whole.
+/// Reads a section that arrives in pieces with these `ends`: the request, its refusal, or `None` while it is
+/// incomplete.
 fn read(bytes: &[u8], ends: &[usize]) -> Result<Option<(Request<()>, ConnectionOptions, usize)>, Failure> {
     let mut head = RequestHead::default();
     for end in ends.iter().copied().chain([bytes.len()]) {

@@ -49,7 +49,7 @@ async fn written(options: &ConnectionOptions, response: Response<Body>) -> Resul
 async fn the_body_decides_how_it_is_framed() {
     let whole = || Body::from(Bytes::from_static(b"hello"));
     let pieces = || streamed(vec![data("he"), data(""), data("llo")]);
-    // What a handler says of the framing beside it means nothing.
+    // Framing fields of the handler are ignored.
     let wrong = [("content-length", "9"), ("transfer-encoding", "gzip")];
     for fields in [&[][..], &wrong] {
         let ok = |body| response(200, fields, body);
