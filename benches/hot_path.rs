@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tollgate::proxy::message::additions::{self, Additions, HopFields};
-use tollgate::proxy::message::forwarded::{Origin, TrustedProxies};
+use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
 use tollgate::proxy::message::headers;
 use tollgate::rate_limit::bucket::{self, Shape};
 use tollgate::rate_limit::headers::{Fields, Standing};
@@ -162,7 +162,7 @@ fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
     let mut out = BytesMut::with_capacity(4096);
     bencher.with_inputs(request_fields).bench_local_refs(|fields| {
-        let origin = Origin::resolve(fields, black_box(peer), &trusted);
+        let origin = ClientOrigin::resolve(fields, black_box(peer), &trusted);
         let found = headers::strip_request(fields, origin.peer_trusted);
         let host = fields.get(http::header::HOST).cloned();
         out.clear();

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use super::{Gateway, Guarded, UNROUTED};
 use crate::body::Body;
 use crate::error::Failure;
-use crate::proxy::message::forwarded::Origin;
+use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::target;
 use crate::rate_limit::explained::Explained;
 use crate::rate_limit::host;
@@ -100,7 +100,7 @@ pub struct Sent {
 /// Explains what `gateway` does with a request.
 pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     let mut request = described.request();
-    let origin = Origin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
+    let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
     let host = host::of(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();

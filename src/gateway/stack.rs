@@ -24,7 +24,7 @@ use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::header_map_pool;
-use crate::proxy::message::forwarded::Origin;
+use crate::proxy::message::forwarded::ClientOrigin;
 use crate::rate_limit::headers::Fields;
 use crate::rate_limit::held::Holding;
 use crate::rate_limit::host;
@@ -40,7 +40,7 @@ use crate::route::{Action, Route};
 pub struct Exchange {
     started: Instant,
     request_id: HeaderValue,
-    origin: Origin,
+    origin: ClientOrigin,
     /// Requests that were in flight when it came.
     before: usize,
 }
@@ -203,7 +203,7 @@ async fn act(
 impl Exchange {
     /// Counts one more in flight. The account counts it out.
     fn open(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: &Request<Body>) -> Self {
-        let origin = Origin::resolve(request.headers(), peer, &gateway.trusted_proxies);
+        let origin = ClientOrigin::resolve(request.headers(), peer, &gateway.trusted_proxies);
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),

@@ -11,7 +11,7 @@ use super::connection::client::Client;
 use super::connection::exchange::UpstreamConnection;
 use super::connection::upgrade::{self, UpgradeRequest};
 use super::connection::upstream_request::UpstreamRequest;
-use super::message::forwarded::Origin;
+use super::message::forwarded::ClientOrigin;
 use super::message::{additions, headers};
 use super::retry::{MAX_ENDPOINTS, Retry};
 use crate::body::Body;
@@ -50,7 +50,7 @@ impl Proxy {
         request: Request<Body>,
         rule: &Forward,
         upstream: &'a Arc<Upstream>,
-        origin: &'a Origin,
+        origin: &'a ClientOrigin,
         request_id: &'a HeaderValue,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         let outcome = upstream.metrics().request();

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
 use tollgate::proxy::Proxy;
-use tollgate::proxy::message::forwarded::{Origin, TrustedProxies};
+use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
@@ -89,7 +89,7 @@ impl Gate {
     }
 
     pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
-        let origin = Origin::resolve(request.headers(), peer.ip(), &self.trusted);
+        let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, &origin, &id).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))

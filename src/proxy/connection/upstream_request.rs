@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::header_map_pool;
 use crate::http::h1::encode;
 use crate::proxy::message::additions::{self, Additions, HopFields};
-use crate::proxy::message::forwarded::Origin;
+use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::headers::{self, FieldSummary};
 use crate::proxy::message::target;
 use crate::route::{Forward, HostPolicy};
@@ -40,7 +40,7 @@ impl<'a> UpstreamRequest<'a> {
     pub fn prepare(
         mut request: Request<Body>,
         rule: &Forward,
-        origin: &'a Origin,
+        origin: &'a ClientOrigin,
         request_id: &'a HeaderValue,
     ) -> Result<Self, Failure> {
         if request.method() == Method::CONNECT {

@@ -8,7 +8,7 @@ use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 
-use super::forwarded::{Origin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::forwarded::{ClientOrigin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::h1::encode::field;
 use crate::request_id::REQUEST_ID;
 use crate::text;
@@ -18,7 +18,7 @@ const SCHEME: &[u8] = b"http";
 
 /// The fields that a request gains.
 pub struct Additions<'a> {
-    pub origin: &'a Origin,
+    pub origin: &'a ClientOrigin,
     /// The host that the client asked for.
     pub host: Option<HeaderValue>,
     pub request_id: &'a HeaderValue,
@@ -175,7 +175,7 @@ mod tests {
     use crate::proxy::message::samples::{map, origin};
 
     /// The lines of a request from `origin` that asked for `host` with `fields`.
-    fn written(origin: &Origin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
+    fn written(origin: &ClientOrigin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
         let request_id = HeaderValue::from_static("id");
         let host = host.map(HeaderValue::from_static);
         let received = Version::HTTP_11;

@@ -18,7 +18,7 @@ pub struct TrustedProxies(Vec<IpNet>);
 
 /// Where a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct ClientOrigin {
     /// The address that limits count by: the nearest one that is not a trusted proxy's.
     pub client_ip: IpAddr,
     /// The address at the other end of the connection.
@@ -40,7 +40,7 @@ impl TrustedProxies {
     }
 }
 
-impl Origin {
+impl ClientOrigin {
     /// Reads no header unless the peer is trusted.
     pub fn resolve(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> Self {
         let peer = peer.to_canonical();
@@ -101,7 +101,7 @@ mod tests {
         for line in lines {
             headers.append(X_FORWARDED_FOR, HeaderValue::from_bytes(line.as_bytes()).unwrap());
         }
-        Origin::resolve(&headers, peer.parse().unwrap(), &trusted()).client_ip.to_string()
+        ClientOrigin::resolve(&headers, peer.parse().unwrap(), &trusted()).client_ip.to_string()
     }
 
     #[test]

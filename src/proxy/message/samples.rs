@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 
-use super::forwarded::Origin;
+use super::forwarded::ClientOrigin;
 
 pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -12,7 +12,7 @@ pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
     headers
 }
 
-pub fn origin(peer: &str, peer_trusted: bool) -> Origin {
+pub fn origin(peer: &str, peer_trusted: bool) -> ClientOrigin {
     let peer = peer.parse().unwrap();
-    Origin { client_ip: peer, peer, peer_trusted }
+    ClientOrigin { client_ip: peer, peer, peer_trusted }
 }

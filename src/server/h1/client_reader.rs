@@ -45,9 +45,9 @@ pub enum Arrival {
     Head(usize),
     Refused(Failure),
     /// The client speaks HTTP/2.
-    Preface,
+    Http2,
     /// No request: the client has sent nothing for too long, or the server drains.
-    Silence,
+    Idle,
     /// The client has gone.
     Gone,
 }
@@ -115,7 +115,7 @@ impl ClientReader {
     /// Waits for a request.
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         loop {
-            if let Some(arrival) = self.look() {
+            if let Some(arrival) = self.parse() {
                 return Poll::Ready(arrival);
             }
             // Reads grow with the section: otherwise each would move it to a slightly larger buffer.
@@ -124,14 +124,14 @@ impl ClientReader {
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => {
                     self.release_buffer();
-                    return self.poll_impatient(cx);
+                    return self.poll_head_deadline(cx);
                 }
             }
         }
     }
 
     /// The result, if enough bytes have arrived for one.
-    fn look(&mut self) -> Option<Arrival> {
+    fn parse(&mut self) -> Option<Arrival> {
         if self.read.is_empty() {
             return None;
         }
@@ -139,7 +139,7 @@ impl ClientReader {
             let compared = self.read.len().min(PREFACE.len());
             self.fresh = self.read[..compared] == PREFACE[..compared];
             if self.fresh {
-                return (compared == PREFACE.len()).then_some(Arrival::Preface);
+                return (compared == PREFACE.len()).then_some(Arrival::Http2);
             }
         }
         match self.head.read(&self.read, &self.bounds) {
@@ -148,10 +148,10 @@ impl ClientReader {
         }
     }
 
-    fn poll_impatient(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+    fn poll_head_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         let is_preface = self.fresh && !self.read.is_empty();
         if self.head.is_blank() && !is_preface {
-            return self.timer.poll(cx, self.expires).map(|()| Arrival::Silence);
+            return self.timer.poll(cx, self.expires).map(|()| Arrival::Idle);
         }
         self.poll_overdue(cx, self.limits.header).map(|()| Arrival::Refused(Failure::RequestTimeout))
     }
@@ -172,7 +172,7 @@ impl ClientReader {
     }
 
     /// Reads no further request.
-    pub fn give_up(&mut self) {
+    pub fn stop_reading(&mut self) {
         self.broken = true;
     }
 
@@ -204,7 +204,7 @@ impl ClientReader {
     }
 
     /// Whether all content has been read.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_content_complete(&self) -> bool {
         self.content.is_over()
     }
 
@@ -224,7 +224,7 @@ impl ClientReader {
     }
 
     /// Whether the unread content can be skipped: it is here already, or it is short and the client will send it.
-    pub fn is_drainable(&mut self) -> bool {
+    pub fn can_skip_content(&mut self) -> bool {
         while !self.broken && !self.content.is_over() {
             match self.content.decode(&mut self.read) {
                 Ok(Some(_)) => {}
@@ -237,7 +237,7 @@ impl ClientReader {
     }
 
     /// Skips the rest of the content. Returns whether another request may follow.
-    pub fn poll_drained(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+    pub fn poll_skip_content(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match ready!(self.poll_content(cx)) {
                 None => return Poll::Ready(true),
@@ -248,7 +248,7 @@ impl ClientReader {
     }
 
     /// The latest request is answered: the next may begin within the keep-alive time.
-    pub fn rest(&mut self, now: Instant) {
+    pub fn begin_keepalive(&mut self, now: Instant) {
         self.expires = now + self.limits.keepalive;
         // The time it took for its content does not count for its next request.
         self.since = None;

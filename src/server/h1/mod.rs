@@ -53,7 +53,7 @@ enum ConnectionEnd {
     /// In the middle of a response.
     Broken(BoxError),
     /// The client speaks HTTP/2.
-    Preface,
+    Http2,
     /// It leaves HTTP: the client has its 101.
     Upgraded(UpgradeSender),
 }
@@ -82,7 +82,7 @@ pub async fn drive<H: Handler>(
     let reader = ReaderHandle::Held(Box::new(ClientReader::new(read, socket.permit, spec)));
     let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain };
     let end = loop {
-        if let Err(end) = http.turn(connection, handler).await {
+        if let Err(end) = http.serve_request(connection, handler).await {
             break end;
         }
     };
@@ -91,12 +91,16 @@ pub async fn drive<H: Handler>(
 
 impl H1Connection<'_> {
     /// Serves one request. An error: why the connection ends.
-    async fn turn<H: Handler>(&mut self, connection: &Arc<ConnectionInfo>, handler: &H) -> Result<(), ConnectionEnd> {
+    async fn serve_request<H: Handler>(
+        &mut self,
+        connection: &Arc<ConnectionInfo>,
+        handler: &H,
+    ) -> Result<(), ConnectionEnd> {
         let accepted = match self.next().await {
             Arrival::Head(length) => self.accept(length),
             Arrival::Refused(failure) => Err(failure),
-            Arrival::Preface => return Err(ConnectionEnd::Preface),
-            Arrival::Silence => return Err(ConnectionEnd::Closed),
+            Arrival::Http2 => return Err(ConnectionEnd::Http2),
+            Arrival::Idle => return Err(ConnectionEnd::Closed),
             Arrival::Gone => return Err(ConnectionEnd::Gone),
         };
         let (options, upgrade_sender, (response, closes)) = match accepted {
@@ -111,14 +115,14 @@ impl H1Connection<'_> {
         let mut encoder =
             ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;
         let waited = self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
-        if !self.settle().await {
+        if !self.finish_request().await {
             return Err(ConnectionEnd::Closed);
         }
         match upgrade_sender {
             Some(upgrade_sender) if encoder.switches => Err(ConnectionEnd::Upgraded(upgrade_sender)),
             _ if encoder.closes => Err(ConnectionEnd::Closed),
             _ => {
-                self.rest(if waited { clock::now() } else { now });
+                self.await_next_request(if waited { clock::now() } else { now });
                 Ok(())
             }
         }
@@ -127,7 +131,7 @@ impl H1Connection<'_> {
     /// Waits for a request.
     async fn next(&mut self) -> Arrival {
         poll_fn(|cx| match self.reader.poll_reader(cx) {
-            Poll::Ready(_) if self.drain.has_begun() => Poll::Ready(Arrival::Silence),
+            Poll::Ready(_) if self.drain.has_begun() => Poll::Ready(Arrival::Idle),
             Poll::Ready(reader) => reader.poll_arrival(cx),
             Poll::Pending => Poll::Pending,
         })
@@ -158,7 +162,7 @@ impl H1Connection<'_> {
         let mut is_head = false;
         if let ReaderHandle::Held(reader) = &mut self.reader {
             is_head = reader.is_head();
-            reader.give_up();
+            reader.stop_reading();
         }
         ConnectionOptions::for_refused(is_head)
     }
@@ -189,7 +193,7 @@ impl H1Connection<'_> {
     /// for content that the client withholds, or the server drains.
     fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
         let unread = match self.reader.poll_reader(cx) {
-            Poll::Ready(reader) => !reader.is_drainable(),
+            Poll::Ready(reader) => !reader.can_skip_content(),
             Poll::Pending => self.reader.is_body_withheld(),
         };
         unread || self.drain.has_begun()
@@ -221,17 +225,17 @@ impl H1Connection<'_> {
     }
 
     /// Waits for the end of the request's body, and skips what the handler left unread. False: no request may follow.
-    async fn settle(&mut self) -> bool {
+    async fn finish_request(&mut self) -> bool {
         poll_fn(|cx| {
             let reader = ready!(self.reader.poll_reader(cx));
-            if reader.is_drainable() { reader.poll_drained(cx) } else { Poll::Ready(false) }
+            if reader.can_skip_content() { reader.poll_skip_content(cx) } else { Poll::Ready(false) }
         })
         .await
     }
 
-    fn rest(&mut self, now: Instant) {
+    fn await_next_request(&mut self, now: Instant) {
         if let ReaderHandle::Held(reader) = &mut self.reader {
-            reader.rest(now);
+            reader.begin_keepalive(now);
         }
     }
 
@@ -244,7 +248,7 @@ impl H1Connection<'_> {
                 self.writer.reset();
             }
             ConnectionEnd::Closed => self.close().await,
-            ConnectionEnd::Preface => return self.reunite(),
+            ConnectionEnd::Http2 => return self.reunite(),
             ConnectionEnd::Upgraded(upgrade_sender) => {
                 if let Some(upgraded) = self.reunite() {
                     upgrade_sender.send(upgraded);

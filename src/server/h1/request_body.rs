@@ -176,7 +176,7 @@ impl http_body::Body for RequestBody {
             this.handover.request_continue();
         }
         let polled = reader.poll_content(cx);
-        if reader.is_whole() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+        if reader.is_content_complete() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             this.give_back();
         }
         polled
