@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn some_responses_have_no_body_whatever_they_say() {
+    fn some_statuses_have_no_body_whatever_their_fields_say() {
         for status in [100, 101, 103, 204, 304] {
             let head = read(&format!("HTTP/1.1 {status} x\r\nContent-Length: 5\r\n\r\n")).unwrap().unwrap();
             assert_eq!(head.framing, BodyFraming::Length(0), "{status}");

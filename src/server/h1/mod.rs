@@ -106,7 +106,7 @@ impl H1Connection<'_> {
         let (options, upgrade_sender, (response, closes)) = match accepted {
             Ok((request, options, upgrade_sender)) => {
                 let handling = pin!(handler.handle(connection, request));
-                (options, upgrade_sender, self.respond(handling).await.ok_or(ConnectionEnd::Gone)?)
+                (options, upgrade_sender, self.await_response(handling).await.ok_or(ConnectionEnd::Gone)?)
             }
             Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
         };
@@ -122,7 +122,7 @@ impl H1Connection<'_> {
             Some(upgrade_sender) if encoder.switches => Err(ConnectionEnd::Upgraded(upgrade_sender)),
             _ if encoder.closes => Err(ConnectionEnd::Closed),
             _ => {
-                self.await_next_request(if waited { clock::now() } else { now });
+                self.begin_keepalive(if waited { clock::now() } else { now });
                 Ok(())
             }
         }
@@ -168,7 +168,7 @@ impl H1Connection<'_> {
     }
 
     /// Waits for the response, and for whether the connection must close after it. `None`: the client has gone.
-    async fn respond(
+    async fn await_response(
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
     ) -> Option<(Response<Body>, bool)> {
@@ -233,7 +233,7 @@ impl H1Connection<'_> {
         .await
     }
 
-    fn await_next_request(&mut self, now: Instant) {
+    fn begin_keepalive(&mut self, now: Instant) {
         if let ReaderHandle::Held(reader) = &mut self.reader {
             reader.begin_keepalive(now);
         }

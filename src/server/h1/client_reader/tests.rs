@@ -53,7 +53,7 @@ async fn a_connection_that_waits_holds_no_buffer() {
 }
 
 #[tokio::test]
-async fn what_is_read_ahead_is_bounded() {
+async fn bytes_read_ahead_are_bounded() {
     let (mut reader, mut client, _write) = connected().await;
     let flood = tokio::spawn(async move { while client.write_all(&[b'x'; 4096]).await.is_ok() {} });
     while reader.read.len() < MAX_AHEAD {
@@ -66,7 +66,7 @@ async fn what_is_read_ahead_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_rest_is_worth_reading_if_it_is_here_or_short_and_sure_to_come() {
+async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
     for (head, content, worth) in [
         ("Content-Length: 3", "abc", true),
         ("Content-Length: 65536", "", true),

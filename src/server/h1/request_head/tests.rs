@@ -62,7 +62,7 @@ fn shown(bytes: &[u8], ends: &[usize]) -> String {
 
 proptest! {
     #[test]
-    fn what_is_read_does_not_depend_on_how_it_comes(
+    fn a_request_does_not_depend_on_how_its_bytes_arrive(
         bytes in almost_http(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
     ) {
@@ -103,7 +103,7 @@ fn a_name_or_method_is_a_token_and_nothing_else() {
 }
 
 #[test]
-fn a_request_is_what_its_section_says() {
+fn a_request_has_what_its_section_has() {
     let (request, _) = whole("\r\nPUT /a?b HTTP/1.1\r\nHost: c\r\nX-Y:  1 2\t\r\nempty:\r\nx-y: 3\r\n\r\n");
     assert_eq!((request.method(), request.uri().to_string()), (&Method::PUT, "/a?b".to_owned()));
     assert_eq!(request.version(), Version::HTTP_11);
@@ -134,7 +134,7 @@ fn a_connection_is_kept_by_the_rules_of_its_version() {
 }
 
 #[test]
-fn only_http_1_1_upgrades_and_waits() {
+fn only_http_1_1_upgrades_and_awaits_a_100() {
     let fields = "Upgrade: x\r\nExpect: 100-Continue\r\nTE: gzip, trailers\r\nContent-Length: 7\r\n";
     let new = options("POST / HTTP/1.1", fields);
     assert_eq!((new.upgrade, new.awaits_continue, new.takes_trailers), (true, true, true));

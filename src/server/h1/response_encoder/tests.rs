@@ -46,7 +46,7 @@ async fn written(options: &ConnectionOptions, response: Response<Body>) -> Resul
 }
 
 #[tokio::test]
-async fn the_body_decides_how_it_is_framed() {
+async fn the_body_decides_the_framing() {
     let whole = || Body::from(Bytes::from_static(b"hello"));
     let pieces = || streamed(vec![data("he"), data(""), data("llo")]);
     // Framing fields of the handler are ignored.
@@ -67,7 +67,7 @@ async fn the_body_decides_how_it_is_framed() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_content_a_length_is_that_of_another_answer() {
+async fn without_content_the_length_is_that_of_another_response() {
     for (options, status, length, body, expected) in [
         (HEAD, 200, Some("7"), "", "content-length: 7\r\n"),
         (HEAD, 200, Some("7"), "hello", "content-length: 7\r\n"),
@@ -95,7 +95,7 @@ async fn a_handler_may_close_the_connection() {
 }
 
 #[tokio::test]
-async fn trailers_go_to_those_who_look_at_them() {
+async fn trailers_go_only_to_clients_that_accept_them() {
     let mut fields = HeaderMap::new();
     fields.insert("x-sum", "1".parse().unwrap());
     let encoder = || {
@@ -114,7 +114,7 @@ async fn a_response_without_a_date_gets_one() {
 }
 
 #[tokio::test]
-async fn a_reason_is_passed_on() {
+async fn a_reason_phrase_is_passed_on() {
     let mut fine = response(200, &[], Body::empty());
     fine.extensions_mut().insert(ReasonPhrase("Fine".parse().unwrap()));
     assert!(written(&GET, fine).await.unwrap().0.starts_with("HTTP/1.1 200 Fine\r\n"));
@@ -138,7 +138,7 @@ impl http_body::Body for Five {
 }
 
 #[tokio::test]
-async fn what_is_not_as_it_says_breaks_off() {
+async fn a_body_that_contradicts_its_head_breaks_off() {
     for (pieces, good) in [(vec!["llo", "he"], true), (vec!["he"], false), (vec!["hello!"], false), (vec![], false)] {
         let sent = written(&GET, response(200, &[], Body::boxed(Five(pieces.clone())))).await;
         assert_eq!(sent.is_ok(), good, "{pieces:?}");
