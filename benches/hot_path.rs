@@ -8,17 +8,17 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use tollgate::gateway::path;
-use tollgate::gateway::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
-use tollgate::gateway::table::RouteTable;
-use tollgate::proxy::additions::{self, Additions, Hop};
-use tollgate::proxy::forwarded::{Origin, TrustedProxies};
-use tollgate::proxy::headers;
+use tollgate::proxy::message::additions::{self, Additions, HopFields};
+use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
+use tollgate::proxy::message::headers;
 use tollgate::rate_limit::bucket::{self, Shape};
 use tollgate::rate_limit::headers::{Fields, Standing};
 use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
 use tollgate::rate_limit::policy::OnOutage;
 use tollgate::rate_limit::share::Share;
+use tollgate::route::path;
+use tollgate::route::table::RouteTable;
+use tollgate::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
 use tollgate::store::Ask;
 use tollgate::store::memory::MemoryStore;
 
@@ -162,11 +162,11 @@ fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
     let mut out = BytesMut::with_capacity(4096);
     bencher.with_inputs(request_fields).bench_local_refs(|fields| {
-        let origin = Origin::resolve(fields, black_box(peer), &trusted);
+        let origin = ClientOrigin::resolve(fields, black_box(peer), &trusted);
         let found = headers::strip_request(fields, origin.peer_trusted);
         let host = fields.get(http::header::HOST).cloned();
         out.clear();
-        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: Hop::Nothing }
+        Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: HopFields::Nothing }
             .write(&mut out, fields);
         found
     });

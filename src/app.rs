@@ -29,11 +29,11 @@ use crate::rate_limit::node::Node;
 use crate::rate_limit::share::ShareCell;
 use crate::rate_limit::slots;
 use crate::server::drain::{self, Drain};
-use crate::server::{self, Slots};
+use crate::server::{self, ConnectionLimit};
 use crate::store::RedisSpec;
 use crate::store::memory::MemoryStore;
 use control::{Live, Signals};
-use workers::{Door, Workers};
+use workers::{BoundListener, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 const UPKEEP: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
-    let doors = open_doors(&config)?;
+    let listeners = bind_listeners(&config)?;
     let open =
         |address| StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin"));
     let admin = config.admin.map(open).transpose()?;
@@ -84,7 +84,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
     let slots = fleet.as_ref().map(|fleet| fleet.node.slots.clone()).unwrap_or_default();
     let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
-    let workers = Workers::start(doors, &common)?;
+    let workers = Workers::start(listeners, &common)?;
 
     let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
     let ended = runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal));
@@ -102,20 +102,20 @@ pub fn for_explaining(config: &Config) -> Result<Gateway, QuotaError> {
 }
 
 /// Binds every address for every worker before any of them runs: what can't be bound stops the start.
-fn open_doors(config: &Config) -> anyhow::Result<Vec<Vec<Door>>> {
+fn bind_listeners(config: &Config) -> anyhow::Result<Vec<Vec<BoundListener>>> {
     for ListenerConfig { server: spec, .. } in &config.listeners {
         server::check_free(spec).with_context(|| format!("cannot listen on {}", spec.address))?;
     }
-    let mut workers: Vec<Vec<Door>> = Vec::new();
+    let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for listener in &config.listeners {
         let mut spec = listener.server.clone();
-        let slots = Slots::new(spec.max_connections);
-        for doors in &mut workers {
+        let limit = ConnectionLimit::new(spec.max_connections);
+        for listeners in &mut workers {
             let socket = server::bind(&spec).with_context(|| format!("cannot listen on {}", spec.address))?;
             // Port 0 is any free port, the same for all workers.
             spec.address = socket.local_addr()?;
-            doors.push(Door { socket, spec: Arc::new(spec.clone()), slots: slots.clone() });
+            listeners.push(BoundListener { socket, spec: Arc::new(spec.clone()), limit: limit.clone() });
         }
         tracing::info!(address = %spec.address, "listening");
     }

@@ -1,6 +1,6 @@
-//! The one body type that flows through the gateway, in both directions.
+//! The body type of requests and responses, in both directions.
 //!
-//! Streams by default: nothing here collects a body.
+//! Guarantees that bodies stream: nothing here collects one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 
-/// What can go wrong while a body streams.
+/// An error of a body that streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a request body broke off. Found in a [`BoxError`] by downcasting, it tells how to answer.
+/// Why a request body broke off. It is found in a [`BoxError`] by downcasting, and decides the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFailure {
     #[error("the request body arrived too slowly")]
@@ -22,8 +22,8 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// A body that streams in from a peer, and must learn how it ended. Dropped: it was given up.
-pub trait Tail: Send {
+/// A source of a body that must know whether the body was read to its end. Dropped before: it was not.
+pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
     /// Nothing more will come.
@@ -31,29 +31,29 @@ pub trait Tail: Send {
 
     fn size_hint(&self) -> SizeHint;
 
-    /// The body arrived whole.
+    /// The body was read to its end.
     fn ended(self: Box<Self>);
 }
 
-/// Told what passes of a body, and when it has ended or was dropped before its end.
+/// Sees a body pass, and its end.
 pub trait Observer: Send {
-    /// A piece of content passes.
+    /// A piece of content has passed.
     fn saw(&mut self, piece: &[u8]);
 
-    /// `bytes` of content passed; `complete` says whether that was all of it.
+    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it.
     fn ended(self: Box<Self>, bytes: u64, complete: bool);
 }
 
 /// A request or response body.
 pub struct Body {
-    kind: Kind,
+    kind: BodyKind,
     passed: u64,
     observer: Option<Box<dyn Observer>>,
 }
 
-enum Kind {
+enum BodyKind {
     Full(Bytes),
-    Tailed(Option<Box<dyn Tail>>),
+    Source(Option<Box<dyn BodySource>>),
     Boxed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
 }
 
@@ -63,14 +63,14 @@ impl Body {
         Bytes::new().into()
     }
 
-    /// A body whose end matters. It has not ended yet.
-    pub fn tailed(tail: Box<dyn Tail>) -> Self {
-        Kind::Tailed(Some(tail)).into()
+    /// The body that `source` gives. It has not ended yet.
+    pub fn from_source(source: Box<dyn BodySource>) -> Self {
+        BodyKind::Source(Some(source)).into()
     }
 
-    /// Any other body, behind one allocation.
+    /// Any other body, in one allocation.
     pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
-        Kind::Boxed(Box::pin(body)).into()
+        BodyKind::Boxed(Box::pin(body)).into()
     }
 
     /// Lets `observer` see the body pass.
@@ -95,22 +95,22 @@ impl Body {
 
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
-        Kind::Full(bytes).into()
+        BodyKind::Full(bytes).into()
     }
 }
 
-impl From<Kind> for Body {
-    fn from(kind: Kind) -> Self {
+impl From<BodyKind> for Body {
+    fn from(kind: BodyKind) -> Self {
         Self { kind, passed: 0, observer: None }
     }
 }
 
-impl Kind {
+impl BodyKind {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Tailed(tail) => poll_tailed(tail, cx),
+            Self::Source(source) => poll_source(source, cx),
             Self::Boxed(body) => body.as_mut().poll_frame(cx),
         }
     }
@@ -133,22 +133,24 @@ impl http_body::Body for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Tailed(tail) => tail.as_ref().is_none_or(|tail| tail.is_over()),
-            Kind::Boxed(body) => body.is_end_stream(),
+            BodyKind::Full(bytes) => bytes.is_empty(),
+            BodyKind::Source(source) => source.as_ref().is_none_or(|source| source.is_over()),
+            BodyKind::Boxed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Tailed(tail) => tail.as_ref().map_or_else(|| SizeHint::with_exact(0), |tail| tail.size_hint()),
-            Kind::Boxed(body) => body.size_hint(),
+            BodyKind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodyKind::Source(source) => {
+                source.as_ref().map_or_else(|| SizeHint::with_exact(0), |source| source.size_hint())
+            }
+            BodyKind::Boxed(body) => body.size_hint(),
         }
     }
 }
 
-/// A body that knows its length is often dropped right after its last byte, without being asked for more.
+/// A body of known length is often dropped right after its last byte, without another poll.
 impl Drop for Body {
     fn drop(&mut self) {
         let complete = self.is_end_stream();
@@ -156,15 +158,18 @@ impl Drop for Body {
     }
 }
 
-fn poll_tailed(tail: &mut Option<Box<dyn Tail>>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-    let Some(coming) = tail else { return Poll::Ready(None) };
+fn poll_source(
+    source: &mut Option<Box<dyn BodySource>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    let Some(coming) = source else { return Poll::Ready(None) };
     let polled = ready!(coming.poll_frame(cx));
     match &polled {
-        // Whoever writes a body on asks no further after its last byte or its trailers.
+        // After the last byte or the trailers, the body is usually not polled again.
         Some(Ok(frame)) if !frame.is_trailers() && !coming.is_over() => {}
-        Some(Err(_)) => *tail = None,
+        Some(Err(_)) => *source = None,
         _ => {
-            if let Some(whole) = tail.take() {
+            if let Some(whole) = source.take() {
                 whole.ended();
             }
         }

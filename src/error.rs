@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::http1::tables;
+use crate::header_map_pool;
 use crate::observe::request_id::REQUEST_ID;
 use crate::respond::Respond;
 
@@ -156,7 +156,7 @@ impl Failure {
         let row = self.row();
         let mut response = Response::new(B::from(self.problem(&row, request_id)));
         *response.status_mut() = row.status;
-        *response.headers_mut() = tables::take();
+        *response.headers_mut() = header_map_pool::take();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(REQUEST_ID, request_id.clone());

@@ -113,7 +113,7 @@ fn workers_share_a_port_and_drain_together() {
     let second = server::bind(&spec).unwrap();
     let spec = Arc::new(spec);
     let (signal, drain) = server::drain::channel();
-    let slots = server::Slots::new(spec.max_connections);
+    let slots = server::ConnectionLimit::new(spec.max_connections);
     let seen = Arc::new(raw_http::Seen::default());
     let workers = [first, second].map(|listener| {
         let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), raw_http::App(seen.clone()));

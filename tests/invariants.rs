@@ -63,13 +63,13 @@ fn each_module_knows_only_what_is_below_it() {
 
 #[test]
 fn a_step_upwards_is_found() {
-    assert_found(dependencies, "src/rate_limit/layer.rs", "use crate::gateway::route::Route;");
+    assert_found(dependencies, "src/rate_limit/layer.rs", "use crate::route::Route;");
     assert_found(dependencies, "src/rate_limit/limiter.rs", "use crate::store::{Store, redis::RedisStore};");
     assert_found(dependencies, "src/proxy/forward.rs", "fn f() { crate::app::stop() }");
     assert_found(dependencies, "src/upstream/health.rs", "use super::super::admin;");
     assert_found(dependencies, "src/clock.rs", "use crate::body::Body;");
     assert_found(dependencies, "src/rate_limit/bucket.rs", "use super::algorithm::Rate;");
-    assert_found(dependencies, "src/gateway/route.rs", "use crate::config::Config;");
+    assert_found(dependencies, "src/route/mod.rs", "use crate::config::Config;");
     assert_found(dependencies, "src/torture/judge.rs", "use crate::rate_limit::bucket;");
     assert_found(dependencies, "src/rate_limit/limiter.rs", "use crate::torture::Limit;");
     assert_found(dependencies, "src/somewhere/new.rs", "use crate::clock;");

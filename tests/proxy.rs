@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::coop;
 use tollgate::body::Body;
-use tollgate::gateway::route::{HostPolicy, Rewrite};
+use tollgate::route::{HostPolicy, Rewrite};
 use tollgate::upstream::Balance;
 use upstream::{Scripted, Wire, eventually, values};
 

@@ -187,7 +187,7 @@ async fn an_endpoint_that_refuses_is_passed_over_even_for_a_post() {
         client.send(POST_EMPTY).await;
         assert!(client.until(b"ok").await.unwrap().starts_with("HTTP/1.1 200"));
     }
-    assert!(front.gate.upstream.endpoints()[0].is_resting());
+    assert!(front.gate.upstream.endpoints()[0].is_backing_off());
 }
 
 #[tokio::test]

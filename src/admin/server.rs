@@ -19,7 +19,7 @@ use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::observe::request_id;
-use crate::server::{self, Connection, Handler, ListenerSpec, Slots, drain};
+use crate::server::{self, ConnectionInfo, ConnectionLimit, Handler, ListenerSpec, drain};
 
 /// Probes, a few scrapers, a few operators.
 const MAX_CONNECTIONS: usize = 256;
@@ -58,20 +58,20 @@ pub async fn serve(listener: TcpListener, state: AdminState) -> std::io::Result<
     };
     // It never begins: while the gateway drains, this port goes on telling so.
     let (_signal, drain) = drain::channel();
-    let slots = Slots::uncounted(spec.max_connections);
-    server::serve(listener, Arc::new(spec), Pages(router(state)), slots, drain).await;
+    let limit = ConnectionLimit::uncounted(spec.max_connections);
+    server::serve(listener, Arc::new(spec), Pages(router(state)), limit, drain).await;
     Ok(())
 }
 
 impl Handler for Pages {
-    async fn handle(&self, connection: &Arc<Connection>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, connection: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
         request.extensions_mut().insert(ConnectInfo(connection.peer));
         let answered: Result<_, Infallible> = self.0.clone().call(request).await;
         let Ok(response) = answered;
         response.map(|body| Body::boxed(body.map_err(Into::into)))
     }
 
-    fn refuse(&self, _connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
+    fn refuse(&self, _connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
         failure.respond(&request_id::generate())
     }
 }

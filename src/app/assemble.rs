@@ -7,8 +7,6 @@ use metrics::counter;
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
 use crate::gateway::queue::{Queue, Queues};
-use crate::gateway::route::{Action, Route};
-use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
 use crate::rate_limit::algorithm::QuotaError;

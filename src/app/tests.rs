@@ -52,7 +52,7 @@ async fn serve() -> std::net::SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();
-        server::serve(listener, spec, entrance, Slots::new(8), drain).await
+        server::serve(listener, spec, entrance, ConnectionLimit::new(8), drain).await
     });
     address
 }

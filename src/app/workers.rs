@@ -22,18 +22,18 @@ use crate::gateway::{Entrance, stack};
 use crate::proxy::Proxy;
 use crate::rate_limit::breaker;
 use crate::rate_limit::limiter::Limiter;
-use crate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, worker};
+use crate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, worker};
 use crate::store::Store;
 use crate::store::redis::RedisStore;
 
 /// How long a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 
-/// A listener's part in one worker.
-pub struct Door {
+/// A listener that is bound for one worker.
+pub struct BoundListener {
     pub socket: StdListener,
     pub spec: Arc<ListenerSpec>,
-    pub slots: Slots,
+    pub limit: ConnectionLimit,
 }
 
 /// What a worker hands to the control plane once it runs.
@@ -60,13 +60,13 @@ impl Drop for Farewell {
 }
 
 impl Workers {
-    /// Starts one for each set of doors, and returns once all of them serve.
-    pub fn start(doors: Vec<Vec<Door>>, common: &Common) -> anyhow::Result<Self> {
+    /// Starts a worker for each list of listeners, and returns once all of them serve.
+    pub fn start(listeners: Vec<Vec<BoundListener>>, common: &Common) -> anyhow::Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut workers = Self::none();
-        for (index, doors) in doors.into_iter().enumerate() {
+        for (index, listeners) in listeners.into_iter().enumerate() {
             let (common, report) = (common.clone(), report.clone());
-            workers.spawn(index, move || work(common, doors, report))?;
+            workers.spawn(index, move || work(common, listeners, report))?;
         }
         drop(report);
         for started in reports {
@@ -119,7 +119,7 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
 }
 
 /// One worker, from start to drain.
-async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
+async fn work(common: Common, listeners: Vec<BoundListener>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
     let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
     let limiter = match (&common.fleet, &store) {
         (Some(fleet), Some(store)) => {
@@ -132,13 +132,13 @@ async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -
     }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());
-    let serving = doors.into_iter().enumerate().map(|(listener, door)| {
+    let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
         let (gateway, proxy, in_flight) = (common.gateway.clone(), proxy.clone(), in_flight.clone());
-        let entrance = Entrance { gateway, listener, limiter: limiter.clone(), proxy, in_flight };
+        let entrance = Entrance { gateway, listener: index, limiter: limiter.clone(), proxy, in_flight };
         let drain = common.drain.clone();
         async move {
-            let socket = TcpListener::from_std(door.socket)?;
-            Ok(server::serve(socket, door.spec, entrance, door.slots, drain).await)
+            let socket = TcpListener::from_std(listener.socket)?;
+            Ok(server::serve(socket, listener.spec, entrance, listener.limit, drain).await)
         }
     });
     let serving = join_all(serving);
@@ -168,13 +168,13 @@ async fn sweep(proxy: &Proxy) {
 impl Handler for Entrance {
     fn handle(
         &self,
-        connection: &Arc<Connection>,
+        connection: &Arc<ConnectionInfo>,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
         stack::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
     }
 
-    fn refuse(&self, connection: &Arc<Connection>, failure: Failure) -> Response<Body> {
+    fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
         stack::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::gateway::route::Route;
+use crate::route::Route;
 use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::server::ListenerSpec;
 use crate::store::RedisSpec;

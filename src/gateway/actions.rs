@@ -8,9 +8,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use serde::Serialize;
 
-use super::route::{Action, Forward, HostPolicy, Rewrite};
 use crate::body::Body;
-use crate::proxy::forwarded::Origin;
+use crate::proxy::message::forwarded::ClientOrigin;
+use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
 /// The echo's answer: the request as the gateway saw it.
 #[derive(Serialize)]
@@ -37,7 +37,7 @@ pub fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a,
 }
 
 /// A description of the request, as JSON. Its body is left alone.
-pub fn echo(request: &Request<Body>, origin: &Origin, request_id: &HeaderValue, route: &str) -> Response<Body> {
+pub fn echo(request: &Request<Body>, origin: &ClientOrigin, request_id: &HeaderValue, route: &str) -> Response<Body> {
     let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in request.headers() {
         headers.entry(name.as_str()).or_default().push(value.to_str().unwrap_or("(not text)"));

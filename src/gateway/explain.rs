@@ -9,17 +9,18 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-use super::route::{Action, Forward, HostPolicy, Match, Route};
-use super::table::{Fits, Found};
-use super::{Gateway, Guarded, UNROUTED, path};
+use super::{Gateway, Guarded, UNROUTED};
 use crate::body::Body;
 use crate::error::Failure;
-use crate::proxy::forwarded::Origin;
-use crate::proxy::target;
+use crate::proxy::message::forwarded::ClientOrigin;
+use crate::proxy::message::target;
 use crate::rate_limit::explained::Explained;
 use crate::rate_limit::host;
 use crate::rate_limit::key::Facts;
 use crate::rate_limit::rules::Rules;
+use crate::route::path;
+use crate::route::table::{Fits, RouteLookup};
+use crate::route::{Action, Forward, HostPolicy, Match, Route};
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -99,14 +100,14 @@ pub struct Sent {
 /// Explains what `gateway` does with a request.
 pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     let mut request = described.request();
-    let origin = Origin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
+    let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
     let host = host::of(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();
     let found = gateway.table.find(&host, &path, request.method(), request.headers());
     let (rules, route) = match &found {
-        Found::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].route)),
-        Found::MethodNotAllowed(_) | Found::Nothing => (&gateway.unrouted.rules, None),
+        RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].route)),
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
     let asked = rules.get(described.listener).filter(|_| malformed.is_none());
     let limits = limits(
@@ -124,9 +125,9 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     );
     let outcome = match (malformed, found) {
         (Some(failure), _) => Outcome::Malformed(failure),
-        (None, Found::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index], &request))),
-        (None, Found::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
-        (None, Found::Nothing) => Outcome::Refused(Failure::NoRoute),
+        (None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index], &request))),
+        (None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
+        (None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
     };
     let routes = match &outcome {
         Outcome::Malformed(_) => Vec::new(),

@@ -12,7 +12,7 @@ use metrics::Counter;
 
 use crate::observe::access_log::AccessLog;
 use crate::proxy::Proxy;
-use crate::proxy::forwarded::TrustedProxies;
+use crate::proxy::message::forwarded::TrustedProxies;
 use crate::rate_limit::catalog::Catalog;
 use crate::rate_limit::limiter::Limiter;
 use crate::rate_limit::plan_cache::PlanCaches;
@@ -20,19 +20,14 @@ use crate::rate_limit::rules::Rules;
 use crate::upstream::Upstream;
 use account::{InFlight, RouteMetrics};
 use queue::Queues;
-use route::Route;
-use table::RouteTable;
 
 pub mod account;
 mod actions;
 mod body_bound;
 pub mod explain;
 mod limits;
-pub mod path;
 pub mod queue;
-pub mod route;
 pub mod stack;
-pub mod table;
 
 /// The route of requests that no route takes, in metrics, logs and keys.
 pub const UNROUTED: &str = "none";

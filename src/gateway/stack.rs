@@ -19,13 +19,11 @@ use http_body::Body as _;
 
 use super::account::{self, Account, Entered};
 use super::limits::{self, Hold};
-use super::route::{Action, Route};
-use super::table::Found;
-use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound, path};
+use super::{Entrance, Gateway, Guarded, UNROUTED, actions, body_bound};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::http1::tables;
+use crate::http::h1::tables;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::forwarded::Origin;
 use crate::rate_limit::headers::Fields;
@@ -39,7 +37,7 @@ use crate::rate_limit::rules::Rules;
 pub struct Exchange {
     started: Instant,
     request_id: HeaderValue,
-    origin: Origin,
+    origin: ClientOrigin,
     /// Requests that were in flight when it came.
     before: usize,
 }
@@ -77,7 +75,7 @@ pub fn serve(
             Err(Failure::Panicked)
         });
         // What was not forwarded still has its table of fields: the next request may use it.
-        tables::give(std::mem::take(request.headers_mut()));
+        header_map_pool::give_back(std::mem::take(request.headers_mut()));
         exchange.close(result, fields, account)
     }
 }
@@ -104,9 +102,9 @@ async fn pass(
     let host = host::of(request.uri(), request.headers());
     let path = spelling.as_deref().unwrap_or(request.uri().path());
     let (guard, found) = match gateway.table.find(&host, path, request.method(), request.headers()) {
-        Found::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
-        Found::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
-        Found::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
+        RouteLookup::Route(index) => (&gateway.routes[index].guard, Ok(&gateway.routes[index])),
+        RouteLookup::MethodNotAllowed(allow) => (&gateway.unrouted, Err(Failure::MethodNotAllowed(allow))),
+        RouteLookup::Nothing => (&gateway.unrouted, Err(Failure::NoRoute)),
     };
     account.metrics = guard.metrics.clone();
 
@@ -202,7 +200,7 @@ async fn act(
 impl Exchange {
     /// Counts one more in flight. The account counts it out.
     fn open(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, request: &Request<Body>) -> Self {
-        let origin = Origin::resolve(request.headers(), peer, &gateway.trusted_proxies);
+        let origin = ClientOrigin::resolve(request.headers(), peer, &gateway.trusted_proxies);
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),

@@ -1,4 +1,5 @@
-//! The id of a request: in the answer, in the upstream's request, in the log.
+//! The id of a request: made here, or taken over from a trusted peer. It is in the response, in the request to the
+//! upstream and in the log.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -6,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 /// The field that carries a request's id, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest id that is taken over from a trusted peer, in bytes.
+/// Longest id that is taken over from a trusted peer, in bytes.
 const LONGEST: usize = 128;
 
 /// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.
@@ -16,11 +17,12 @@ pub fn generate() -> HeaderValue {
     for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_ne_bytes()) {
         *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
-    // Shared from the start, since it goes both ways: to share what is copied takes another allocation.
+    // A shared buffer from the start: the id is cloned for the upstream and the response, and sharing a copy later
+    // would take another allocation.
     HeaderValue::from_maybe_shared(Bytes::from_owner(text)).unwrap_or(HeaderValue::from_static("-"))
 }
 
-/// The id that a trusted peer sent, if it is fit for a log.
+/// The id that a trusted peer sent, if it may stand in a log.
 pub fn accept(sent: &HeaderValue) -> Option<HeaderValue> {
     let fit = !sent.is_empty() && sent.len() <= LONGEST && sent.as_bytes().iter().all(u8::is_ascii_graphic);
     fit.then(|| sent.clone())
@@ -31,14 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn makes_ids_of_one_shape_that_differ() {
+    fn generated_ids_have_one_form_and_differ() {
         let (one, other) = (generate(), generate());
         assert_ne!(one, other);
         assert!(one.len() == 32 && one.as_bytes().iter().all(u8::is_ascii_hexdigit));
     }
 
     #[test]
-    fn accepts_only_what_is_fit_for_a_log() {
+    fn only_an_id_that_may_stand_in_a_log_is_accepted() {
         assert!(accept(&HeaderValue::from_static("abc-123")).is_some());
         for bad in ["", "a b", &"x".repeat(129)] {
             assert!(accept(&HeaderValue::from_str(bad).unwrap()).is_none(), "{bad:?}");

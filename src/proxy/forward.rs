@@ -1,93 +1,94 @@
-//! The way of one request to an upstream and of its response back.
+//! Forwards a request to an upstream and relays the response.
 //!
-//! Guarantees that bodies stream, and that either a response or a typed failure comes out. Knows nothing of routes, limits
-//! and listeners.
+//! Guarantees that bodies stream, and that the result is either a response or a typed failure.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
-use super::client::Client;
-use super::connection::Connection;
-use super::forwarded::Origin;
-use super::outbound::Outbound;
+use super::connection::client::Client;
+use super::connection::exchange::UpstreamConnection;
+use super::connection::upgrade::{self, UpgradeRequest};
+use super::connection::upstream_request::UpstreamRequest;
+use super::message::forwarded::ClientOrigin;
+use super::message::{additions, headers};
 use super::retry::{MAX_ENDPOINTS, Retry};
-use super::upgrade::{self, Wish};
-use super::{additions, headers};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
-use crate::gateway::route::Forward;
+use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
-use crate::upstream::endpoints::ConnectError;
+use crate::upstream::endpoints::UpstreamConnectError;
 
-/// One worker's way to upstreams, with the connections it keeps.
+/// The proxy of a worker, with the upstream connections it keeps.
 #[derive(Default)]
 pub struct Proxy {
     client: Client,
 }
 
 impl Proxy {
-    /// Drops idle connections whose time is over. To be called every few seconds on the worker.
+    /// Drops idle connections that have expired. To be called every few seconds on the worker.
     pub fn sweep(&self) {
         self.client.sweep();
     }
 
-    /// Connections kept without work.
+    /// The number of idle connections.
     pub fn idle_connections(&self) -> usize {
         self.client.idle()
     }
 
     /// Sends `request` to an endpoint of `upstream`. Must run inside the worker's runtime.
     ///
-    /// The response's body streams; the connection is free again when it ended. Failures are those of the upstream
-    /// (502, 503, 504), or of the request and its body (400, 408, 413, 501).
+    /// The response's body streams. The connection is free for another request once it has ended.
+    ///
+    /// # Errors
+    /// Failures of the upstream (502, 503, 504), or of the request and its body (400, 408, 413, 501).
     pub fn forward<'a>(
         &'a self,
         request: Request<Body>,
         rule: &Forward,
         upstream: &'a Arc<Upstream>,
-        origin: &'a Origin,
+        origin: &'a ClientOrigin,
         request_id: &'a HeaderValue,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
-        let pending = upstream.meters().request();
-        // Made before the future and used where it lies within: a request is large.
-        let mut prepared = Outbound::prepare(request, rule, origin, request_id);
+        let outcome = upstream.metrics().request();
+        // Prepared outside the future and then used in place: a request is large, and moving it costs.
+        let mut prepared = UpstreamRequest::prepare(request, rule, origin, request_id);
         async move {
             let result = match &mut prepared {
-                Ok(outbound) => self.exchange(outbound, upstream, request_id).await,
+                Ok(request) => self.exchange(request, upstream, request_id).await,
                 Err(failure) => Err(failure.clone()),
             };
-            pending.finish(&result);
+            outcome.finish(&result);
             result
         }
     }
 
     async fn exchange(
         &self,
-        outbound: &mut Outbound<'_>,
+        request: &mut UpstreamRequest<'_>,
         upstream: &Upstream,
         request_id: &HeaderValue,
     ) -> Result<Response<Body>, Failure> {
         upstream.budget().deposit();
         let mut retry = Retry::default();
         loop {
-            let mut connection = self.reach(upstream, retry.is_spent()).await?;
-            match connection.send(outbound).await {
+            let mut connection = self.connect(upstream, retry.is_spent()).await?;
+            match connection.send(request).await {
                 Ok(response) => {
                     let now = clock::now();
-                    upstream.meters().responded(now.saturating_duration_since(connection.leased_at()));
-                    return relay(response, connection, outbound.wish.take(), request_id, now);
+                    upstream.metrics().responded(now.saturating_duration_since(connection.leased_at()));
+                    return relay(response, connection, request.upgrade.take(), request_id, now);
                 }
-                Err(failed) => outbound.upload = Some(retry.decide(failed, outbound.method(), upstream)?),
+                Err(failed) => request.upload = Some(retry.decide(failed, request.method(), upstream)?),
             }
         }
     }
 
-    /// A connection to the first endpoint that has one to give.
-    async fn reach(&self, upstream: &Upstream, fresh: bool) -> Result<Box<Connection>, Failure> {
+    /// A connection to the first endpoint that accepts one.
+    async fn connect(&self, upstream: &Upstream, fresh: bool) -> Result<Box<UpstreamConnection>, Failure> {
         let mut tried = Tried::default();
         let mut failure = Failure::NoEndpoint;
         while tried.count() < MAX_ENDPOINTS
@@ -102,36 +103,37 @@ impl Proxy {
     }
 }
 
-fn connect_failure(error: &ConnectError) -> Failure {
+fn connect_failure(error: &UpstreamConnectError) -> Failure {
     match error {
-        ConnectError::Timeout => Failure::ConnectTimeout,
-        ConnectError::Failed(_) => Failure::ConnectFailed,
+        UpstreamConnectError::Timeout => Failure::ConnectTimeout,
+        UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
     }
 }
 
-/// What the client gets of a response.
+/// The response that the client gets.
 fn relay(
     mut response: Response<()>,
-    connection: Box<Connection>,
-    wish: Option<Wish>,
+    connection: Box<UpstreamConnection>,
+    upgrade: Option<UpgradeRequest>,
     request_id: &HeaderValue,
     now: Instant,
 ) -> Result<Response<Body>, Failure> {
-    let found = headers::strip_response(response.headers_mut());
+    let summary = headers::strip_response(response.headers_mut());
     let received = response.version();
-    // What the client speaks is the server's business: it steps down where it must.
+    // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // What is left of the request would be taken for the new protocol.
-        let wish = wish.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
-        let granted = found.upgrade.unwrap_or_else(|| wish.protocol().clone());
-        if upgrade::names_http(&granted) {
+        // Before the whole request is sent, its rest would be taken for the new protocol.
+        let upgrade = upgrade.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
+        let protocol = summary.upgrade.unwrap_or_else(|| upgrade.protocol().clone());
+        if upgrade::names_http(&protocol) {
             return Err(Failure::UpstreamInvalid);
         }
-        additions::add_to_response(response.headers_mut(), received, request_id, Some(granted));
-        wish.grant(connection);
+        additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
+        let (upstream, guard) = connection.upgrade();
+        upgrade.join(upstream, guard);
         return Ok(response.map(|_| Body::empty()));
     }
     additions::add_to_response(response.headers_mut(), received, request_id, None);
-    Ok(response.map(|()| connection.carry(now)))
+    Ok(response.map(|()| connection.into_body(now)))
 }

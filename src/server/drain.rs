@@ -1,6 +1,4 @@
-//! Stopping without breaking what is under way: one signal, one deadline, every listener of every worker.
-//!
-//! Knows nothing of sockets.
+//! Stopping without breaking requests: one signal and one deadline for every listener of every worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::LONGEST_WAIT;
+use super::spec::LONGEST_WAIT;
 use crate::clock::{self, Instant};
 
 /// Starts a drain. Dropping it without starting one changes nothing.
@@ -18,7 +16,7 @@ pub struct DrainSignal {
     begun: Arc<AtomicBool>,
 }
 
-/// Learns of a drain.
+/// Tells a listener that a drain has begun.
 #[derive(Clone, Debug)]
 pub struct Drain {
     deadline: watch::Receiver<Option<Instant>>,
@@ -32,7 +30,7 @@ pub struct Drained {
     pub cut: usize,
 }
 
-/// A signal and what it reaches.
+/// A signal and the drain that it starts.
 pub fn channel() -> (DrainSignal, Drain) {
     let (sender, receiver) = watch::channel(None);
     let begun = Arc::new(AtomicBool::new(false));
@@ -40,7 +38,7 @@ pub fn channel() -> (DrainSignal, Drain) {
 }
 
 impl DrainSignal {
-    /// Lets what is under way end, but no longer than `within`. The first call counts.
+    /// Starts the drain: requests under way may end, but no later than `within` from now. Only the first call counts.
     pub fn start(&self, within: Duration) {
         if !self.begun.swap(true, Ordering::Release) {
             self.deadline.send_replace(Some(clock::now() + within.min(LONGEST_WAIT)));
@@ -49,12 +47,12 @@ impl DrainSignal {
 }
 
 impl Drain {
-    /// Whether the drain has begun. Costs one load.
+    /// Whether the drain has begun. Costs one atomic load.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Waits for the drain; gives its deadline.
+    /// Waits until the drain begins. Returns its deadline.
     pub async fn begun(&mut self) -> Instant {
         if let Ok(deadline) = self.deadline.wait_for(Option::is_some).await
             && let Some(deadline) = *deadline

@@ -1,4 +1,4 @@
-//! A client's socket, which keeps its place among the listener's connections for as long as it is open.
+//! A client's socket. Guarantees that it counts towards the listener's connection limit until it closes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -7,12 +7,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::listener::Slot;
+use super::connection_limit::ConnectionPermit;
 
+/// A client's socket with its permit.
 #[derive(Debug)]
 pub struct Socket {
     pub stream: TcpStream,
-    pub slot: Slot,
+    pub permit: ConnectionPermit,
 }
 
 impl AsyncRead for Socket {

@@ -1,4 +1,4 @@
-//! One thread with a runtime of its own: what runs on it never moves to another.
+//! A worker: a thread with a runtime of its own. Guarantees that its tasks never move to another thread.
 
 use std::future::Future;
 use std::io;
@@ -6,8 +6,11 @@ use std::thread::JoinHandle;
 
 use tokio::runtime;
 
-/// Runs what `main` gives on a thread named `worker-{index}`, until it ends; what it spawned and left running is dropped
-/// then. Errors: the thread or its event queue could not be made.
+/// Runs the future of `main` on a thread named `worker-{index}`, until it ends. Tasks that it spawned and left running
+/// are dropped then.
+///
+/// # Errors
+/// When the thread or its event queue cannot be created.
 pub fn spawn<M, F>(index: usize, main: M) -> io::Result<JoinHandle<F::Output>>
 where
     M: FnOnce() -> F + Send + 'static,

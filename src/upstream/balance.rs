@@ -1,69 +1,89 @@
-//! Which endpoint is next.
+//! Load balancing: which endpoint is next.
 //!
-//! Guarantees that one request sees no endpoint twice and that an endpoint at rest is only chosen when nothing else is
-//! left. Takes no lock.
+//! Guarantees that a request is sent to no endpoint twice, and that an endpoint which backs off is only picked when no
+//! other is left. Takes no lock.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 
-use super::endpoints::{Endpoint, InFlight};
-use super::{Balance, Upstream};
+use super::endpoints::{Endpoint, PickedEndpoint};
 
-/// The endpoints one request has been to, by index.
+/// How the next endpoint is picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Balance {
+    #[default]
+    RoundRobin,
+    /// The less loaded of two endpoints drawn at random.
+    LeastRequests,
+}
+
+/// Picks endpoints of one upstream, for all workers.
+#[derive(Debug)]
+pub struct Balancer {
+    balance: Balance,
+    /// The index at which round robin goes on.
+    next: AtomicUsize,
+}
+
+/// The endpoints that a request was sent to, by index.
 #[derive(Debug, Default)]
 pub struct Tried(SmallVec<[usize; 4]>);
 
 impl Tried {
-    /// How many.
+    /// How many endpoints were tried.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 }
 
-impl Upstream {
-    /// The next endpoint for a request that has been to those `tried`, to which it is added. `None`: there is no other.
-    pub fn pick(&self, tried: &mut Tried) -> Option<InFlight> {
-        let index = match self.spec.balance {
-            Balance::RoundRobin => self.in_turn(self.next.fetch_add(1, Ordering::Relaxed), tried),
-            Balance::LeastRequests => self.less_loaded(tried),
+impl Balancer {
+    pub fn new(balance: Balance) -> Self {
+        Self { balance, next: AtomicUsize::new(0) }
+    }
+
+    /// The next of `endpoints` for a request that was already sent to those in `tried`, to which it is added. `None`:
+    /// none is left.
+    pub fn pick(&self, endpoints: &[Arc<Endpoint>], tried: &mut Tried) -> Option<PickedEndpoint> {
+        let index = match self.balance {
+            Balance::RoundRobin => in_turn(endpoints, self.next.fetch_add(1, Ordering::Relaxed), tried),
+            Balance::LeastRequests => less_loaded(endpoints, tried),
         }?;
         tried.0.push(index);
-        self.endpoints.get(index).map(InFlight::new)
+        endpoints.get(index).map(PickedEndpoint::new)
     }
+}
 
-    /// The first fit one from `start` on; failing that, the first one that only rests.
-    fn in_turn(&self, start: usize, tried: &Tried) -> Option<usize> {
-        let count = self.endpoints.len();
-        let untried =
-            || (0..count).map(|step| start.wrapping_add(step) % count).filter(|index| !tried.0.contains(index));
-        untried().find(|&index| self.is_fit(index, tried)).or_else(|| untried().next())
-    }
+/// The first untried endpoint from `start` on that does not back off; failing that, the first untried one.
+fn in_turn(endpoints: &[Arc<Endpoint>], start: usize, tried: &Tried) -> Option<usize> {
+    let count = endpoints.len();
+    let untried = || (0..count).map(|step| start.wrapping_add(step) % count).filter(|index| !tried.0.contains(index));
+    untried().find(|&index| is_fit(endpoints, index, tried)).or_else(|| untried().next())
+}
 
-    /// Power of two choices: nearly as even as asking all, and immune to all workers rushing to one idle endpoint.
-    fn less_loaded(&self, tried: &Tried) -> Option<usize> {
-        let count = self.endpoints.len();
-        if count < 2 {
-            return self.in_turn(0, tried);
-        }
-        let one = fastrand::usize(..count);
-        let other = (one + fastrand::usize(1..count)) % count;
-        match (self.is_fit(one, tried), self.is_fit(other, tried)) {
-            (true, true) => Some(if self.load(other) < self.load(one) { other } else { one }),
-            (true, false) => Some(one),
-            (false, true) => Some(other),
-            (false, false) => self.in_turn(one, tried),
-        }
+/// Power of two choices: nearly as even as comparing all endpoints, and workers do not all rush to one idle endpoint.
+fn less_loaded(endpoints: &[Arc<Endpoint>], tried: &Tried) -> Option<usize> {
+    let count = endpoints.len();
+    if count < 2 {
+        return in_turn(endpoints, 0, tried);
     }
+    let one = fastrand::usize(..count);
+    let other = (one + fastrand::usize(1..count)) % count;
+    match (is_fit(endpoints, one, tried), is_fit(endpoints, other, tried)) {
+        (true, true) => Some(if load(endpoints, other) < load(endpoints, one) { other } else { one }),
+        (true, false) => Some(one),
+        (false, true) => Some(other),
+        (false, false) => in_turn(endpoints, one, tried),
+    }
+}
 
-    fn is_fit(&self, index: usize, tried: &Tried) -> bool {
-        !tried.0.contains(&index) && self.endpoints.get(index).is_some_and(|endpoint| !endpoint.is_resting())
-    }
+fn is_fit(endpoints: &[Arc<Endpoint>], index: usize, tried: &Tried) -> bool {
+    !tried.0.contains(&index) && endpoints.get(index).is_some_and(|endpoint| !endpoint.is_backing_off())
+}
 
-    fn load(&self, index: usize) -> usize {
-        self.endpoints.get(index).map_or(usize::MAX, |endpoint: &Arc<Endpoint>| endpoint.in_flight())
-    }
+fn load(endpoints: &[Arc<Endpoint>], index: usize) -> usize {
+    endpoints.get(index).map_or(usize::MAX, |endpoint| endpoint.in_flight())
 }
 
 #[cfg(test)]
@@ -72,19 +92,21 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::upstream::UpstreamSpec;
+    /// A balancer and the endpoints that it picks from.
+    struct TestUpstream {
+        balancer: Balancer,
+        endpoints: Vec<Arc<Endpoint>>,
+    }
 
-    fn upstream(balance: Balance, endpoints: usize) -> Upstream {
-        Upstream::new(Arc::new(UpstreamSpec {
-            name: "orders".into(),
-            endpoints: (0..endpoints).map(|n| format!("10.0.0.{n}:80").parse().unwrap()).collect(),
-            balance,
-            connect_timeout: Duration::from_secs(1),
-            response_timeout: Duration::from_secs(1),
-            idle_timeout: Duration::from_secs(1),
-            keepalive_timeout: Duration::from_secs(1),
-            keepalive_connections: 1,
-        }))
+    impl TestUpstream {
+        fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
+            self.balancer.pick(&self.endpoints, tried)
+        }
+    }
+
+    fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
+        let endpoint = |n| Arc::new(Endpoint::new(&format!("10.0.0.{n}:80").parse().unwrap()));
+        TestUpstream { balancer: Balancer::new(balance), endpoints: (0..endpoints).map(endpoint).collect() }
     }
 
     #[test]
@@ -98,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn least_requests_keeps_the_loads_level() {
+    fn least_requests_keeps_loads_even() {
         let upstream = upstream(Balance::LeastRequests, 4);
         let _busy: Vec<_> = (0..400).map(|_| upstream.pick(&mut Tried::default()).unwrap()).collect();
-        for endpoint in upstream.endpoints() {
+        for endpoint in &upstream.endpoints {
             assert!((85..=115).contains(&endpoint.in_flight()), "{}", endpoint.in_flight());
         }
     }
@@ -116,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_sees_each_endpoint_once() {
+    fn a_request_tries_each_endpoint_once() {
         for balance in [Balance::RoundRobin, Balance::LeastRequests] {
             let upstream = upstream(balance, 5);
             let mut tried = Tried::default();
@@ -129,34 +151,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_endpoint_at_rest_is_passed_over_until_its_rest_is_over() {
+    async fn an_endpoint_that_backs_off_is_passed_over_until_the_back_off_ends() {
         for balance in [Balance::RoundRobin, Balance::LeastRequests] {
             let upstream = upstream(balance, 2);
-            upstream.endpoints()[0].note_refused();
+            upstream.endpoints[0].record_refused();
             for _ in 0..20 {
                 assert_eq!(&**upstream.pick(&mut Tried::default()).unwrap().key(), "10.0.0.1:80");
             }
             tokio::time::advance(Duration::from_millis(1001)).await;
-            assert!(!upstream.endpoints()[0].is_resting());
+            assert!(!upstream.endpoints[0].is_backing_off());
         }
     }
 
     #[test]
-    fn endpoints_that_all_rest_are_used_all_the_same() {
+    fn endpoints_that_all_back_off_are_used_nevertheless() {
         let upstream = upstream(Balance::RoundRobin, 2);
-        for endpoint in upstream.endpoints() {
-            endpoint.note_refused();
+        for endpoint in &upstream.endpoints {
+            endpoint.record_refused();
         }
         assert!(upstream.pick(&mut Tried::default()).is_some());
     }
 
     #[test]
-    fn the_load_ends_with_the_guard() {
+    fn a_dropped_pick_no_longer_counts() {
         let upstream = upstream(Balance::RoundRobin, 1);
         let guard = upstream.pick(&mut Tried::default());
-        assert_eq!(upstream.endpoints()[0].in_flight(), 1);
+        assert_eq!(upstream.endpoints[0].in_flight(), 1);
         drop(guard);
-        assert_eq!(upstream.endpoints()[0].in_flight(), 0);
+        assert_eq!(upstream.endpoints[0].in_flight(), 0);
     }
 
     #[test]

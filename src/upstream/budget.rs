@@ -1,6 +1,6 @@
-//! How many requests may be sent a second time, so that retries never multiply an upstream's trouble.
+//! The retry budget: how many requests may be sent a second time, so that retries do not overload a failing upstream.
 //!
-//! Guarantees retries ≤ 20 % of recent requests + 10 per second. Knows nothing of why a request is retried.
+//! Guarantees retries ≤ 20 % of recent requests + 10 per second.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use crate::clock;
 
 /// Requests that pay for one retry: 20 %.
 const PRICE: u32 = 5;
-/// What requests can save up at most: 100 retries. It bounds how far back "recent" reaches.
+/// The most that requests can save up: 100 retries. It bounds how far back "recent" reaches.
 const SAVINGS: u32 = 100 * PRICE;
 /// The floor, for upstreams with few requests: one retry every 100 ms, ten of them at once.
 const FLOOR_PERIOD_US: u64 = 100_000;
 const FLOOR_BURST: u64 = 10;
 
-/// The retries an upstream can still bear.
+/// The retries that an upstream can still take.
 #[derive(Debug, Default)]
 pub struct RetryBudget {
     saved: AtomicU32,
@@ -23,15 +23,15 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// A request is sent for the first time.
+    /// Saves up for retries: a request is sent for the first time.
     pub fn deposit(&self) {
-        // Workers may overshoot the cap by one each: it is a cap on savings, not a promise.
+        // Workers may overshoot the cap by one each: the cap bounds savings and need not be exact.
         if self.saved.load(Ordering::Relaxed) < SAVINGS {
             self.saved.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether one retry may happen now; it is paid for if so.
+    /// Pays for one retry. Returns whether there was enough.
     pub fn withdraw(&self) -> bool {
         self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(PRICE)).is_ok()
             || self.withdraw_from_floor(clock::monotonic_micros())

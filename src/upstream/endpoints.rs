@@ -1,6 +1,7 @@
-//! One server: its address, its load, and whether it lately refused connections.
+//! An endpoint, a single server of an upstream: its address, its load, and whether it lately refused connections.
 //!
-//! Guarantees that a guard is counted exactly once. Names are resolved whenever a connection is opened, never kept.
+//! Guarantees that a picked endpoint counts its request exactly once. Names are resolved for each new connection and
+//! never cached.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,32 +18,33 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 
-/// How long an endpoint that refused a connection is passed over, while others are left.
-/// Long enough that a dead one costs a connect attempt a second at most, short enough to notice a restart.
-const REST: Duration = Duration::from_secs(1);
+/// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
+/// endpoint costs at most one connect attempt a second, short enough to notice a restart.
+const BACK_OFF: Duration = Duration::from_secs(1);
 
-/// One server of an upstream.
+/// A server of an upstream.
 pub struct Endpoint {
-    /// Host and port in lower case, as connections are kept by.
+    /// Host and port in lower case: the key of connections in the pool.
     key: Arc<str>,
     host: HeaderValue,
-    target: Target,
+    address: EndpointAddress,
     in_flight: AtomicUsize,
-    /// In microseconds of the monotonic clock; 0: it never failed.
-    resting_until: AtomicU64,
+    /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
+    backing_off_until: AtomicU64,
 }
 
-enum Target {
+/// Where an endpoint is.
+enum EndpointAddress {
     Address(SocketAddr),
     Name(Box<str>, u16),
 }
 
-/// A request under way at an endpoint, from being chosen until its response body ended or was dropped.
-pub struct InFlight(Arc<Endpoint>);
+/// An endpoint picked for a request. It counts the request until the response body has ended or was dropped.
+pub struct PickedEndpoint(Arc<Endpoint>);
 
-/// Why no connection came to be.
+/// Why no connection could be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum UpstreamConnectError {
     #[error("connecting timed out")]
     Timeout,
     #[error("connecting failed: {0}")]
@@ -56,56 +58,56 @@ impl Endpoint {
         let text = text.rsplit_once('@').map_or(text, |(_, address)| address);
         let host = authority.host();
         let port = authority.port_u16().unwrap_or(80);
-        let target = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(ip) => Target::Address(SocketAddr::new(ip, port)),
-            Err(_) => Target::Name(host.into(), port),
+        let address = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(ip) => EndpointAddress::Address(SocketAddr::new(ip, port)),
+            Err(_) => EndpointAddress::Name(host.into(), port),
         };
         Self {
             key: format!("{}:{port}", host.to_ascii_lowercase()).into(),
-            // What an authority may hold, a header value may hold; an empty Host is the one without an authority.
+            // A header value may hold everything that an authority may. Without an authority, Host is empty.
             host: HeaderValue::from_str(text).unwrap_or(const { HeaderValue::from_static("") }),
-            target,
+            address,
             in_flight: AtomicUsize::new(0),
-            resting_until: AtomicU64::new(0),
+            backing_off_until: AtomicU64::new(0),
         }
     }
 
-    /// `host:port`, the same for every endpoint that is the same server.
+    /// `host:port`, equal for all endpoints that are the same server.
     pub fn key(&self) -> &Arc<str> {
         &self.key
     }
 
-    /// Its `Host` (RFC 9110 §7.2).
+    /// The value of `Host` for requests to it (RFC 9110 §7.2).
     pub fn host(&self) -> &HeaderValue {
         &self.host
     }
 
-    /// Requests under way here, from all workers.
+    /// Requests in flight at this endpoint, from all workers.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether it refused a connection a moment ago.
-    pub fn is_resting(&self) -> bool {
-        let until = self.resting_until.load(Ordering::Relaxed);
+    /// Whether it lately refused a connection.
+    pub fn is_backing_off(&self) -> bool {
+        let until = self.backing_off_until.load(Ordering::Relaxed);
         until != 0 && clock::monotonic_micros() < until
     }
 
-    /// A connection was opened. The answer is whether the last attempt had failed.
-    pub fn note_connected(&self) -> bool {
-        self.resting_until.load(Ordering::Relaxed) != 0 && self.resting_until.swap(0, Ordering::Relaxed) != 0
+    /// Records that a connection was opened. Returns whether the last attempt had failed.
+    pub fn record_connected(&self) -> bool {
+        self.backing_off_until.load(Ordering::Relaxed) != 0 && self.backing_off_until.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// No connection could be opened: the endpoint rests. The answer is whether the last attempt had succeeded.
-    pub fn note_refused(&self) -> bool {
-        let rest = u64::try_from(REST.as_micros()).unwrap_or(u64::MAX);
-        self.resting_until.swap(clock::monotonic_micros().saturating_add(rest), Ordering::Relaxed) == 0
+    /// Records that no connection could be opened. Returns whether the last attempt had succeeded.
+    pub fn record_refused(&self) -> bool {
+        let back_off = u64::try_from(BACK_OFF.as_micros()).unwrap_or(u64::MAX);
+        self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
     }
 
-    /// Opens a connection: each address the name stands for is tried, none of them for more than its share of the time.
-    pub async fn connect(&self, patience: Duration) -> Result<TcpStream, ConnectError> {
+    /// Opens a connection within `patience`. Each address of a name is tried for at most its share of the time.
+    pub async fn connect(&self, patience: Duration) -> Result<TcpStream, UpstreamConnectError> {
         let deadline = clock::now() + patience;
-        let addresses = timeout_at(deadline, self.resolve()).await.map_err(|_| ConnectError::Timeout)??;
+        let addresses = timeout_at(deadline, self.resolve()).await.map_err(|_| UpstreamConnectError::Timeout)??;
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address").into();
         for (tried, address) in addresses.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
@@ -115,29 +117,29 @@ impl Endpoint {
                     stream.set_nodelay(true)?;
                     return Ok(stream);
                 }
-                Ok(Err(error)) => failure = ConnectError::Failed(error),
-                Err(_) => failure = ConnectError::Timeout,
+                Ok(Err(error)) => failure = UpstreamConnectError::Failed(error),
+                Err(_) => failure = UpstreamConnectError::Timeout,
             }
         }
         Err(failure)
     }
 
     async fn resolve(&self) -> io::Result<SmallVec<[SocketAddr; 4]>> {
-        match &self.target {
-            Target::Address(address) => Ok(SmallVec::from_slice(&[*address])),
-            Target::Name(name, port) => Ok(lookup_host((&**name, *port)).await?.collect()),
+        match &self.address {
+            EndpointAddress::Address(address) => Ok(SmallVec::from_slice(&[*address])),
+            EndpointAddress::Name(name, port) => Ok(lookup_host((&**name, *port)).await?.collect()),
         }
     }
 }
 
-impl InFlight {
+impl PickedEndpoint {
     pub(super) fn new(endpoint: &Arc<Endpoint>) -> Self {
         endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(endpoint))
     }
 }
 
-impl Deref for InFlight {
+impl Deref for PickedEndpoint {
     type Target = Endpoint;
 
     fn deref(&self) -> &Endpoint {
@@ -145,7 +147,7 @@ impl Deref for InFlight {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for PickedEndpoint {
     fn drop(&mut self) {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,69 +1,63 @@
-//! The servers behind the gateway: who they are, how they fare and which one is next.
+//! The servers behind the gateway. An upstream is a named set of endpoints: `endpoints` has the address and state of
+//! each, `balance` picks the next, `budget` bounds retries and `metrics` counts.
 //!
-//! Guarantees that choosing takes no lock and that the state outlives any single worker. Knows nothing of HTTP messages.
+//! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
 pub mod balance;
 pub mod budget;
 pub mod endpoints;
-pub mod meters;
+pub mod metrics;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use http::uri::Authority;
 
+use balance::{Balancer, Tried};
 use budget::RetryBudget;
-use endpoints::Endpoint;
-use meters::Meters;
+use endpoints::{Endpoint, PickedEndpoint};
+use metrics::UpstreamMetrics;
 
-/// An upstream by name, as configured.
+pub use balance::Balance;
+
+/// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
     pub name: Arc<str>,
     /// `http://` endpoints, at least one.
     pub endpoints: Vec<Authority>,
     pub balance: Balance,
-    /// Establishing a TCP connection.
+    /// Longest time to open a TCP connection.
     pub connect_timeout: Duration,
-    /// From the request being sent to the response's header section.
+    /// Longest time from sending the request to the response's header section.
     pub response_timeout: Duration,
-    /// Between two reads of a response body, or two writes of a request body.
+    /// Longest time between two reads of a response body, or two writes of a request body.
     pub idle_timeout: Duration,
-    /// How long an unused connection is kept, per worker.
+    /// How long an idle connection is kept.
     pub keepalive_timeout: Duration,
-    /// Unused connections kept per endpoint and worker.
+    /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
 }
 
-/// How the next endpoint is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Balance {
-    #[default]
-    RoundRobin,
-    /// The less loaded of two endpoints drawn at random.
-    LeastRequests,
-}
-
-/// An upstream at work: shared by all workers of the node, and by the configurations that describe it alike.
+/// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays equal.
 pub struct Upstream {
     spec: Arc<UpstreamSpec>,
     endpoints: Box<[Arc<Endpoint>]>,
-    /// Where round robin goes on.
-    next: AtomicUsize,
+    balancer: Balancer,
     budget: RetryBudget,
-    meters: Meters,
+    metrics: UpstreamMetrics,
 }
 
 impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
     pub fn new(spec: Arc<UpstreamSpec>) -> Self {
         let endpoints = spec.endpoints.iter().map(|authority| Arc::new(Endpoint::new(authority))).collect();
-        let meters = Meters::new(&spec.name);
-        Self { spec, endpoints, next: AtomicUsize::new(0), budget: RetryBudget::default(), meters }
+        let balancer = Balancer::new(spec.balance);
+        let metrics = UpstreamMetrics::new(&spec.name);
+        Self { spec, endpoints, balancer, budget: RetryBudget::default(), metrics }
     }
 
-    /// What it was built from: equal specs may share one `Upstream` across a reload.
+    /// The spec it was built from.
     pub fn spec(&self) -> &Arc<UpstreamSpec> {
         &self.spec
     }
@@ -76,7 +70,13 @@ impl Upstream {
         &self.budget
     }
 
-    pub fn meters(&self) -> &Meters {
-        &self.meters
+    pub fn metrics(&self) -> &UpstreamMetrics {
+        &self.metrics
+    }
+
+    /// The next endpoint for a request that was already sent to those in `tried`, to which it is added. `None`: none is
+    /// left.
+    pub fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
+        self.balancer.pick(&self.endpoints, tried)
     }
 }

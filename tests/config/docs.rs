@@ -1,7 +1,7 @@
 //! What is shipped about the file agrees with what reads it.
 
 use tollgate::config::{load, schema};
-use tollgate::gateway::route::Action;
+use tollgate::route::Action;
 
 use super::{check, good, root};
 

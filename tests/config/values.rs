@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
-use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
 use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
 use tollgate::rate_limit::enforced::Enforced;
@@ -15,6 +15,7 @@ use tollgate::rate_limit::json::Path;
 use tollgate::rate_limit::key::{KeyPart, OnMissing};
 use tollgate::rate_limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
+use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};

@@ -5,7 +5,7 @@ use super::source::{Source, block};
 /// Crates that one place of `src/` names, so that they can be replaced there.
 const HOMES: [(&str, &str, &str); 7] = [
     ("jiff", "src/rate_limit/calendar.rs", "ask for a `Period`"),
-    ("httparse", "src/proxy/response.rs", "take a `Head`"),
+    ("httparse", "src/proxy/connection/response.rs", "take a `ResponseHead`"),
     ("fred", "src/store/redis/", "ask for a `Store`"),
     ("rustls", "src/store/redis/", "describe it with a `TlsSpec`"),
     ("rustls_native_certs", "src/store/redis/", "describe it with a `TlsSpec`"),
@@ -60,7 +60,8 @@ const MAY_NAME: [(&str, &str); 35] = [
     ("src/rate_limit/share.rs", "rate_limit::quota"),
     ("src/rate_limit/enforced.rs", "rate_limit::share"),
     ("src/units.rs", ""),
-    ("src/gateway/route.rs", "rate_limit::policy respond"),
+    ("src/route/mod.rs", "rate_limit::policy respond route"),
+    ("src/route/", "error route"),
     ("src/body.rs", "clock"),
     ("src/error.rs", "http1::tables observe::request_id respond"),
     ("src/upstream/", "clock error upstream"),
@@ -116,8 +117,8 @@ const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/proxy/", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy/", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server/", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
-    ("src/http1/", "NO_CONTENT", "such an answer has no content, whoever gives it"),
-    ("src/http1/", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
+    ("src/http/", "NO_CONTENT", "such an answer has no content, whoever gives it"),
+    ("src/http/", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("src/server/", "OK", "the status line that is written most is written as it is"),
     ("src/gateway/", "OK", "an echo succeeds"),
 ];

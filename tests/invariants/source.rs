@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// One file of `src/`.
 pub struct Source {
-    /// From the repository's root: `src/gateway/route.rs`.
+    /// From the repository's root: `src/route/mod.rs`.
     pub path: String,
     /// As written.
     pub text: String,

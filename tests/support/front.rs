@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
-use tollgate::gateway::route::{Forward, HostPolicy, Rewrite};
 use tollgate::proxy::Proxy;
-use tollgate::proxy::forwarded::{Origin, TrustedProxies};
-use tollgate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, drain};
+use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
+use tollgate::route::{Forward, HostPolicy, Rewrite};
+use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 
 /// What is in front of the upstream.
@@ -49,7 +49,7 @@ impl Front {
         let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Gate::new(plan));
-        let (handler, slots) = (Answering(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
+        let (handler, slots) = (Answering(Arc::clone(&gate)), ConnectionLimit::uncounted(spec.max_connections));
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
@@ -89,7 +89,7 @@ impl Gate {
     }
 
     pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
-        let origin = Origin::resolve(request.headers(), peer.ip(), &self.trusted);
+        let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, &origin, &id).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
@@ -101,11 +101,11 @@ impl Gate {
 struct Answering(Arc<Gate>);
 
 impl Handler for Answering {
-    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, connection: &Arc<ConnectionInfo>, request: Request<Body>) -> Response<Body> {
         self.0.answer(request, connection.peer).await
     }
 
-    fn refuse(&self, _: &Arc<Connection>, failure: Failure) -> Response<Body> {
+    fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
         failure.respond(&HeaderValue::from_static("id-1"))
     }
 }

@@ -22,7 +22,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
-use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, ListenerSpec, OnUpgrade, Slots};
+use tollgate::server::{
+    self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, ListenerSpec, OnUpgrade,
+};
 
 /// Longer than anything here takes, shorter than anyone waits for a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,7 +67,7 @@ impl Drop for Cancelled<'_> {
 }
 
 impl Handler for App {
-    async fn handle(&self, _: &Arc<Connection>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, _: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
         let mut guard = Cancelled(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);
@@ -142,7 +144,7 @@ impl Handler for App {
         response
     }
 
-    fn refuse(&self, _: &Arc<Connection>, failure: Failure) -> Response<Body> {
+    fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
         self.0.refused.lock().push(failure.clone());
         failure.respond(&HeaderValue::from_static("id"))
     }
@@ -244,7 +246,7 @@ impl Server {
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
         let seen = Arc::new(Seen::default());
         let address = listener.local_addr().unwrap();
-        let slots = Slots::new(spec.max_connections);
+        let slots = ConnectionLimit::new(spec.max_connections);
         let done = tokio::spawn(server::serve(listener, Arc::new(spec), App(seen.clone()), slots, drain));
         Self { address, seen, signal, done }
     }

@@ -9,10 +9,11 @@ use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
 use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why};
-use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
+use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
 use crate::rate_limit::enforced::Enforced;
 use crate::rate_limit::explained::{Applied, Bucket};
 use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
+use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
 use crate::units::{show_duration, show_size};
 
 /// The way of a request through the gateway.
@@ -294,7 +295,7 @@ fn conditions(matches: &Match) -> String {
         text = format!("{text}, {}", methods.join(" or "));
     }
     if !matches.headers.is_empty() {
-        let named = |header: &crate::gateway::route::HeaderMatch| match header.value {
+        let named = |header: &crate::route::HeaderMatch| match header.value {
             Some(_) => format!("a certain {}", header.name),
             None => format!("any {}", header.name),
         };

@@ -5,7 +5,7 @@ use crate::config::file::action::{ActionName, RawActionKeys};
 use crate::config::file::scalar::path::PathPrefix;
 use crate::config::report::{Problem, Report, quote};
 use crate::config::yaml::decode::Located;
-use crate::gateway::route::{Action, Forward, PathPattern, Rewrite, Segment};
+use crate::route::{Action, Forward, PathPattern, Rewrite, Segment};
 use crate::upstream::UpstreamSpec;
 
 /// The action of a route with this `path`. `None`: a mistake was reported.

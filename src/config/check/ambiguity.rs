@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::config::file::route::RawRoute;
 use crate::config::report::{Problem, Report, quote};
-use crate::gateway::route::{HostMatch, Match, PathPattern, Segment};
+use crate::route::{HostMatch, Match, PathPattern, Segment};
 
 /// A route whose conditions are known.
 pub struct MatchedRoute<'a> {

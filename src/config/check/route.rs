@@ -13,7 +13,7 @@ use crate::config::file::header;
 use crate::config::file::route::{RawMatch, RawRoute};
 use crate::config::report::{Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::gateway::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
+use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
 use crate::rate_limit::policy::Limit;
 use crate::upstream::UpstreamSpec;
 

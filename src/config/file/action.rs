@@ -12,7 +12,7 @@ use super::scalar::text::{DefinedName, OnlyTrue};
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
-use crate::gateway::route::HostPolicy;
+use crate::route::HostPolicy;
 use crate::spelling::nearest;
 
 record! {

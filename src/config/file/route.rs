@@ -12,7 +12,7 @@ use crate::config::report::{Problem, quote};
 use crate::config::yaml::collection::{Mapping, NonEmptyList};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
-use crate::gateway::route::{HostMatch, PathPattern};
+use crate::route::{HostMatch, PathPattern};
 
 record! {
     /// Which requests, and what becomes of them.

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{Problem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
-use crate::gateway::route::{PathPattern, Segment};
+use crate::route::{PathPattern, Segment};
 
 /// A path without parameters, wildcards and trailing slash; `/` alone has no segments.
 #[derive(Clone)]

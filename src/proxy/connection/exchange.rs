@@ -1,0 +1,307 @@
+//! A connection to an upstream, with the exchange of a request and a response that it carries.
+//!
+//! It has no task of its own: the caller that waits for the response drives it, then the reader of the response's body.
+//! Guarantees that it is used again only after both messages have ended, and closes otherwise.
+
+mod deadline;
+mod response_body;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::BytesMut;
+use http::{Method, Response, StatusCode};
+use tokio::net::TcpStream;
+use tokio::task::coop;
+use tokio::time::Instant;
+
+use super::failure::{self, FailedExchange, RetryPermission};
+use super::pool::{Pool, Pooled};
+use super::response::{self, BOUNDS, InvalidResponse, ResponseHead};
+use super::upload::{Upload, UploadPhase};
+use super::upstream_request::UpstreamRequest;
+use crate::body::BoxError;
+use crate::clock;
+use crate::error::Failure;
+use crate::http::h1::body_decoder::BodyDecoder;
+use crate::http::h1::timer::Timer;
+use crate::http::h1::upgrade::Upgraded;
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::h1::{BodyFraming, buffers};
+use crate::upstream::UpstreamSpec;
+use crate::upstream::endpoints::PickedEndpoint;
+use crate::upstream::metrics::CountedConnection;
+
+/// After a large body, reads stay large for this many small bodies.
+const LARGE_READS: u8 = 8;
+
+/// A connection to an upstream. Dropped in the middle of an exchange, it closes.
+pub struct UpstreamConnection {
+    io: TcpStream,
+    input: BytesMut,
+    output: WriteBuffer,
+    timer: Timer,
+    /// When the deadlines of the exchange are checked next.
+    due: Instant,
+    /// Where it goes after each exchange.
+    pool: Weak<Pool<Box<Self>>>,
+    key: Arc<str>,
+    spec: Arc<UpstreamSpec>,
+    counted: CountedConnection,
+    /// It has carried an exchange before this one.
+    used: bool,
+    /// Not zero: reads are large, since a body was large lately.
+    large_reads: u8,
+    leased_at: Instant,
+    exchange: ExchangeState,
+}
+
+/// The state of the exchange under way.
+#[derive(Default)]
+struct ExchangeState {
+    endpoint: Option<PickedEndpoint>,
+    upload: Option<Upload>,
+    /// A part of the request was sent, so it cannot count as unsent any more.
+    begun: bool,
+    /// The upstream takes no more of the request; it may still have answered.
+    write_closed: bool,
+    /// No other exchange follows on this connection.
+    last: bool,
+    decoder: Option<BodyDecoder>,
+    /// The deadline for the next piece of the response body is running.
+    waiting: bool,
+}
+
+/// Counts a connection that left HTTP, and its request, until dropped.
+pub struct UpgradeGuard {
+    _endpoint: Option<PickedEndpoint>,
+    _counted: CountedConnection,
+}
+
+/// Why an exchange failed before there was a response.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    #[error("the upstream closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Invalid(#[from] InvalidResponse),
+    #[error("the upstream took too long")]
+    Overdue,
+    #[error("the request's body: {0}")]
+    Body(BoxError),
+}
+
+impl UpstreamConnection {
+    /// A connection that was just opened and goes to `pool` after each exchange.
+    pub fn new(
+        io: TcpStream,
+        pool: &Arc<Pool<Box<Self>>>,
+        key: &Arc<str>,
+        spec: &Arc<UpstreamSpec>,
+        counted: CountedConnection,
+    ) -> Self {
+        let now = clock::now();
+        Self {
+            io,
+            input: BytesMut::new(),
+            output: WriteBuffer::default(),
+            timer: Timer::default(),
+            due: now,
+            pool: Arc::downgrade(pool),
+            key: Arc::clone(key),
+            spec: Arc::clone(spec),
+            counted,
+            used: false,
+            large_reads: 0,
+            leased_at: now,
+            exchange: ExchangeState::default(),
+        }
+    }
+
+    /// Begins another exchange, with `endpoint` counting it.
+    pub fn lease(&mut self, spec: &Arc<UpstreamSpec>, endpoint: PickedEndpoint, now: Instant) {
+        if !Arc::ptr_eq(&self.spec, spec) {
+            self.spec = Arc::clone(spec);
+        }
+        self.leased_at = now;
+        self.exchange.endpoint = Some(endpoint);
+    }
+
+    /// When this exchange began.
+    pub fn leased_at(&self) -> Instant {
+        self.leased_at
+    }
+
+    /// Sends the request and waits for the response's header section.
+    ///
+    /// # Errors
+    /// When the exchange fails before that; says whether the request may be sent again.
+    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, FailedExchange> {
+        let host = self.exchange.endpoint.as_ref().map(|endpoint| endpoint.host());
+        self.output.push(|out| request.write(out, host));
+        self.exchange.upload = request.upload.take();
+        if let Some(upload) = &mut self.exchange.upload {
+            upload.start(self.leased_at);
+        }
+        let to_head = *request.method() == Method::HEAD;
+        self.due = self.leased_at + self.first_deadline();
+        match poll_fn(|cx| self.poll_response(to_head, cx)).await {
+            Ok(head) => Ok(self.begin_body(head)),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn phase(&self) -> UploadPhase {
+        self.exchange.upload.as_ref().map_or(UploadPhase::Complete, Upload::phase)
+    }
+
+    fn poll_response(&mut self, to_head: bool, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeError>> {
+        loop {
+            self.poll_request(cx)?;
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(ExchangeError::Closed)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
+                Poll::Pending if self.poll_overdue(cx)? => continue,
+                Poll::Pending => return Poll::Pending,
+            }
+            while let Some(head) = response::take(&mut self.input, to_head)? {
+                // Interim responses are for the gateway (RFC 9110 §15.2). Only a 101 is final.
+                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    return Poll::Ready(Ok(head));
+                }
+                self.exchange.last |= head.last;
+                if let (StatusCode::CONTINUE, Some(upload)) = (head.status, &mut self.exchange.upload) {
+                    upload.release();
+                }
+            }
+            // An upstream that keeps sending interim responses leaves the timer no turn.
+            if clock::now() >= self.due {
+                self.check_deadline()?;
+            }
+        }
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // Readiness is checked first, without a system call: a connection that waits needs no buffer.
+        ready!(self.io.poll_read_ready(cx))?;
+        let usual = if self.large_reads > 0 { buffers::LARGE } else { buffers::USUAL };
+        let wanted = self.exchange.decoder.as_ref().map_or(usual, |decoder| decoder.wanted(usual));
+        let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
+        if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::USUAL) {
+            self.large_reads = LARGE_READS;
+        }
+        polled
+    }
+
+    /// Sends as much of the request as is there and the upstream takes.
+    fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
+        while !self.exchange.write_closed {
+            if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| !upload.is_complete()) {
+                upload.move_to(&mut self.output, cx).map_err(ExchangeError::Body)?;
+            }
+            let before = self.output.waiting();
+            if before == 0 {
+                break;
+            }
+            let flushed = self.output.poll_flush(&mut self.io, cx);
+            if self.output.waiting() < before {
+                self.exchange.begun = true;
+                // Any progress counts, however little: the upstream is not stalled.
+                if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
+                    upload.record_progress();
+                }
+            }
+            match flushed {
+                Poll::Pending => break,
+                Poll::Ready(Err(error)) if !self.exchange.begun => return Err(error.into()),
+                // The upstream may have answered before it stopped reading.
+                Poll::Ready(Err(_)) => self.exchange.write_closed = true,
+                // The client may have sent more.
+                Poll::Ready(Ok(())) if self.phase() == UploadPhase::Sending => {}
+                Poll::Ready(Ok(())) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_body(&mut self, head: ResponseHead) -> Response<()> {
+        self.exchange.last |= head.last;
+        if matches!(head.framing, BodyFraming::Length(length) if length > buffers::USUAL as u64) {
+            self.large_reads = LARGE_READS;
+        }
+        self.exchange.decoder = Some(BodyDecoder::new(head.framing, BOUNDS));
+        let mut response = Response::new(());
+        *response.status_mut() = head.status;
+        *response.version_mut() = head.version;
+        *response.headers_mut() = head.headers;
+        if let Some(reason) = head.reason {
+            response.extensions_mut().insert(reason);
+        }
+        response
+    }
+
+    /// The failure to answer with, and whether the request may be sent again.
+    fn fail(&mut self, error: ExchangeError) -> FailedExchange {
+        let ExchangeState { upload, begun, .. } = &mut self.exchange;
+        tracing::debug!(endpoint = %self.key, error = %error, used = self.used, "an exchange failed");
+        let closed = matches!(error, ExchangeError::Closed | ExchangeError::Io(_));
+        let permission = match upload.take() {
+            Some(upload) if closed && !*begun && upload.is_unread() => RetryPermission::Unsent(upload),
+            Some(upload) if closed && self.used && self.input.is_empty() && !upload.has_body() => {
+                RetryPermission::Stale(upload)
+            }
+            _ => RetryPermission::Never,
+        };
+        let failure = match error {
+            ExchangeError::Closed | ExchangeError::Io(_) => Failure::UpstreamClosed,
+            ExchangeError::Invalid(_) => Failure::UpstreamInvalid,
+            ExchangeError::Overdue => Failure::ResponseTimeout,
+            ExchangeError::Body(error) => failure::body_failure(&*error),
+        };
+        FailedExchange { failure, permission }
+    }
+
+    /// Whether the whole request was sent.
+    pub fn is_sent(&self) -> bool {
+        self.phase() == UploadPhase::Complete && self.output.waiting() == 0 && !self.exchange.write_closed
+    }
+
+    /// The connection as a plain socket, once both sides have agreed that it leaves HTTP.
+    pub fn upgrade(self: Box<Self>) -> (Upgraded, UpgradeGuard) {
+        let Self { io, input, counted, exchange, .. } = *self;
+        (Upgraded::new(io, input.freeze()), UpgradeGuard { _endpoint: exchange.endpoint, _counted: counted })
+    }
+
+    /// Gives the read buffer back, if nothing is in it.
+    fn release_buffer(&mut self) {
+        if self.input.is_empty() {
+            buffers::give_back(std::mem::take(&mut self.input));
+        }
+    }
+}
+
+impl Pooled for Box<UpstreamConnection> {
+    fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    /// A server sends nothing between two exchanges: anything to read is the connection's end, or a response to no
+    /// request. Unconstrained, since without cooperative budget every connection would seem to be open.
+    fn is_closed(&self) -> bool {
+        let mut looking = coop::unconstrained(poll_fn(|cx| self.io.poll_read_ready(cx)));
+        let may_have_more = Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+        // A read that happened to fill its buffer leaves the socket marked as readable.
+        let is_empty = || matches!(self.io.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        may_have_more && !is_empty()
+    }
+
+    fn release_buffer(&mut self) {
+        UpstreamConnection::release_buffer(self);
+    }
+}

@@ -1,0 +1,106 @@
+//! The body of an upstream's response, which its connection reads.
+//!
+//! Guarantees that the connection goes back to the pool only once both messages have ended, and closes otherwise.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::UpstreamConnection;
+use crate::body::{Body, BodySource, BoxError};
+use crate::clock;
+use crate::http::h1::body_decoder::BodyDecoder;
+
+/// Why a response body broke off.
+#[derive(Debug, thiserror::Error)]
+enum ResponseBodyError {
+    #[error("the upstream's response stalled")]
+    Stalled,
+    #[error("the upstream closed the connection within its response")]
+    Closed,
+}
+
+impl UpstreamConnection {
+    /// The response's body. The connection is free once the body has ended, and closes if the body is dropped before.
+    /// `now`: when the header section came.
+    pub fn into_body(mut self: Box<Self>, now: Instant) -> Body {
+        // Most bodies arrive whole with their header section: then the connection need not wait for the client to read.
+        let complete = self.size_hint().exact().filter(|length| *length <= self.input.len() as u64);
+        let Some(length) = complete.and_then(|length| usize::try_from(length).ok()) else {
+            return Body::from_source(self);
+        };
+        let whole = self.input.split_to(length).freeze();
+        self.finish(now);
+        Body::from(whole)
+    }
+
+    /// Puts the connection into the pool, if another exchange can follow.
+    fn finish(mut self: Box<Self>, now: Instant) {
+        let sent = self.is_sent();
+        let exchange = std::mem::take(&mut self.exchange);
+        self.large_reads = self.large_reads.saturating_sub(1);
+        if sent
+            && !exchange.last
+            && self.input.is_empty()
+            && let Some(pool) = self.pool.upgrade()
+        {
+            self.used = true;
+            let (limit, expires) = (self.spec.keepalive_connections, now + self.spec.keepalive_timeout);
+            pool.put(self, limit, expires);
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
+        let Self { input, exchange, .. } = self;
+        exchange.decoder.as_mut().map_or(Ok(None), |decoder| decoder.decode(input).map_err(Into::into))
+    }
+
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        if !std::mem::replace(&mut self.exchange.waiting, true) {
+            self.due = clock::now() + self.spec.idle_timeout;
+            self.release_buffer();
+        }
+        self.timer.poll(cx, self.due).map(|()| ResponseBodyError::Stalled.into())
+    }
+}
+
+impl BodySource for UpstreamConnection {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            // A response may begin before its request has ended: the rest is sent meanwhile.
+            if let Err(error) = self.poll_request(cx) {
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            if let Some(frame) = self.decode().transpose() {
+                self.exchange.waiting = false;
+                return Poll::Ready(Some(frame));
+            }
+            if self.is_over() {
+                return Poll::Ready(None);
+            }
+            match self.poll_fill(cx) {
+                Poll::Ready(Ok(0)) if self.exchange.decoder.as_mut().is_some_and(BodyDecoder::close) => {
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(ResponseBodyError::Closed.into()))),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Poll::Pending => return self.poll_stalled(cx).map(|error| Some(Err(error))),
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.exchange.decoder.as_ref().is_none_or(BodyDecoder::is_over)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.exchange.decoder.as_ref().map_or_else(|| SizeHint::with_exact(0), BodyDecoder::size_hint)
+    }
+
+    fn ended(self: Box<Self>) {
+        self.finish(clock::now());
+    }
+}

@@ -1,0 +1,12 @@
+//! Connections to upstreams and the exchanges they carry. `client` opens connections and `pool` keeps idle ones.
+//! `exchange` sends an `upstream_request` with its `upload` and reads the `response`; `failure` says why that came to
+//! nothing and whether the request may be sent again. `upgrade` joins both sides of a connection that leaves HTTP.
+
+pub mod client;
+pub mod exchange;
+pub mod failure;
+mod pool;
+mod response;
+pub mod upgrade;
+pub mod upload;
+pub mod upstream_request;

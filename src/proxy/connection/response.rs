@@ -1,0 +1,222 @@
+//! Reads the header section of an upstream's response and how its body is framed.
+//!
+//! Guarantees that a response which could be read in two ways is refused (RFC 9112 §6.3).
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version};
+use httparse::Status;
+use smallvec::SmallVec;
+
+use crate::header_map_pool;
+use crate::http::h1::{BodyFraming, ReasonPhrase, SectionBounds};
+use crate::http::{content, syntax};
+
+/// Bounds of a response's header section, and of its trailer section.
+pub const BOUNDS: SectionBounds = SectionBounds { bytes: 64 * 1024, fields: 128 };
+
+/// Number of fields of most responses.
+const TYPICAL_FIELDS: usize = 16;
+
+/// A response without its body.
+#[derive(Debug)]
+pub struct ResponseHead {
+    pub status: StatusCode,
+    /// `None`: the usual one of the status.
+    pub reason: Option<ReasonPhrase>,
+    pub version: Version,
+    pub headers: HeaderMap,
+    pub framing: BodyFraming,
+    /// No other response follows on the connection.
+    pub last: bool,
+}
+
+/// The response is not HTTP, or could be read in two ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidResponse(&'static str);
+
+/// For each field, where its name starts and ends and where its value does.
+type FieldRanges = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
+
+/// Takes the header section out of `read`, once it is complete. `to_head`: it answers a HEAD request.
+pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, InvalidResponse> {
+    let mut fields = [const { std::mem::MaybeUninit::uninit() }; BOUNDS.fields];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, read, &mut fields);
+    let length = match parsed {
+        Ok(Status::Complete(length)) if length <= BOUNDS.bytes => length,
+        Ok(Status::Partial) if read.len() <= BOUNDS.bytes => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(InvalidResponse("the header section is too large")),
+        Err(_) => return Err(InvalidResponse("what came is not HTTP/1")),
+    };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(InvalidResponse("no status"))?;
+    let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
+    let usual = response.reason.is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
+    let reason =
+        response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(ReasonPhrase);
+    let ranges = response.headers.iter().map(|field| range(read, field)).collect();
+    let headers = fields_at(&read.split_to(length).freeze(), &ranges)?;
+    head(status, reason, version, headers, to_head).map(Some)
+}
+
+fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
+    let origin = read.as_ptr() as usize;
+    let (name, value) = (field.name.as_ptr() as usize - origin, field.value.as_ptr() as usize - origin);
+    [name, name + field.name.len(), value, value + field.value.len()]
+}
+
+fn fields_at(section: &Bytes, ranges: &FieldRanges) -> Result<HeaderMap, InvalidResponse> {
+    let mut headers = header_map_pool::take();
+    for [name, name_end, value, value_end] in ranges {
+        let name = HeaderName::from_bytes(&section[*name..*name_end])
+            .map_err(|_| InvalidResponse("a field name is not a token"))?;
+        let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))
+            .map_err(|_| InvalidResponse("a field value has a control character"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn head(
+    status: StatusCode,
+    reason: Option<ReasonPhrase>,
+    version: Version,
+    mut headers: HeaderMap,
+    to_head: bool,
+) -> Result<ResponseHead, InvalidResponse> {
+    let length = content_length(&mut headers)?;
+    let (framing, certain) = if to_head || !content::has_content(status) {
+        (BodyFraming::Length(0), to_head || is_silent(status, &headers, length))
+    } else {
+        framing(version, &headers, length)?
+    };
+    let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::list_has(line.as_bytes(), option));
+    let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
+    let last = !stays || !certain || framing == BodyFraming::Close;
+    Ok(ResponseHead { status, reason, version, headers, framing, last })
+}
+
+/// Whether a response that must not have content also announces none. If it does announce some, it may send it
+/// nevertheless.
+fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
+    content::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
+}
+
+/// How the body is framed (RFC 9112 §6.3), and whether every reader would see its end in the same place.
+fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), InvalidResponse> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        // A length beside a transfer coding means nothing, and a server that sent both may have meant two messages.
+        // HTTP/1.0 has no chunks (RFC 9112 §6.1).
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            Ok((BodyFraming::Chunked, length.is_none() && version == Version::HTTP_11))
+        }
+        (Some(_), _) => Err(InvalidResponse("the transfer coding is not chunked")),
+        (None, _) => Ok((length.map_or(BodyFraming::Close, BodyFraming::Length), true)),
+    }
+}
+
+/// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6"
+/// is invalid.
+fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
+    let parse = |value| syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"));
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };
+    if lines.next().is_none() && first.iter().all(u8::is_ascii_digit) && (first.len() == 1 || !first.starts_with(b"0"))
+    {
+        return parse(first).map(Some);
+    }
+    let mut length = None;
+    for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
+        let this = parse(syntax::trim(value))?;
+        if length.replace(this).is_some_and(|before| before != this) {
+            return Err(InvalidResponse("two lengths that differ"));
+        }
+    }
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Option<ResponseHead>, InvalidResponse> {
+        take(&mut BytesMut::from(text), false)
+    }
+
+    fn framed(fields: &str) -> Option<(BodyFraming, bool)> {
+        let head = read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n")).ok()??;
+        Some((head.framing, head.last))
+    }
+
+    #[test]
+    fn a_section_is_taken_once_it_is_complete() {
+        let text = "HTTP/1.1 200 OK\r\nA: 1\r\na:  2 \r\nContent-Length: 2\r\n\r\nok";
+        let mut buffer = BytesMut::new();
+        for byte in text.as_bytes() {
+            buffer.extend_from_slice(&[*byte]);
+            if let Some(head) = take(&mut buffer, false).unwrap() {
+                assert_eq!((head.status, head.version), (StatusCode::OK, Version::HTTP_11));
+                assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["1", "2"]);
+                assert_eq!((head.framing, head.last), (BodyFraming::Length(2), false));
+                return assert!(buffer.is_empty());
+            }
+        }
+        panic!("never whole");
+    }
+
+    #[test]
+    fn a_body_is_framed_as_rfc_9112_says() {
+        for (fields, framing) in [
+            ("", Some((BodyFraming::Close, true))),
+            ("content-length: 5\r\n", Some((BodyFraming::Length(5), false))),
+            ("content-length: 5, 5\r\ncontent-length: 5\r\n", Some((BodyFraming::Length(5), false))),
+            ("content-length: 5\r\nconnection: x, Close\r\n", Some((BodyFraming::Length(5), true))),
+            ("transfer-encoding: Chunked\r\n", Some((BodyFraming::Chunked, false))),
+            ("transfer-encoding: chunked\r\ncontent-length: 5\r\n", Some((BodyFraming::Chunked, true))),
+            ("content-length: 5, 6\r\n", None),
+            ("content-length: 5\r\ncontent-length: 6\r\n", None),
+            ("content-length: -5\r\n", None),
+            ("content-length: \r\n", None),
+            ("transfer-encoding: gzip, chunked\r\n", None),
+            ("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", None),
+            ("transfer-encoding: gzip\r\n", None),
+        ] {
+            assert_eq!(framed(fields), framing, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn some_statuses_have_no_body_whatever_their_fields_say() {
+        for status in [100, 101, 103, 204, 304] {
+            let head = read(&format!("HTTP/1.1 {status} x\r\nContent-Length: 5\r\n\r\n")).unwrap().unwrap();
+            assert_eq!(head.framing, BodyFraming::Length(0), "{status}");
+        }
+        let head = take(&mut BytesMut::from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"), true).unwrap().unwrap();
+        assert_eq!((head.framing, head.last), (BodyFraming::Length(0), false));
+    }
+
+    #[test]
+    fn http_1_0_closes_unless_it_says_otherwise() {
+        for (fields, last) in [("", true), ("connection: keep-alive\r\n", false)] {
+            let head = read(&format!("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n{fields}\r\n")).unwrap().unwrap();
+            assert_eq!((head.version, head.last), (Version::HTTP_10, last));
+        }
+    }
+
+    #[test]
+    fn anything_but_a_response_is_invalid() {
+        for bad in
+            ["SSH-2.0-x\r\n", "HTTP/2 200\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n"]
+        {
+            assert!(read(bad).is_err(), "{bad:?}");
+        }
+        let many = "a: b\r\n".repeat(BOUNDS.fields + 1);
+        assert!(read(&format!("HTTP/1.1 200 OK\r\n{many}\r\n")).is_err());
+        assert!(read(&format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(BOUNDS.bytes))).is_err());
+    }
+}

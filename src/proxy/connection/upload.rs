@@ -1,0 +1,179 @@
+//! A request body on its way to an upstream.
+//!
+//! Guarantees that it streams piece by piece, does not begin before the upstream asks for it where the client waits for
+//! that, and is as long as its framing says.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+use tokio::time::Instant;
+
+use crate::body::{Body, BodyFailure, BoxError};
+use crate::clock;
+use crate::http::h1::encode::{self, LAST_CHUNK};
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::trailers::AnnouncedTrailers;
+
+/// How long a body waits for a 100 that does not come (RFC 9110 §10.1.1: not for an indefinite time).
+pub const CONTINUE_WAIT: Duration = Duration::from_secs(1);
+
+/// A request body, as an upstream connection sends it.
+pub struct Upload {
+    body: Body,
+    framing: UploadFraming,
+    phase: UploadPhase,
+    /// When its phase began, or when the upstream last took something. `None`: it has not started.
+    since: Option<Instant>,
+    /// The request has a body at all.
+    has_body: bool,
+    /// A part of it was taken from the client.
+    begun: bool,
+}
+
+/// How the body is framed, and how much of it is left.
+enum UploadFraming {
+    /// This many bytes are left.
+    Length(u64),
+    Chunked(AnnouncedTrailers),
+}
+
+/// The peer that an upload waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadPhase {
+    /// The upstream, to ask for the body with a 100.
+    AwaitingContinue,
+    /// The upstream, to take more.
+    Sending,
+    /// The client, to send more.
+    AwaitingClient,
+    /// Nobody: all of it is written.
+    Complete,
+}
+
+/// The body is not as long as its Content-Length says.
+#[derive(Debug, thiserror::Error)]
+#[error("the request body has another length than was announced")]
+struct LengthMismatch;
+
+impl Upload {
+    /// `awaits_continue`: it starts once the upstream asks for it, or after [`CONTINUE_WAIT`].
+    pub fn new(body: Body, headers: &HeaderMap, awaits_continue: bool) -> Self {
+        let has_body = !body.is_end_stream();
+        let framing = match body.size_hint().exact() {
+            Some(length) => UploadFraming::Length(length),
+            None => UploadFraming::Chunked(AnnouncedTrailers::by(headers)),
+        };
+        let phase = match (has_body, awaits_continue) {
+            (false, _) => UploadPhase::Complete,
+            (true, true) => UploadPhase::AwaitingContinue,
+            (true, false) => UploadPhase::Sending,
+        };
+        Self { body, framing, phase, since: None, has_body, begun: false }
+    }
+
+    /// Starts the upload, over a connection that was leased at `now`.
+    pub fn start(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    pub fn phase(&self) -> UploadPhase {
+        self.phase
+    }
+
+    /// When its phase began, or when the upstream last took something. `None`: it has not started.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.phase == UploadPhase::Complete
+    }
+
+    /// Whether the request has a body at all.
+    pub fn has_body(&self) -> bool {
+        self.has_body
+    }
+
+    /// Whether it can still be sent from its beginning.
+    pub fn is_unread(&self) -> bool {
+        !self.begun
+    }
+
+    /// Starts a body that waits for a 100: the upstream asks for it, or has taken too long to.
+    pub fn release(&mut self) {
+        if self.phase == UploadPhase::AwaitingContinue {
+            self.enter(UploadPhase::Sending);
+        }
+    }
+
+    /// Records that the upstream has taken something.
+    pub fn record_progress(&mut self) {
+        self.since = Some(clock::now());
+    }
+
+    /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells whether there is
+    /// more. Wakes the task when the client has sent more.
+    pub fn move_to(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Result<(), BoxError> {
+        while !matches!(self.phase, UploadPhase::AwaitingContinue | UploadPhase::Complete) && !output.is_enough() {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                if self.phase != UploadPhase::AwaitingClient {
+                    self.enter(UploadPhase::AwaitingClient);
+                }
+                return Ok(());
+            };
+            if self.phase == UploadPhase::AwaitingClient {
+                self.enter(UploadPhase::Sending);
+            }
+            self.begun = true;
+            match frame.transpose()? {
+                Some(frame) => self.encode(frame, output)?,
+                None => self.end(output)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self, frame: Frame<Bytes>, output: &mut WriteBuffer) -> Result<(), BoxError> {
+        match (&mut self.framing, frame.into_data()) {
+            (UploadFraming::Length(left), Ok(data)) => {
+                *left = left.checked_sub(data.len() as u64).ok_or(LengthMismatch)?;
+                output.push_piece(data);
+            }
+            (UploadFraming::Chunked(_), Ok(data)) => output.push_chunk(data),
+            (UploadFraming::Chunked(announced), Err(frame)) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    output.push(|out| encode::last_chunk(out, announced, &trailers));
+                    self.enter(UploadPhase::Complete);
+                }
+                return Ok(());
+            }
+            // Without chunks there is no place for trailers.
+            (UploadFraming::Length(_), Err(_)) => {}
+        }
+        if self.body.is_end_stream() { self.end(output) } else { Ok(()) }
+    }
+
+    fn end(&mut self, output: &mut WriteBuffer) -> Result<(), BoxError> {
+        match self.framing {
+            UploadFraming::Length(0) => {}
+            UploadFraming::Length(_) => return Err(LengthMismatch.into()),
+            UploadFraming::Chunked(_) => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
+        }
+        self.enter(UploadPhase::Complete);
+        Ok(())
+    }
+
+    fn enter(&mut self, phase: UploadPhase) {
+        self.phase = phase;
+        self.since = Some(clock::now());
+    }
+
+    /// The error of a client that has sent nothing for too long.
+    pub fn timed_out() -> BoxError {
+        BodyFailure::Timeout.into()
+    }
+}

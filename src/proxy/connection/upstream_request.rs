@@ -1,0 +1,167 @@
+//! A request in the form in which it is sent to an upstream. Only the endpoint's Host is added later.
+//!
+//! Guarantees that every upstream gets HTTP/1.1 that can be read in one way only.
+
+use bytes::BytesMut;
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Version};
+use http_body::Body as _;
+
+use super::upgrade::UpgradeRequest;
+use super::upload::Upload;
+use crate::body::Body;
+use crate::error::Failure;
+use crate::header_map_pool;
+use crate::http::h1::encode;
+use crate::proxy::message::additions::{self, Additions, HopFields};
+use crate::proxy::message::forwarded::ClientOrigin;
+use crate::proxy::message::headers::{self, FieldSummary};
+use crate::proxy::message::target;
+use crate::route::{Forward, HostPolicy};
+
+/// A request that is ready to be sent.
+pub struct UpstreamRequest<'a> {
+    head: Parts,
+    additions: Additions<'a>,
+    /// Its Host is that of the endpoint.
+    host_of_endpoint: bool,
+    /// `None` while an exchange has it.
+    pub upload: Option<Upload>,
+    /// Set if the client asks to leave HTTP.
+    pub upgrade: Option<UpgradeRequest>,
+}
+
+impl<'a> UpstreamRequest<'a> {
+    /// Strips, rewrites and frames `request`.
+    ///
+    /// # Errors
+    /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
+    pub fn prepare(
+        mut request: Request<Body>,
+        rule: &Forward,
+        origin: &'a ClientOrigin,
+        request_id: &'a HeaderValue,
+    ) -> Result<Self, Failure> {
+        if request.method() == Method::CONNECT {
+            return Err(Failure::NotImplemented("this gateway opens no tunnels"));
+        }
+        let received = request.version();
+        let (host, in_field) = host_asked_for(&request)?;
+        let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted);
+        let upgrade = UpgradeRequest::of(&mut request, summary.upgrade.take().filter(|_| received == Version::HTTP_11));
+        target::rewrite(request.uri_mut(), &rule.rewrite)?;
+
+        let fields = request.headers_mut();
+        if summary.cookie {
+            additions::join_cookies(fields);
+        }
+        let hop = match &upgrade {
+            Some(upgrade) => HopFields::Upgrade(upgrade.protocol().clone()),
+            None if summary.te_trailers => HopFields::TeTrailers,
+            None => HopFields::Nothing,
+        };
+        let host_of_endpoint = set_host(fields, &rule.host, host.as_ref(), in_field);
+        let (head, upload) = with_upload(request, received, &summary);
+        let additions = Additions { origin, host, request_id, received, hop };
+        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), upgrade })
+    }
+
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3).
+    pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>) {
+        let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        for part in [self.head.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+        if let Some(host) = host.filter(|_| self.host_of_endpoint) {
+            encode::field(out, HOST.as_str(), host.as_bytes());
+        }
+        self.additions.write(out, &self.head.headers);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl Drop for UpstreamRequest<'_> {
+    fn drop(&mut self) {
+        header_map_pool::give_back(std::mem::take(&mut self.head.headers));
+    }
+}
+
+/// The host that the client asked for, and whether that is the `Host` field: an authority in the target takes
+/// precedence (RFC 9112 §3.2.2).
+fn host_asked_for(request: &Request<Body>) -> Result<(Option<HeaderValue>, bool), Failure> {
+    if let Some(authority) = request.uri().authority() {
+        let text = authority.as_str();
+        let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+        let host = HeaderValue::from_str(host).map_err(|_| Failure::BadRequest("the authority is malformed"))?;
+        return Ok((Some(host), false));
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (host, None) => Ok((host.cloned(), true)),
+        _ => Err(Failure::BadRequest("more than one Host")),
+    }
+}
+
+/// Sets the `Host` field as `policy` says. Returns whether the endpoint's Host is needed instead.
+fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<&HeaderValue>, in_field: bool) -> bool {
+    let host = match (policy, asked) {
+        (HostPolicy::Fixed(host), _) => host,
+        (HostPolicy::Preserve, Some(_)) if in_field => return false,
+        (HostPolicy::Preserve, Some(host)) => host,
+        // A client of HTTP/1.0 may send none; an HTTP/1.1 request needs one.
+        (HostPolicy::Preserve, None) | (HostPolicy::Endpoint, _) => {
+            fields.remove(HOST);
+            return true;
+        }
+    };
+    fields.insert(HOST, host.clone());
+    false
+}
+
+/// Frames the body. It waits for a 100 where the client does.
+fn with_upload(request: Request<Body>, received: Version, summary: &FieldSummary) -> (Parts, Upload) {
+    let (mut parts, body) = request.into_parts();
+    if summary.content_length || !body.is_end_stream() {
+        frame(&mut parts.headers, &body);
+    }
+    let expects = summary.expect && headers::expects_continue(&parts.headers);
+    let awaits_continue = expects && received != Version::HTTP_10 && !body.is_end_stream();
+    if expects && !awaits_continue {
+        parts.headers.remove(EXPECT);
+    }
+    let upload = Upload::new(body, &parts.headers, awaits_continue);
+    (parts, upload)
+}
+
+/// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the
+/// next.
+fn frame(fields: &mut HeaderMap, body: &Body) {
+    if body.is_end_stream() {
+        if !is_length(fields, 0) {
+            fields.remove(CONTENT_LENGTH);
+        }
+        return;
+    }
+    match body.size_hint().exact() {
+        Some(length) if is_length(fields, length) => {}
+        Some(length) => {
+            fields.insert(CONTENT_LENGTH, length.into());
+        }
+        None => {
+            fields.remove(CONTENT_LENGTH);
+            fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+    }
+}
+
+/// Whether the only Content-Length in `fields` is `length`.
+fn is_length(fields: &HeaderMap, length: u64) -> bool {
+    let mut values = fields.get_all(CONTENT_LENGTH).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only.is_some_and(|value| value.as_bytes() == itoa::Buffer::new().format(length).as_bytes())
+}

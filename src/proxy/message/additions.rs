@@ -1,0 +1,231 @@
+//! Adds fields to a message on its way through: where a request comes from, and which way the message took.
+//!
+//! A request's fields are written straight into the bytes that are sent, a response's into its header map. Guarantees
+//! one line for each list. To be used after `headers` has removed what the peer must not say.
+
+use bytes::BytesMut;
+use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use smallvec::SmallVec;
+
+use super::forwarded::{ClientOrigin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use crate::http::h1::encode::field;
+use crate::observe::request_id::REQUEST_ID;
+use crate::text;
+
+/// The scheme by which clients reach this gateway: it has no TLS.
+const SCHEME: &[u8] = b"http";
+
+/// The fields that a request gains.
+pub struct Additions<'a> {
+    pub origin: &'a ClientOrigin,
+    /// The host that the client asked for.
+    pub host: Option<HeaderValue>,
+    pub request_id: &'a HeaderValue,
+    /// The version in which the request was received.
+    pub received: Version,
+    pub hop: HopFields,
+}
+
+/// The fields for the connection to the upstream.
+pub enum HopFields {
+    Nothing,
+    /// Asks for another protocol (RFC 9110 §7.8).
+    Upgrade(HeaderValue),
+    /// Accepts trailer fields. `TE` must be named in `Connection` wherever it is sent (RFC 9110 §10.1.4).
+    TeTrailers,
+}
+
+impl Additions<'_> {
+    /// Writes the client's `fields` and the added ones.
+    pub fn write(&self, out: &mut BytesMut, fields: &HeaderMap) {
+        for (name, value) in fields {
+            if !self.replaces(name) {
+                field(out, name.as_str(), value.as_bytes());
+            }
+        }
+        let trusted = self.origin.peer_trusted;
+        let mut peer: SmallVec<[u8; 48]> = SmallVec::new();
+        text::push_address(&mut peer, self.origin.peer);
+        self.write_list(out, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer));
+        self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer));
+        if !trusted || !fields.contains_key(X_FORWARDED_PROTO) {
+            field(out, X_FORWARDED_PROTO.as_str(), SCHEME);
+        }
+        if let Some(host) = &self.host
+            && (!trusted || !fields.contains_key(X_FORWARDED_HOST))
+        {
+            field(out, X_FORWARDED_HOST.as_str(), host.as_bytes());
+        }
+        field(out, REQUEST_ID.as_str(), self.request_id.as_bytes());
+        field(out, VIA.as_str(), via(self.received).as_bytes());
+        self.write_hop(out);
+    }
+
+    /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.
+    fn replaces(&self, name: &HeaderName) -> bool {
+        self.origin.peer_trusted && (*name == X_FORWARDED_FOR || *name == FORWARDED || *name == REQUEST_ID)
+    }
+
+    /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's
+    /// elements are kept, others are replaced.
+    fn write_list(
+        &self,
+        out: &mut BytesMut,
+        fields: &HeaderMap,
+        name: &HeaderName,
+        element: impl FnOnce(&mut BytesMut),
+    ) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        if self.origin.peer_trusted {
+            for value in fields.get_all(name) {
+                out.extend_from_slice(value.as_bytes());
+                out.extend_from_slice(b", ");
+            }
+        }
+        element(out);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its
+    /// port.
+    fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8]) {
+        let (before, after): (&[u8], &[u8]) =
+            if self.origin.peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
+        for part in [before, peer, after] {
+            out.extend_from_slice(part);
+        }
+        if let Some(host) = &self.host {
+            out.extend_from_slice(b";host=\"");
+            write_quoted(out, host.as_bytes());
+            out.extend_from_slice(b"\"");
+        }
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(SCHEME);
+    }
+
+    fn write_hop(&self, out: &mut BytesMut) {
+        match &self.hop {
+            HopFields::Nothing => {}
+            HopFields::Upgrade(protocol) => {
+                field(out, UPGRADE.as_str(), protocol.as_bytes());
+                field(out, CONNECTION.as_str(), b"upgrade");
+            }
+            HopFields::TeTrailers => {
+                field(out, TE.as_str(), b"trailers");
+                field(out, CONNECTION.as_str(), b"te");
+            }
+        }
+    }
+}
+
+/// Writes the inside of a quoted string (RFC 9110 §5.6.4).
+fn write_quoted(out: &mut BytesMut, mut text: &[u8]) {
+    while let Some(special) = memchr::memchr2(b'"', b'\\', text) {
+        out.extend_from_slice(&text[..special]);
+        out.extend_from_slice(&[b'\\', text[special]]);
+        text = &text[special + 1..];
+    }
+    out.extend_from_slice(text);
+}
+
+/// Joins cookies into one line, as HTTP/1.1 has them. HTTP/2 splits them for compression (RFC 9113 §8.2.3).
+pub fn join_cookies(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(COOKIE).iter();
+    if let (Some(first), Some(second)) = (lines.next(), lines.next()) {
+        let mut joined = first.as_bytes().to_vec();
+        for line in std::iter::once(second).chain(lines) {
+            joined.extend_from_slice(b"; ");
+            joined.extend_from_slice(line.as_bytes());
+        }
+        if let Ok(joined) = HeaderValue::try_from(joined) {
+            headers.insert(COOKIE, joined);
+        }
+    }
+}
+
+/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to (RFC 9110 §7.8).
+pub fn add_to_response(
+    headers: &mut HeaderMap,
+    received: Version,
+    request_id: &HeaderValue,
+    upgrade: Option<HeaderValue>,
+) {
+    headers.append(VIA, HeaderValue::from_static(via(received)));
+    headers.insert(REQUEST_ID, request_id.clone());
+    if let Some(protocol) = upgrade {
+        headers.insert(UPGRADE, protocol);
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    }
+}
+
+/// The element of `Via` for a message that was received in this version (RFC 9110 §7.6.3).
+fn via(received: Version) -> &'static str {
+    match received {
+        Version::HTTP_2 => "2 tollgate",
+        Version::HTTP_10 => "1.0 tollgate",
+        _ => "1.1 tollgate",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::message::samples::{map, origin};
+
+    /// The lines of a request from `origin` that asked for `host` with `fields`.
+    fn written(origin: &ClientOrigin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
+        let request_id = HeaderValue::from_static("id");
+        let host = host.map(HeaderValue::from_static);
+        let received = Version::HTTP_11;
+        let additions = Additions { origin, host, request_id: &request_id, received, hop: HopFields::Nothing };
+        let mut out = BytesMut::new();
+        additions.write(&mut out, &map(fields));
+        String::from_utf8(out.to_vec()).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn lists_of_a_trusted_peer_are_extended_in_one_line() {
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-for", "10.0.0.2"),
+            ("forwarded", "for=203.0.113.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-request-id", "theirs"),
+        ];
+        assert_eq!(
+            written(&origin("10.0.0.1", true), Some("a.example:8080"), &fields),
+            [
+                "x-forwarded-proto: https",
+                "x-forwarded-for: 203.0.113.9, 10.0.0.2, 10.0.0.1",
+                "forwarded: for=203.0.113.9, for=10.0.0.1;host=\"a.example:8080\";proto=http",
+                "x-forwarded-host: a.example:8080",
+                "x-request-id: id",
+                "via: 1.1 tollgate",
+            ]
+        );
+    }
+
+    #[test]
+    fn forwarded_quotes_ipv6_and_escapes_the_host() {
+        let lines = written(&origin("2001:db8::1", false), Some("a\"b\\c"), &[]);
+        assert_eq!(lines[0], "x-forwarded-for: 2001:db8::1");
+        assert_eq!(lines[1], "forwarded: for=\"[2001:db8::1]\";host=\"a\\\"b\\\\c\";proto=http");
+    }
+
+    #[test]
+    fn cookie_crumbs_become_one_line() {
+        let mut headers = map(&[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")]);
+        join_cookies(&mut headers);
+        assert_eq!(headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"]);
+    }
+
+    #[test]
+    fn via_names_the_version_received() {
+        assert_eq!(written(&origin("10.0.0.1", false), None, &[("via", "1.0 edge")])[0], "via: 1.0 edge");
+        let mut headers = map(&[("via", "1.0 edge")]);
+        add_to_response(&mut headers, Version::HTTP_2, &HeaderValue::from_static("id"), None);
+        assert_eq!(headers.get_all("via").iter().collect::<Vec<_>>(), ["1.0 edge", "2 tollgate"]);
+    }
+}

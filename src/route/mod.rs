@@ -1,0 +1,110 @@
+//! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
+//! `table` finds the route of a request, `path` normalizes the path to look it up by.
+
+pub mod path;
+pub mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method};
+
+use crate::rate_limit::policy::LimitUse;
+pub use crate::respond::Respond;
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub name: Arc<str>,
+    pub matches: Match,
+    pub action: Action,
+    /// The route's own limits; the listener's come before them.
+    pub limits: Vec<LimitUse>,
+    /// A request body longer than this is refused with 413. `None`: no bound.
+    pub max_body: Option<u64>,
+    /// Longest time from the request's header section to the response's. `None`: only the upstream's timeouts apply.
+    pub timeout: Option<Duration>,
+}
+
+/// Which requests a route takes: all conditions hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Match {
+    pub host: HostMatch,
+    pub path: PathPattern,
+    /// Empty: any method.
+    pub methods: Vec<Method>,
+    pub headers: Vec<HeaderMatch>,
+}
+
+/// The hosts that a route takes: in lower case, without a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostMatch {
+    Any,
+    Exact(Arc<str>),
+    /// `*.example.com`, stored as `.example.com`.
+    Suffix(Arc<str>),
+}
+
+/// `/exact`, `/users/{id}`, `/prefix/*`: segments, and whether anything may follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    pub segments: Vec<Segment>,
+    /// The pattern ends in `/*`: it takes the prefix itself and everything below it.
+    pub rest: bool,
+}
+
+/// A segment of a path pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    Literal(Arc<str>),
+    /// `{name}`: one segment, not empty.
+    Param(Arc<str>),
+}
+
+/// A header field that must be present, with this value or any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderMatch {
+    pub name: HeaderName,
+    pub value: Option<HeaderValue>,
+}
+
+/// The action of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Forward(Forward),
+    Respond(Respond),
+    /// Answers with a description of the request.
+    Echo,
+}
+
+/// Forwarding to an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    pub upstream: Arc<str>,
+    pub rewrite: Rewrite,
+    pub host: HostPolicy,
+}
+
+/// How the path is rewritten; the query stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Rewrite {
+    #[default]
+    Keep,
+    /// Removes this prefix (whole segments); the rest starts with `/`.
+    StripPrefix(Arc<str>),
+    /// Replaces the prefix `from` by `to`.
+    ReplacePrefix { from: Arc<str>, to: Arc<str> },
+    /// Replaces the whole path.
+    Replace(Arc<str>),
+}
+
+/// Which Host the upstream sees.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum HostPolicy {
+    /// The client's.
+    #[default]
+    Preserve,
+    /// The endpoint's authority.
+    Endpoint,
+    Fixed(HeaderValue),
+}

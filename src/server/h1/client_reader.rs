@@ -1,0 +1,312 @@
+//! Reads header sections and content from a client, within time limits.
+//!
+//! Guarantees that nothing passes that could be read in two ways, that no client takes longer than its time limit, and
+//! that a connection which waits for a request holds no buffer.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body::{Frame, SizeHint};
+use tokio::net::tcp::OwnedReadHalf;
+
+use super::connection_options::ConnectionOptions;
+use super::request_head::RequestHead;
+use crate::body::{BodyFailure, BoxError};
+use crate::clock::{self, Instant};
+use crate::error::Failure;
+use crate::http::h1::body_decoder::BodyDecoder;
+use crate::http::h1::timer::Timer;
+use crate::http::h1::{BodyFraming, SectionBounds, buffers};
+use crate::server::connection_limit::ConnectionPermit;
+use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+
+/// Unread content is skipped up to this many bytes; beyond, the connection closes.
+const MAX_LEFTOVER: u64 = 64 * 1024;
+/// Bytes read ahead to notice whether the client is still there, while its request is being answered. More than that
+/// waits in the socket.
+const MAX_AHEAD: usize = 16 * 1024;
+/// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore
+/// read before the close, but no more than this and no longer than [`LINGER`].
+const LINGER_BYTES: usize = 1024 * 1024;
+const LINGER: Duration = Duration::from_secs(2);
+/// The first bytes of an HTTP/2 connection (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The result of waiting for a request.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A header section of this many bytes.
+    Head(usize),
+    Refused(Failure),
+    /// The client speaks HTTP/2.
+    Http2,
+    /// No request: the client has sent nothing for too long, or the server drains.
+    Idle,
+    /// The client has gone.
+    Gone,
+}
+
+/// The reading side of a client's connection.
+#[derive(Debug)]
+pub struct ClientReader {
+    half: OwnedReadHalf,
+    read: BytesMut,
+    bounds: SectionBounds,
+    head: RequestHead,
+    /// Decodes the content of the latest request.
+    content: BodyDecoder,
+    /// The client waits for a 100 before it sends the content.
+    awaits_continue: bool,
+    timer: Timer,
+    limits: TimeLimits,
+    /// When the connection closes, unless a request has begun by then.
+    expires: Instant,
+    /// When the wait for the next part of a request began. `None`: nothing is awaited.
+    since: Option<Instant>,
+    /// The first bytes may still be those of HTTP/2.
+    fresh: bool,
+    ended: bool,
+    /// Whatever else comes cannot be read as a request.
+    broken: bool,
+    permit: ConnectionPermit,
+}
+
+/// Time limits: for a header section, for the next request to begin, for the next piece of content.
+#[derive(Clone, Copy, Debug)]
+struct TimeLimits {
+    header: Duration,
+    keepalive: Duration,
+    content: Duration,
+}
+
+impl ClientReader {
+    pub fn new(half: OwnedReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
+        let limits = TimeLimits {
+            header: spec.header_timeout.min(LONGEST_WAIT),
+            keepalive: spec.keepalive_timeout.min(LONGEST_WAIT),
+            content: spec.body_timeout.min(LONGEST_WAIT),
+        };
+        // `RequestHead` counts in 32 bits.
+        let bounds = SectionBounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
+        Self {
+            half,
+            read: BytesMut::new(),
+            bounds,
+            head: RequestHead::default(),
+            content: BodyDecoder::new(BodyFraming::Length(0), bounds),
+            awaits_continue: false,
+            timer: Timer::default(),
+            limits,
+            expires: clock::now() + limits.header,
+            since: None,
+            fresh: true,
+            ended: false,
+            broken: false,
+            permit,
+        }
+    }
+
+    /// Waits for a request.
+    pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        loop {
+            if let Some(arrival) = self.parse() {
+                return Poll::Ready(arrival);
+            }
+            // Reads grow with the section: otherwise each would move it to a slightly larger buffer.
+            match self.poll_fill(cx, buffers::USUAL.max(self.read.len())) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
+                Poll::Pending => {
+                    self.release_buffer();
+                    return self.poll_head_deadline(cx);
+                }
+            }
+        }
+    }
+
+    /// The result, if enough bytes have arrived for one.
+    fn parse(&mut self) -> Option<Arrival> {
+        if self.read.is_empty() {
+            return None;
+        }
+        if self.fresh {
+            let compared = self.read.len().min(PREFACE.len());
+            self.fresh = self.read[..compared] == PREFACE[..compared];
+            if self.fresh {
+                return (compared == PREFACE.len()).then_some(Arrival::Http2);
+            }
+        }
+        match self.head.read(&self.read, &self.bounds) {
+            Ok(length) => length.map(Arrival::Head),
+            Err(failure) => Some(Arrival::Refused(failure)),
+        }
+    }
+
+    fn poll_head_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        let is_preface = self.fresh && !self.read.is_empty();
+        if self.head.is_blank() && !is_preface {
+            return self.timer.poll(cx, self.expires).map(|()| Arrival::Idle);
+        }
+        self.poll_overdue(cx, self.limits.header).map(|()| Arrival::Refused(Failure::RequestTimeout))
+    }
+
+    /// Fills `request` from the header section that has arrived. Its content is read next.
+    pub fn take_head<B>(&mut self, length: usize, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
+        let section = self.read.split_to(length).freeze();
+        let options = self.head.finish(&section, request)?;
+        self.since = None;
+        self.content = BodyDecoder::new(options.framing, self.bounds);
+        self.awaits_continue = options.awaits_continue;
+        Ok(options)
+    }
+
+    /// Whether the request that is being read is a HEAD.
+    pub fn is_head(&self) -> bool {
+        self.head.is_head()
+    }
+
+    /// Reads no further request.
+    pub fn stop_reading(&mut self) {
+        self.broken = true;
+    }
+
+    /// The next piece of content, or the trailers.
+    pub fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        loop {
+            match self.content.decode(&mut self.read) {
+                Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(None) if self.content.is_over() => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(_) => return self.fail(BodyFailure::Malformed.into()),
+            }
+            match self.poll_fill(cx, self.content.wanted(buffers::LARGE)) {
+                Poll::Ready(Ok(1..)) => self.since = None,
+                Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Poll::Ready(Err(error)) => return self.fail(error.into()),
+                Poll::Pending => {
+                    self.release_buffer();
+                    ready!(self.poll_overdue(cx, self.limits.content));
+                    return self.fail(BodyFailure::Timeout.into());
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: BoxError) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.broken = true;
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Whether all content has been read.
+    pub fn is_content_complete(&self) -> bool {
+        self.content.is_over()
+    }
+
+    /// How much content is left.
+    pub fn size_hint(&self) -> SizeHint {
+        self.content.size_hint()
+    }
+
+    /// Whether the client waits for a 100 before it sends its content.
+    pub fn awaits_continue(&self) -> bool {
+        self.awaits_continue
+    }
+
+    /// Records that the client was sent a 100.
+    pub fn set_continue_sent(&mut self) {
+        self.awaits_continue = false;
+    }
+
+    /// Whether the unread content can be skipped: it is here already, or it is short and the client will send it.
+    pub fn can_skip_content(&mut self) -> bool {
+        while !self.broken && !self.content.is_over() {
+            match self.content.decode(&mut self.read) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => self.broken = true,
+            }
+        }
+        let is_short = || self.content.size_hint().exact().is_some_and(|left| left <= MAX_LEFTOVER);
+        !self.broken && (self.content.is_over() || (!self.awaits_continue && is_short()))
+    }
+
+    /// Skips the rest of the content. Returns whether another request may follow.
+    pub fn poll_skip_content(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        loop {
+            match ready!(self.poll_content(cx)) {
+                None => return Poll::Ready(true),
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return Poll::Ready(false),
+            }
+        }
+    }
+
+    /// The latest request is answered: the next may begin within the keep-alive time.
+    pub fn begin_keepalive(&mut self, now: Instant) {
+        self.expires = now + self.limits.keepalive;
+        // The time it took for its content does not count for its next request.
+        self.since = None;
+    }
+
+    /// Ready when the client has gone. Bytes that come instead are kept.
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.ended && self.read.len() < MAX_AHEAD {
+            let _ = ready!(self.poll_fill(cx, buffers::USUAL));
+        }
+        if self.ended { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input
+    /// only if the client is known to have more to send.
+    pub async fn linger(&mut self) {
+        let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
+        let until = clock::now() + LINGER;
+        let mut left = LINGER_BYTES;
+        std::future::poll_fn(|cx| {
+            while !self.ended && left > 0 {
+                self.read.clear();
+                match self.poll_fill(cx, buffers::USUAL) {
+                    Poll::Ready(read) => left = left.saturating_sub(read.unwrap_or(0)),
+                    Poll::Pending if wait => return self.timer.poll(cx, until),
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// The read half of the socket, its permit, and the bytes read too early.
+    pub fn into_parts(self) -> (OwnedReadHalf, ConnectionPermit, Bytes) {
+        (self.half, self.permit, self.read.freeze())
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
+        // Readiness is checked first, without a system call: a connection that waits needs no buffer.
+        let ready = ready!(self.half.as_ref().poll_read_ready(cx));
+        let filled = match ready {
+            Ok(()) => ready!(buffers::poll_fill(&mut self.half, cx, &mut self.read, wanted)),
+            Err(error) => Err(error),
+        };
+        self.ended = !matches!(filled, Ok(1..));
+        Poll::Ready(filled)
+    }
+
+    /// Gives the buffer back, if nothing is in it.
+    fn release_buffer(&mut self) {
+        if self.read.is_empty() && self.read.capacity() > 0 {
+            buffers::give_back(std::mem::take(&mut self.read));
+        }
+    }
+
+    fn poll_overdue(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
+        let since = *self.since.get_or_insert_with(clock::now);
+        self.timer.poll(cx, since + limit)
+    }
+}

@@ -1,0 +1,108 @@
+use std::future::poll_fn;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+
+/// A reader, its client, and the write half that must live as long.
+async fn connected() -> (ClientReader, TcpStream, OwnedWriteHalf) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (read, write) = listener.accept().await.unwrap().0.into_split();
+    let minute = Duration::from_secs(60);
+    let spec = ListenerSpec {
+        address: ([127, 0, 0, 1], 0).into(),
+        header_timeout: minute,
+        keepalive_timeout: minute,
+        body_timeout: minute,
+        max_header_bytes: 64 * 1024,
+        max_headers: 100,
+        max_connections: 1,
+    };
+    (ClientReader::new(read, ConnectionPermit::unlimited(), &spec), client, write)
+}
+
+async fn is_silent(reader: &mut ClientReader) -> bool {
+    poll_fn(|cx| Poll::Ready(reader.poll_arrival(cx).is_pending())).await
+}
+
+/// Reads one request and its content.
+async fn read(reader: &mut ClientReader) -> Vec<u8> {
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    let mut content = Vec::new();
+    while let Some(frame) = poll_fn(|cx| reader.poll_content(cx)).await {
+        content.extend_from_slice(&frame.unwrap().into_data().unwrap());
+    }
+    content
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_holds_no_buffer() {
+    let (mut reader, mut client, _write) = connected().await;
+    for _ in 0..3 {
+        assert!(is_silent(&mut reader).await);
+        assert_eq!(reader.read.capacity(), 0);
+        client.write_all(format!("{REQUEST}abc").as_bytes()).await.unwrap();
+        assert_eq!(read(&mut reader).await, b"abc");
+    }
+}
+
+#[tokio::test]
+async fn bytes_read_ahead_are_bounded() {
+    let (mut reader, mut client, _write) = connected().await;
+    let flood = tokio::spawn(async move { while client.write_all(&[b'x'; 4096]).await.is_ok() {} });
+    while reader.read.len() < MAX_AHEAD {
+        poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await);
+    assert!(reader.read.len() <= MAX_AHEAD + buffers::LARGE, "{}", reader.read.len());
+    flood.abort();
+}
+
+#[tokio::test]
+async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
+    for (head, content, worth) in [
+        ("Content-Length: 3", "abc", true),
+        ("Content-Length: 65536", "", true),
+        ("Content-Length: 65537", "", false),
+        ("Content-Length: 3\r\nExpect: 100-continue", "", false),
+        ("Content-Length: 3\r\nExpect: 100-continue", "abc", true),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n0\r\n\r\n", true),
+        ("Transfer-Encoding: chunked", "3\r\nabc\r\n", false),
+        ("Transfer-Encoding: chunked", "x", false),
+    ] {
+        let (mut reader, mut client, _write) = connected().await;
+        client.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes()).await.unwrap();
+        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+        reader.take_head(length, &mut Request::new(())).unwrap();
+        assert_eq!(reader.can_skip_content(), worth, "{head} {content}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
+    let (mut reader, mut client, _write) = connected().await;
+    client.write_all(REQUEST.as_bytes()).await.unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
+    tokio::time::advance(Duration::from_secs(59)).await;
+    // Nobody reads the content any more: it is only noticed that it is there.
+    client.write_all(b"abcG").await.unwrap();
+    while reader.read.len() < 4 {
+        assert!(poll_fn(|cx| Poll::Ready(reader.poll_gone(cx).is_pending())).await);
+        tokio::task::yield_now().await;
+    }
+    assert!(reader.can_skip_content());
+    reader.begin_keepalive(clock::now());
+    for _ in 0..2 {
+        assert!(is_silent(&mut reader).await);
+        tokio::time::advance(Duration::from_secs(30)).await;
+    }
+}

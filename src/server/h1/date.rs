@@ -1,0 +1,58 @@
+//! The `Date` of responses that have none (RFC 9110 §6.6.1). Each thread formats it once per second.
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::time::{Duration, SystemTime};
+
+use httpdate::HttpDate;
+
+use crate::clock::{self, Instant};
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
+pub type DateText = [u8; 29];
+
+thread_local! {
+    static LATEST: Cell<Option<(DateText, Instant)>> = const { Cell::new(None) };
+}
+
+/// The date at `now`, which must be the present.
+pub fn at(now: Instant) -> DateText {
+    if let Some((text, until)) = LATEST.get()
+        && now < until
+    {
+        return text;
+    }
+    let wall = clock::wall();
+    let text = format(wall);
+    let passed = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+    LATEST.set(Some((text, now + Duration::from_secs(1) - Duration::from_nanos(passed.into()))));
+    text
+}
+
+fn format(time: SystemTime) -> DateText {
+    let mut text = *b"Thu, 01 Jan 1970 00:00:00 GMT";
+    // All dates have the same length, so the write cannot fail.
+    let _ = write!(&mut text[..], "{}", HttpDate::from(time));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_has_the_form_of_rfc_9110() {
+        let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(&format(time(784_111_777)), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(&format(time(1_709_251_199)), b"Thu, 29 Feb 2024 23:59:59 GMT");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_date_is_formatted_once_per_second() {
+        let now = clock::now();
+        let first = at(now);
+        assert_eq!(at(now), first);
+        LATEST.set(Some((format(SystemTime::UNIX_EPOCH), now)));
+        assert_ne!(at(now), format(SystemTime::UNIX_EPOCH));
+    }
+}

@@ -1,0 +1,277 @@
+//! HTTP/1 on one connection, in one task: a request is read, handled and answered, and then the next one.
+//!
+//! `client_reader` reads the connection and `request_head` makes requests of it; `request_body` is how a handler reads
+//! a body. `response_encoder` makes bytes of responses and `client_writer` writes them.
+//!
+//! Guarantees that a request which cannot be read in one way is refused in its turn and no other is read after it; that
+//! an unread body is skipped or ends the connection; that a request is dropped when its client goes away; and that a
+//! response which broke off never looks complete.
+
+mod client_reader;
+mod client_writer;
+mod connection_options;
+mod date;
+mod request_body;
+mod request_head;
+mod request_line;
+mod response_encoder;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::{Request, Response};
+
+use self::client_reader::{Arrival, ClientReader};
+use self::client_writer::ClientWriter;
+use self::connection_options::ConnectionOptions;
+use self::request_body::ReaderHandle;
+use self::response_encoder::ResponseEncoder;
+use super::coalesced_write::CoalescedWrite;
+use super::connection_info::ConnectionInfo;
+use super::drain::Drain;
+use super::handler::Handler;
+use super::socket::Socket;
+use super::spec::ListenerSpec;
+use crate::body::{Body, BoxError};
+use crate::clock::{self, Instant};
+use crate::error::Failure;
+use crate::http::h1::BodyFraming;
+use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
+
+/// The interim response to a client that waits for it before it sends a body (RFC 9110 §15.2.1).
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Why a connection ends.
+enum ConnectionEnd {
+    /// In order: the client gets to read its last response.
+    Closed,
+    /// The client has gone.
+    Gone,
+    /// In the middle of a response.
+    Broken(BoxError),
+    /// The client speaks HTTP/2.
+    Http2,
+    /// It leaves HTTP: the client has its 101.
+    Upgraded(UpgradeSender),
+}
+
+/// A connection that speaks HTTP/1.
+struct H1Connection<'a> {
+    reader: ReaderHandle,
+    writer: ClientWriter,
+    drain: &'a Drain,
+}
+
+/// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
+pub async fn drive<H: Handler>(
+    socket: Socket,
+    connection: &Arc<ConnectionInfo>,
+    handler: &H,
+    spec: &ListenerSpec,
+    drain: &Drain,
+) -> Option<Upgraded> {
+    // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
+    let mut waiting = drain.clone();
+    let mut begun = pin!(waiting.begun());
+    poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx).is_ready())).await;
+
+    let (read, write) = socket.stream.into_split();
+    let reader = ReaderHandle::Held(Box::new(ClientReader::new(read, socket.permit, spec)));
+    let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain };
+    let end = loop {
+        if let Err(end) = http.serve_request(connection, handler).await {
+            break end;
+        }
+    };
+    http.end(end).await
+}
+
+impl H1Connection<'_> {
+    /// Serves one request. An error: why the connection ends.
+    async fn serve_request<H: Handler>(
+        &mut self,
+        connection: &Arc<ConnectionInfo>,
+        handler: &H,
+    ) -> Result<(), ConnectionEnd> {
+        let accepted = match self.next().await {
+            Arrival::Head(length) => self.accept(length),
+            Arrival::Refused(failure) => Err(failure),
+            Arrival::Http2 => return Err(ConnectionEnd::Http2),
+            Arrival::Idle => return Err(ConnectionEnd::Closed),
+            Arrival::Gone => return Err(ConnectionEnd::Gone),
+        };
+        let (options, upgrade_sender, (response, closes)) = match accepted {
+            Ok((request, options, upgrade_sender)) => {
+                let handling = pin!(handler.handle(connection, request));
+                (options, upgrade_sender, self.await_response(handling).await.ok_or(ConnectionEnd::Gone)?)
+            }
+            Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
+        };
+        let now = clock::now();
+        let output = &mut self.writer.output;
+        let mut encoder =
+            ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;
+        let waited = self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
+        if !self.finish_request().await {
+            return Err(ConnectionEnd::Closed);
+        }
+        match upgrade_sender {
+            Some(upgrade_sender) if encoder.switches => Err(ConnectionEnd::Upgraded(upgrade_sender)),
+            _ if encoder.closes => Err(ConnectionEnd::Closed),
+            _ => {
+                self.begin_keepalive(if waited { clock::now() } else { now });
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits for a request.
+    async fn next(&mut self) -> Arrival {
+        poll_fn(|cx| match self.reader.poll_reader(cx) {
+            Poll::Ready(_) if self.drain.has_begun() => Poll::Ready(Arrival::Idle),
+            Poll::Ready(reader) => reader.poll_arrival(cx),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Takes the request that has arrived, with its options for the connection.
+    fn accept(&mut self, length: usize) -> Result<(Request<Body>, ConnectionOptions, Option<UpgradeSender>), Failure> {
+        let mut request = Request::new(Body::empty());
+        let options = match &mut self.reader {
+            ReaderHandle::Held(reader) => reader.take_head(length, &mut request)?,
+            // No request arrives before the body of the one before it has ended.
+            ReaderHandle::HandedOver(_) => return Err(Failure::BadRequest("the request before it has not ended")),
+        };
+        if options.framing != BodyFraming::Length(0) {
+            *request.body_mut() = self.reader.hand_over();
+        }
+        let upgrade_sender = options.upgrade.then(|| {
+            let (upgrade_sender, on_upgrade) = upgrade::channel();
+            request.extensions_mut().insert(on_upgrade);
+            upgrade_sender
+        });
+        Ok((request, options, upgrade_sender))
+    }
+
+    /// The options for the answer to a request that cannot be read. No request is read after it.
+    fn refuse(&mut self) -> ConnectionOptions {
+        let mut is_head = false;
+        if let ReaderHandle::Held(reader) = &mut self.reader {
+            is_head = reader.is_head();
+            reader.stop_reading();
+        }
+        ConnectionOptions::for_refused(is_head)
+    }
+
+    /// Waits for the response, and for whether the connection must close after it. `None`: the client has gone.
+    async fn await_response(
+        &mut self,
+        mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
+    ) -> Option<(Response<Body>, bool)> {
+        poll_fn(|cx| {
+            if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+                return Poll::Ready(Some((response, self.must_close(cx))));
+            }
+            let gone = self.reader.poll_gone(cx);
+            // Checked after `poll_gone` has registered this task: the body may be read on another thread.
+            if self.reader.take_continue_request() {
+                self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
+            }
+            match self.writer.poll_flush(cx) {
+                Poll::Ready(Err(_)) => Poll::Ready(None),
+                _ => gone.map(|()| None),
+            }
+        })
+        .await
+    }
+
+    /// Whether the connection must close after the response: unread content would be taken for a request, or a request
+    /// for content that the client withholds, or the server drains.
+    fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
+        let unread = match self.reader.poll_reader(cx) {
+            Poll::Ready(reader) => !reader.can_skip_content(),
+            Poll::Pending => self.reader.is_body_withheld(),
+        };
+        unread || self.drain.has_begun()
+    }
+
+    /// Writes the response to its end. Returns whether it had to wait meanwhile.
+    async fn write(&mut self, encoder: &mut ResponseEncoder) -> Result<bool, BoxError> {
+        let mut waited = false;
+        poll_fn(|cx| {
+            loop {
+                let content = encoder.poll_content(&mut self.writer.output, cx);
+                // Flushed before more content is awaited, and before a response breaks off.
+                let flushed = self.writer.poll_flush(cx)?;
+                match content {
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(true)) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
+                    Poll::Ready(Ok(false)) if flushed.is_ready() => continue,
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Pending if self.reader.poll_gone(cx).is_ready() => {
+                        return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
+                    }
+                    Poll::Pending => {}
+                }
+                waited = true;
+                return Poll::Pending;
+            }
+        })
+        .await
+    }
+
+    /// Waits for the end of the request's body, and skips what the handler left unread. False: no request may follow.
+    async fn finish_request(&mut self) -> bool {
+        poll_fn(|cx| {
+            let reader = ready!(self.reader.poll_reader(cx));
+            if reader.can_skip_content() { reader.poll_skip_content(cx) } else { Poll::Ready(false) }
+        })
+        .await
+    }
+
+    fn begin_keepalive(&mut self, now: Instant) {
+        if let ReaderHandle::Held(reader) = &mut self.reader {
+            reader.begin_keepalive(now);
+        }
+    }
+
+    /// Ends the connection. Returns it if it goes on with another protocol.
+    async fn end(mut self, end: ConnectionEnd) -> Option<Upgraded> {
+        match end {
+            ConnectionEnd::Gone => {}
+            ConnectionEnd::Broken(error) => {
+                tracing::debug!(error, "a response broke off");
+                self.writer.reset();
+            }
+            ConnectionEnd::Closed => self.close().await,
+            ConnectionEnd::Http2 => return self.reunite(),
+            ConnectionEnd::Upgraded(upgrade_sender) => {
+                if let Some(upgraded) = self.reunite() {
+                    upgrade_sender.send(upgraded);
+                }
+            }
+        }
+        None
+    }
+
+    async fn close(&mut self) {
+        if let Err(error) = self.writer.shut_down().await {
+            return tracing::debug!(%error, "a connection was not shut down cleanly");
+        }
+        if let ReaderHandle::Held(reader) = &mut self.reader {
+            reader.linger().await;
+        }
+    }
+
+    /// The whole socket, with the bytes that were read too early.
+    fn reunite(self) -> Option<Upgraded> {
+        let ReaderHandle::Held(reader) = self.reader else { return None };
+        let (read, permit, early) = reader.into_parts();
+        let stream = read.reunite(self.writer.into_half()).ok()?;
+        Some(Upgraded::new(CoalescedWrite(Socket { stream, permit }), early))
+    }
+}

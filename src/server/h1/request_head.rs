@@ -1,0 +1,286 @@
+//! Reads a header section line by line and makes a request of it.
+//!
+//! Guarantees that a request which could be read in two ways is refused (RFC 9112 §2 to §6). Each line is read once,
+//! however the section arrives, and nothing is copied: the parts of the section become the request's own.
+
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use smallvec::SmallVec;
+
+use super::connection_options::ConnectionOptions;
+use super::request_line;
+use crate::error::Failure;
+use crate::header_map_pool;
+use crate::http::authority::host_of;
+use crate::http::h1::{BodyFraming, SectionBounds};
+use crate::http::syntax;
+
+/// Empty lines that are skipped before a request line (RFC 9112 §2.2 asks for at least one).
+const MAX_BLANK_LINES: u8 = 4;
+/// Longest method, in bytes: the longest registered one has 17.
+const MAX_METHOD: usize = 32;
+/// Bytes of the rest of a request line: two spaces, the version, CR and LF.
+const REQUEST_LINE_REST: usize = 12;
+/// Longest target that fits a `http::Uri`.
+const MAX_URI: usize = u16::MAX as usize - 1;
+/// Number of fields that are recorded without an allocation.
+const FREE_FIELDS: usize = 16;
+
+/// Where a part of the section starts and ends.
+type ByteRange = (u32, u32);
+
+/// The header section that is being read.
+#[derive(Debug, Default)]
+pub struct RequestHead {
+    /// Where the line that is being read starts.
+    line: usize,
+    /// How far its end was searched for.
+    searched: usize,
+    blank_lines: u8,
+    started: bool,
+    method: Method,
+    target: ByteRange,
+    /// Names and values.
+    fields: SmallVec<[(ByteRange, ByteRange); FREE_FIELDS]>,
+    controls: ControlFields,
+}
+
+/// The fields that say how the message is framed, whom it is for and what becomes of its connection.
+#[derive(Debug, Default)]
+struct ControlFields {
+    http_11: bool,
+    has_host: bool,
+    length: Option<u64>,
+    chunked: bool,
+    upgrade: bool,
+    close: bool,
+    keep_alive: bool,
+    awaits_continue: bool,
+    takes_trailers: bool,
+}
+
+impl RequestHead {
+    /// Reads on. `bytes` starts at the section's first byte and holds all of it that has arrived. Returns the section's
+    /// length, once it is complete. `bounds.bytes` fits 32 bits.
+    pub fn read(&mut self, bytes: &[u8], bounds: &SectionBounds) -> Result<Option<usize>, Failure> {
+        while let Some(found) = memchr::memchr(b'\n', &bytes[self.searched..]) {
+            let end = self.searched + found;
+            if end >= bounds.bytes {
+                return Err(self.too_large());
+            }
+            let Some((b'\r', line)) = bytes[self.line..end].split_last().map(|(last, line)| (*last, line)) else {
+                return Err(Failure::BadRequest("a line ends without CR"));
+            };
+            let start = std::mem::replace(&mut self.line, end + 1);
+            self.searched = end + 1;
+            if self.line(start, line, bounds)? {
+                return Ok(Some(end + 1));
+            }
+        }
+        self.searched = bytes.len();
+        if bytes.len() >= bounds.bytes || (!self.started && bytes.len() - self.line > longest_request_line(bounds)) {
+            return Err(self.too_large());
+        }
+        Ok(None)
+    }
+
+    /// Whether no byte of a request has arrived. Empty lines before a request do not count.
+    pub fn is_blank(&self) -> bool {
+        !self.started && self.line == self.searched
+    }
+
+    /// Whether this is a HEAD request, whose response has no content.
+    pub fn is_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
+    /// Fills `request` from the complete `section`, and resets itself for the next one.
+    pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
+        let headers = self.headers(section)?;
+        let options = self.controls.options(self.is_head())?;
+        let target = Uri::from_maybe_shared(part(section, self.target));
+        *request.uri_mut() = target.map_err(|_| Failure::BadRequest("the target is not a URI"))?;
+        *request.headers_mut() = headers;
+        *request.version_mut() = if self.controls.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
+        *request.method_mut() = std::mem::take(&mut self.method);
+        if let Some(host) = request.uri().authority().and_then(host_of) {
+            request.headers_mut().insert(HOST, host);
+        }
+        self.reset();
+        Ok(options)
+    }
+
+    /// Resets the fields in place: a new `RequestHead` would be large to move.
+    fn reset(&mut self) {
+        (self.line, self.searched, self.blank_lines, self.started) = (0, 0, 0, false);
+        self.fields.clear();
+        self.controls = ControlFields::default();
+    }
+
+    fn headers(&self, section: &Bytes) -> Result<HeaderMap, Failure> {
+        let mut headers = header_map_pool::take();
+        for (name, value) in &self.fields {
+            let name = HeaderName::from_bytes(&section[range(*name)])
+                .map_err(|_| Failure::BadRequest("a field name is not a token"))?;
+            let value = HeaderValue::from_maybe_shared(part(section, *value))
+                .map_err(|_| Failure::BadRequest("a field value has a control character"))?;
+            headers.try_append(name, value).map_err(|_| Failure::HeadersTooLarge)?;
+        }
+        Ok(headers)
+    }
+
+    fn too_large(&self) -> Failure {
+        if self.started { Failure::HeadersTooLarge } else { Failure::UriTooLong }
+    }
+
+    /// Reads the line that starts at `start`, given without its end. True: it was the section's last.
+    fn line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<bool, Failure> {
+        if !self.started {
+            if line.is_empty() && self.blank_lines < MAX_BLANK_LINES {
+                self.blank_lines += 1;
+            } else {
+                self.request_line(start, line, bounds)?;
+                self.started = true;
+            }
+            return Ok(false);
+        }
+        if line.is_empty() {
+            return Ok(true);
+        }
+        if self.fields.len() >= bounds.fields {
+            return Err(Failure::HeadersTooLarge);
+        }
+        self.field(start, line)?;
+        Ok(false)
+    }
+
+    /// `method SP request-target SP HTTP-version` (RFC 9112 §3).
+    fn request_line(&mut self, start: usize, line: &[u8], bounds: &SectionBounds) -> Result<(), Failure> {
+        let mut parts = line.split(|b| *b == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Failure::BadRequest("the request line is not method, target and version"));
+        };
+        self.target = byte_range(start + method.len() + 1, target.len());
+        self.method = Method::from_bytes(method).map_err(|_| Failure::BadRequest("the method is not a token"))?;
+        self.controls.http_11 = version == b"HTTP/1.1";
+        if !self.controls.http_11 && version != b"HTTP/1.0" {
+            return Err(request_line::other_version(version));
+        }
+        if method.len() > MAX_METHOD {
+            return Err(Failure::NotImplemented("the method is longer than any this gateway knows"));
+        }
+        if self.method == Method::CONNECT {
+            return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
+        }
+        if target.len() > longest_target(bounds) {
+            return Err(Failure::UriTooLong);
+        }
+        request_line::check_target(&self.method, target)
+    }
+
+    /// `field-name ":" OWS field-value OWS` (RFC 9112 §5).
+    fn field(&mut self, start: usize, line: &[u8]) -> Result<(), Failure> {
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return Err(Failure::BadRequest("a field line has no colon"));
+        };
+        let (name, rest) = (&line[..colon], &line[colon + 1..]);
+        let value = syntax::trim(rest);
+        let before = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+        self.fields.push((byte_range(start, name.len()), byte_range(start + colon + 1 + before, value.len())));
+        self.controls.interpret(name, value)
+    }
+}
+
+impl ControlFields {
+    /// Reads a field, if it is one of these. Lengths are compared first: most fields are others.
+    fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
+        match name.len() {
+            2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::list_has(value, b"trailers"),
+            4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
+            6 if name.eq_ignore_ascii_case(b"expect") => {
+                self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => self.upgrade = true,
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                self.close |= syntax::list_has(value, b"close");
+                self.keep_alive |= syntax::list_has(value, b"keep-alive");
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value)?,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.has_host, true) {
+            return Err(Failure::BadRequest("more than one Host"));
+        }
+        if syntax::is_host(value) { Ok(()) } else { Err(Failure::BadRequest("Host is not a host")) }
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if self.length.replace(syntax::content_length(value)?).is_some() {
+            return Err(Failure::BadRequest("more than one Content-Length"));
+        }
+        Ok(())
+    }
+
+    fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Failure> {
+        if std::mem::replace(&mut self.chunked, true) {
+            return Err(Failure::BadRequest("more than one Transfer-Encoding"));
+        }
+        syntax::transfer_encoding(value)
+    }
+
+    /// Checks that need the whole section (RFC 9112 §3.2, §6.1, §6.3, §9.3).
+    fn options(&self, is_head: bool) -> Result<ConnectionOptions, Failure> {
+        if self.chunked && self.length.is_some() {
+            return Err(Failure::BadRequest("both Content-Length and Transfer-Encoding"));
+        }
+        if self.chunked && !self.http_11 {
+            return Err(Failure::BadRequest("Transfer-Encoding in HTTP/1.0"));
+        }
+        if self.http_11 && !self.has_host {
+            return Err(Failure::BadRequest("no Host"));
+        }
+        Ok(ConnectionOptions {
+            framing: if self.chunked { BodyFraming::Chunked } else { BodyFraming::Length(self.length.unwrap_or(0)) },
+            http_11: self.http_11,
+            is_head,
+            keeps_alive: !self.close && (self.http_11 || self.keep_alive),
+            upgrade: self.upgrade && self.http_11,
+            // HTTP/1.0 has no interim responses (RFC 9110 §10.1.1).
+            awaits_continue: self.awaits_continue && self.http_11,
+            takes_trailers: self.takes_trailers,
+        })
+    }
+}
+
+/// Longest request target, in bytes: half the section, so that fields always have room.
+fn longest_target(bounds: &SectionBounds) -> usize {
+    (bounds.bytes / 2).min(MAX_URI)
+}
+
+fn longest_request_line(bounds: &SectionBounds) -> usize {
+    longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
+}
+
+/// A section is no longer than its bound, and that fits 32 bits.
+fn byte_range(start: usize, length: usize) -> ByteRange {
+    (start as u32, (start + length) as u32)
+}
+
+fn range((start, end): ByteRange) -> std::ops::Range<usize> {
+    start as usize..end as usize
+}
+
+fn part(section: &Bytes, place: ByteRange) -> Bytes {
+    section.slice(range(place))
+}

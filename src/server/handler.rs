@@ -1,0 +1,24 @@
+//! The code that answers requests, as the server sees it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use http::{Request, Response};
+
+use super::connection_info::ConnectionInfo;
+use crate::body::Body;
+use crate::error::Failure;
+
+/// Answers requests.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// Answers a request. Dropped when the client goes away.
+    fn handle(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        request: Request<Body>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection
+    /// closes after that.
+    fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
+}

@@ -1,0 +1,27 @@
+//! The settings of a listener.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// An address to listen on, and the time limits and bounds for its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSpec {
+    pub address: SocketAddr,
+    /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for
+    /// its first byte; then it is closed without an answer.
+    pub header_timeout: Duration,
+    /// How long a connection may stay open without a request.
+    pub keepalive_timeout: Duration,
+    /// Longest time between two reads of a request body; then 408. Also between two writes of a response that the
+    /// client does not read; then the connection is dropped.
+    pub body_timeout: Duration,
+    /// Bytes of a request line and header section; beyond: 414 or 431. A target may take half of them.
+    pub max_header_bytes: usize,
+    /// Header fields of a request; beyond: 431.
+    pub max_headers: usize,
+    /// Open connections, of all workers together; further ones wait in the accept queue.
+    pub max_connections: usize,
+}
+
+/// Longer time limits are cut to this, so that no clock overflows.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);

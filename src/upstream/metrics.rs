@@ -1,0 +1,156 @@
+//! The metrics of an upstream. Guarantees that handles are resolved once: a request formats no label.
+
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+use super::endpoints::UpstreamConnectError;
+use crate::error::Failure;
+
+/// The metrics of one upstream.
+pub struct UpstreamMetrics {
+    requests: [Counter; ForwardOutcome::COUNT],
+    connections: Gauge,
+    connected: Counter,
+    connect_failed: Counter,
+    connect_timeout: Counter,
+    retries: Counter,
+    response_seconds: Histogram,
+}
+
+/// How forwarding one request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForwardOutcome {
+    /// The upstream responded, with any status.
+    Response,
+    NoEndpoint,
+    ConnectFailed,
+    ConnectTimeout,
+    ResponseTimeout,
+    UpstreamClosed,
+    UpstreamInvalid,
+    /// The request or its body was at fault.
+    ClientError,
+    /// The client left before there was an answer.
+    Cancelled,
+}
+
+/// Counts one forwarded request by its outcome, when dropped.
+pub struct OutcomeRecorder<'a> {
+    metrics: &'a UpstreamMetrics,
+    outcome: ForwardOutcome,
+}
+
+/// Counts an open connection until it is dropped.
+pub struct CountedConnection(Gauge);
+
+impl ForwardOutcome {
+    const COUNT: usize = 9;
+    const ALL: [(Self, &'static str); Self::COUNT] = [
+        (Self::Response, "response"),
+        (Self::NoEndpoint, "no_endpoint"),
+        (Self::ConnectFailed, "connect_failed"),
+        (Self::ConnectTimeout, "connect_timeout"),
+        (Self::ResponseTimeout, "response_timeout"),
+        (Self::UpstreamClosed, "upstream_closed"),
+        (Self::UpstreamInvalid, "upstream_invalid"),
+        (Self::ClientError, "client_error"),
+        (Self::Cancelled, "cancelled"),
+    ];
+}
+
+impl From<&Failure> for ForwardOutcome {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::NoEndpoint => Self::NoEndpoint,
+            Failure::ConnectFailed => Self::ConnectFailed,
+            Failure::ConnectTimeout => Self::ConnectTimeout,
+            Failure::ResponseTimeout => Self::ResponseTimeout,
+            Failure::UpstreamClosed => Self::UpstreamClosed,
+            Failure::UpstreamInvalid => Self::UpstreamInvalid,
+            _ => Self::ClientError,
+        }
+    }
+}
+
+impl UpstreamMetrics {
+    pub(super) fn new(upstream: &str) -> Self {
+        const CONNECTS: &str = "tollgate_upstream_connects_total";
+        let name = || upstream.to_owned();
+        let connects = |outcome: &'static str| counter!(CONNECTS, "upstream" => name(), "outcome" => outcome);
+        Self {
+            requests: ForwardOutcome::ALL.map(
+                |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => name(), "outcome" => outcome),
+            ),
+            connections: gauge!("tollgate_upstream_connections", "upstream" => name()),
+            connected: connects("connected"),
+            connect_failed: connects("failed"),
+            connect_timeout: connects("timeout"),
+            retries: counter!("tollgate_upstream_retries_total", "upstream" => name()),
+            response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => name()),
+        }
+    }
+
+    /// Begins to count a request: as cancelled, until another outcome is recorded.
+    pub fn request(&self) -> OutcomeRecorder<'_> {
+        OutcomeRecorder { metrics: self, outcome: ForwardOutcome::Cancelled }
+    }
+
+    /// Counts an opened connection for as long as the returned guard lives.
+    pub fn connected(&self) -> CountedConnection {
+        self.connected.increment(1);
+        self.connections.increment(1);
+        CountedConnection(self.connections.clone())
+    }
+
+    /// Counts a failed attempt to connect.
+    pub fn connect_failed(&self, error: &UpstreamConnectError) {
+        match error {
+            UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
+            UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
+        }
+    }
+
+    /// Counts a retry, at this endpoint or another.
+    pub fn retried(&self) {
+        self.retries.increment(1);
+    }
+
+    /// Records the time from sending the request to the response's header section.
+    pub fn responded(&self, after: Duration) {
+        self.response_seconds.record(after);
+    }
+}
+
+impl OutcomeRecorder<'_> {
+    /// Records the outcome.
+    pub fn finish<T>(mut self, result: &Result<T, Failure>) {
+        self.outcome = result.as_ref().map_or_else(ForwardOutcome::from, |_| ForwardOutcome::Response);
+    }
+}
+
+impl Drop for OutcomeRecorder<'_> {
+    fn drop(&mut self) {
+        if let Some(counter) = self.metrics.requests.get(self.outcome as usize) {
+            counter.increment(1);
+        }
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_is_listed_at_its_own_index() {
+        for (place, (outcome, _)) in ForwardOutcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, place);
+        }
+    }
+}
