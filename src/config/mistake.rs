@@ -6,6 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
 use super::node::Place;
 
 /// One thing wrong, or worth a warning, and where.
@@ -119,6 +121,26 @@ impl Mistake {
         let at = self.at.map_or(String::new(), |(line, column)| format!(":{line}:{column}"));
         let path = if self.path.is_empty() { String::new() } else { format!(": {}", self.path) };
         format!("{file}{at}{path}: {message}")
+    }
+}
+
+/// `file`, `path` and `message`; `line`, `column` and `hint` where there are any.
+impl Serialize for Mistake {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { file, at, path, message, hint } = self;
+        let fields = 3 + 2 * usize::from(at.is_some()) + usize::from(hint.is_some());
+        let mut object = serializer.serialize_struct("Mistake", fields)?;
+        object.serialize_field("file", &**file)?;
+        if let Some((line, column)) = at {
+            object.serialize_field("line", line)?;
+            object.serialize_field("column", column)?;
+        }
+        object.serialize_field("path", path)?;
+        object.serialize_field("message", message)?;
+        if let Some(hint) = hint {
+            object.serialize_field("hint", hint)?;
+        }
+        object.end()
     }
 }
 

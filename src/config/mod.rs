@@ -16,8 +16,9 @@ mod schema;
 pub mod watch;
 mod yaml;
 
-pub use load::{Loaded, load, parse};
+pub use load::{Loaded, STDIN, load, load_admin, load_stdin, parse};
 pub use mistake::{Mistake, Mistakes, nearest};
+pub use raw::registered_method;
 pub use schema::schema;
 
 use std::net::SocketAddr;

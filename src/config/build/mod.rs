@@ -15,6 +15,7 @@ mod routes;
 mod store;
 mod ties;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::thread;
 
@@ -54,6 +55,11 @@ pub(super) fn config(file: &raw::File, report: &mut Report) -> Option<Config> {
         upstreams: upstreams.into_all()?,
         routes: routes?,
     })
+}
+
+/// Where the admin server is; `Some(None)`: it is off. `None`: said in the report.
+pub(super) fn admin(file: &raw::File) -> Option<Option<SocketAddr>> {
+    listeners::admin(&file.admin)
 }
 
 /// `Some(None)`: the key is not there. `None`: it is, with a mistake.

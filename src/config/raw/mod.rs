@@ -14,6 +14,7 @@ mod word;
 
 pub(super) use address::{Authority, Cidr, FilePath, RedisUrl};
 pub(super) use cost::Cost;
+pub use http::registered_method;
 pub(super) use limit::{Exempt, Key, Limit, LimitUse, Part, Plan, PlanHash, Plans};
 pub(super) use number::{Size, Span, Whole};
 pub(super) use on_limit::{Degrade, OnLimit, QueueBounds, Refusal};

@@ -51,7 +51,7 @@ record! {
         optional host: At<HostMatch>,
         /// /exact, /users/{id} or /prefix/*.
         default("/*") path: At<PathPattern>,
-        /// Methods, upper case. Default: any.
+        /// Methods. Default: any.
         optional methods: Many<At<Method>>,
         /// Header fields that must be there: a value, or {present: true} for any.
         optional headers: Table<HeaderName, HeaderCondition>,
