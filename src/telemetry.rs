@@ -25,6 +25,9 @@ pub enum LogFormat {
     Json,
 }
 
+/// What is logged when nobody says.
+const DEFAULT_FILTER: &str = "info";
+
 /// Lines that wait for the writer at most.
 const QUEUE: usize = 8192;
 
@@ -45,19 +48,37 @@ enum Entry {
     Flush(SyncSender<()>),
 }
 
-/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
-pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter).with_context(|| format!("{filter:?} does not say what to log"))?)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
+/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
+/// environment variable `RUST_LOG` counts, then [`DEFAULT_FILTER`].
+pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
     panic::set_hook(Box::new(log_panic));
+    if let Some(rust_log) = ignored {
+        tracing::warn!("RUST_LOG is ignored: {rust_log:?} does not say what to log");
+    }
     Ok(())
+}
+
+/// The filter that counts, and a `RUST_LOG` that would have, did it make sense. That one is for any program, so a mistake in
+/// it keeps no gateway from starting. Empty is as good as absent.
+fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
+    if let Some(option) = option.filter(|text| !text.is_empty()) {
+        let filter = EnvFilter::try_new(option).with_context(|| format!("{option:?} does not say what to log"))?;
+        return Ok((filter, None));
+    }
+    match rust_log.filter(|text| !text.is_empty()).map(|text| (text, EnvFilter::try_new(text))) {
+        Some((_, Ok(filter))) => Ok((filter, None)),
+        Some((text, Err(_))) => Ok((EnvFilter::new(DEFAULT_FILTER), Some(text))),
+        None => Ok((EnvFilter::new(DEFAULT_FILTER), None)),
+    }
 }
 
 /// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
@@ -127,6 +148,20 @@ fn write_entry(out: &mut impl Write, entry: Entry) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_option_wins_over_rust_log_and_that_over_the_default() {
+        let chosen = |option, rust_log| {
+            let (filter, ignored) = choose_filter(option, rust_log).unwrap();
+            (filter.to_string(), ignored)
+        };
+        assert_eq!(chosen(Some("warn"), Some("debug")), ("warn".to_owned(), None));
+        assert_eq!(chosen(None, Some("tollgate::proxy=debug")), ("tollgate::proxy=debug".to_owned(), None));
+        assert_eq!(chosen(Some(""), Some("")), ("info".to_owned(), None));
+        assert_eq!(chosen(None, None), ("info".to_owned(), None));
+        assert_eq!(chosen(None, Some("a=b=c")), ("info".to_owned(), Some("a=b=c")));
+        assert!(choose_filter(Some("a=b=c"), Some("info")).is_err());
+    }
 
     #[test]
     fn writes_one_line_a_record() {
