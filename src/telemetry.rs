@@ -14,6 +14,7 @@ use anyhow::Context;
 use metrics::{Counter, counter};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// How the program's own log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -27,6 +28,10 @@ pub enum LogFormat {
 
 /// What is logged when nobody says.
 const DEFAULT_FILTER: &str = "info";
+
+/// Before every filter, which may say otherwise: the client library of the store writes of each connection in words of its
+/// own, and what an operator needs of that is written in ours.
+const QUIET: &str = "fred=off";
 
 /// Lines that wait for the writer at most.
 const QUEUE: usize = 8192;
@@ -71,14 +76,18 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
 /// it keeps no gateway from starting. Empty is as good as absent.
 fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
     if let Some(option) = option.filter(|text| !text.is_empty()) {
-        let filter = EnvFilter::try_new(option).with_context(|| format!("{option:?} does not say what to log"))?;
+        let filter = filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
         return Ok((filter, None));
     }
-    match rust_log.filter(|text| !text.is_empty()).map(|text| (text, EnvFilter::try_new(text))) {
+    match rust_log.filter(|text| !text.is_empty()).map(|text| (text, filter(text))) {
         Some((_, Ok(filter))) => Ok((filter, None)),
-        Some((text, Err(_))) => Ok((EnvFilter::new(DEFAULT_FILTER), Some(text))),
-        None => Ok((EnvFilter::new(DEFAULT_FILTER), None)),
+        Some((text, Err(_))) => Ok((filter(DEFAULT_FILTER)?, Some(text))),
+        None => Ok((filter(DEFAULT_FILTER)?, None)),
     }
+}
+
+fn filter(text: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(format!("{QUIET},{text}"))
 }
 
 /// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
@@ -155,12 +164,18 @@ mod tests {
             let (filter, ignored) = choose_filter(option, rust_log).unwrap();
             (filter.to_string(), ignored)
         };
-        assert_eq!(chosen(Some("warn"), Some("debug")), ("warn".to_owned(), None));
-        assert_eq!(chosen(None, Some("tollgate::proxy=debug")), ("tollgate::proxy=debug".to_owned(), None));
-        assert_eq!(chosen(Some(""), Some("")), ("info".to_owned(), None));
-        assert_eq!(chosen(None, None), ("info".to_owned(), None));
-        assert_eq!(chosen(None, Some("a=b=c")), ("info".to_owned(), Some("a=b=c")));
+        assert_eq!(chosen(Some("warn"), Some("debug")), ("fred=off,warn".to_owned(), None));
+        assert_eq!(chosen(None, Some("debug")), ("fred=off,debug".to_owned(), None));
+        assert_eq!(chosen(Some(""), Some("")), ("fred=off,info".to_owned(), None));
+        assert_eq!(chosen(None, None), ("fred=off,info".to_owned(), None));
+        assert_eq!(chosen(None, Some("a=b=c")), ("fred=off,info".to_owned(), Some("a=b=c")));
         assert!(choose_filter(Some("a=b=c"), Some("info")).is_err());
+    }
+
+    #[test]
+    fn the_client_library_speaks_when_it_is_asked_to() {
+        let (filter, _) = choose_filter(Some("info,fred=debug"), None).unwrap();
+        assert_eq!(filter.to_string(), "fred=debug,info");
     }
 
     #[test]
