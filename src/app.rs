@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
+use crate::metrics::ReloadMetrics;
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::node::Node;
@@ -85,7 +86,8 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 
-    let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
+    let metrics = ReloadMetrics::new();
+    let live = Live { path: path.to_owned(), watch, config, gateway, access_log, metrics };
     let ended = runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal));
     // A thread of it may still wait for workers that drain. Whoever does not want to wait for them has said so.
     runtime.shutdown_background();

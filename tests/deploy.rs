@@ -55,6 +55,17 @@ fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
 }
 
 #[test]
+fn every_metric_of_the_gateway_is_described_by_its_kind() {
+    let sources: String = files("src", "rs").iter().map(read).collect();
+    let (described, used) = (metrics_of(&sources, "describe_"), metrics_of(&sources, ""));
+    assert!(used.len() > 25, "{used:?}");
+    let silent: Vec<_> = used.difference(&described).collect();
+    assert!(silent.is_empty(), "without a describe_… of their kind in src/metrics.rs: {silent:?}");
+    let stale: Vec<_> = described.difference(&used).collect();
+    assert!(stale.is_empty(), "described, but nothing counts them: {stale:?}");
+}
+
+#[test]
 fn every_label_that_an_alert_selects_by_has_that_value_somewhere() {
     let sources: String = files("src", "rs").iter().map(read).collect();
     let alerts = read("deploy/prometheus/alerts.yaml");

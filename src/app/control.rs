@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::pending;
-use metrics::{Gauge, counter, gauge};
+use metrics::{Gauge, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,10 +19,11 @@ use super::{Common, UPKEEP, access_log, assemble};
 use crate::admin::desk::{self, Desk};
 use crate::admin::{self, Panel, Phase, Readiness};
 use crate::clock;
-use crate::config::watch::Watch;
+use crate::config::watch::{Sighting, Watch};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
+use crate::metrics::{ProcessMetrics, ReloadMetrics};
 use crate::rate_limit::breaker;
 use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
@@ -43,6 +44,7 @@ pub struct Live {
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<telemetry::AccessLog>,
+    pub metrics: ReloadMetrics,
 }
 
 /// What an operator tells the process. Made before anything is started: until then a hangup ends the process, and the
@@ -65,6 +67,7 @@ struct Exporter {
     in_flight: Vec<Arc<InFlight>>,
     requests: Gauge,
     buckets: Gauge,
+    process: ProcessMetrics,
 }
 
 impl Signals {
@@ -199,11 +202,11 @@ async fn stop_or_reload(live: &mut Live, signals: &mut Signals) {
                 Told::Stop => return,
                 Told::Reload => {
                     // This version is dealt with now, and need not be again at the next look.
-                    live.watch = Watch::new(live.path.clone());
+                    live.watch.pass_over();
                     live.reload();
                 }
             },
-            _ = look.tick() => if live.watch.changed() { live.reload() },
+            _ = look.tick() => live.look(),
         }
     }
 }
@@ -237,15 +240,26 @@ async fn beat(fleet: Option<&Fleet>) {
 }
 
 impl Live {
+    /// Does what the file's present state asks for.
+    fn look(&mut self) {
+        let file = self.path.display();
+        match self.watch.look() {
+            Sighting::Same => {}
+            Sighting::Changed => self.reload(),
+            Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
+            Sighting::Back => tracing::info!(%file, "the configuration file is back"),
+        }
+    }
+
     /// Takes the file over, or says why not and changes nothing.
     fn reload(&mut self) {
         match self.apply() {
             Ok(()) => {
-                counter!("tollgate_config_reloads_total", "outcome" => "applied").increment(1);
+                self.metrics.applied();
                 tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");
             }
             Err(error) => {
-                counter!("tollgate_config_reloads_total", "outcome" => "rejected").increment(1);
+                self.metrics.rejected();
                 match error.downcast_ref::<Mistakes>() {
                     Some(mistakes) => mistakes.log(),
                     None => tracing::error!("{error:#}"),
@@ -277,6 +291,7 @@ impl Exporter {
             in_flight: workers.in_flight.clone(),
             requests: gauge!("tollgate_requests_in_flight"),
             buckets: gauge!("tollgate_local_buckets"),
+            process: ProcessMetrics::new(),
         }
     }
 
@@ -284,6 +299,7 @@ impl Exporter {
         let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
         self.requests.set(requests as f64);
         self.buckets.set(self.memory.len() as f64);
+        self.process.collect();
         self.prometheus.render()
     }
 }
