@@ -46,6 +46,10 @@ pub fn text(node: &YamlOwned, path: &str) -> String {
     at(node, path).and_then(YamlOwned::as_str).unwrap_or_else(|| panic!("no text at {path}")).to_owned()
 }
 
+pub fn text_at<'a>(node: &'a YamlOwned, path: &str) -> Option<&'a str> {
+    at(node, path).and_then(YamlOwned::as_str)
+}
+
 pub fn number(node: &YamlOwned, path: &str) -> u64 {
     let number = at(node, path).and_then(YamlOwned::as_integer).unwrap_or_else(|| panic!("no number at {path}"));
     number.try_into().expect("it is not negative")
