@@ -182,7 +182,8 @@ impl ValueEnum for Scenarios {
     }
 }
 
-/// Ends the process over a mistake in the command line of the subcommand called `name` that its types could not rule out.
+/// Ends the process over a mistake in the command line of the subcommand called `name` that its types could not rule
+/// out.
 fn refuse(name: &str, why: &str) -> ! {
     let mut cli = Cli::command();
     cli.build();

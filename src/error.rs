@@ -26,7 +26,7 @@ pub enum Failure {
     /// A part of a limit's key is missing and the limit refuses such requests.
     KeyMissing {
         limit: Arc<str>,
-        /// As an operator writes it: `header.x-tenant`, `cookie.sid`.
+        /// In an operator's spelling: `header.x-tenant`, `cookie.sid`.
         part: Arc<str>,
     },
     NoRoute,

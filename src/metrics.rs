@@ -14,7 +14,8 @@ const REQUEST_BUCKETS: &[f64] =
 const STORE_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0];
 
-/// What becomes of reloads. Every series is there from the start, so that the first failure is a rise and not a beginning.
+/// Outcomes of reloads. Every series is there from the start, so that the first failure is a rise and not a
+/// beginning.
 pub struct ReloadMetrics {
     applied: Counter,
     rejected: Counter,
@@ -61,8 +62,8 @@ impl Default for ReloadMetrics {
     }
 }
 
-/// What the process takes of the machine, by the names that Prometheus's own clients use. Nothing where the system does not
-/// tell.
+/// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's own clients use. Empty
+/// where the system does not tell.
 #[derive(Default)]
 pub struct ProcessMetrics {
     #[cfg(target_os = "linux")]
@@ -85,8 +86,8 @@ impl ProcessMetrics {
     }
 }
 
-/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few seconds,
-/// or histograms grow while nobody scrapes.
+/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few
+/// seconds, or histograms grow while nobody scrapes.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("tollgate_store_call_duration_seconds".to_owned()), STORE_BUCKETS)?

@@ -26,11 +26,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged when nobody says.
+/// The filter when nobody gives one.
 const DEFAULT_FILTER: &str = "info";
 
-/// Before every filter, which may say otherwise: the client library of the store writes of each connection in words of its
-/// own, and what an operator needs of that is written in ours.
+/// Before every filter, which may say otherwise: the client library of the store writes of each connection in words of
+/// its own, and what an operator needs of that is written in ours.
 const QUIET: &str = "fred=off";
 
 /// Lines that wait for the writer at most.
@@ -72,8 +72,8 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The filter that counts, and a `RUST_LOG` that would have, did it make sense. That one is for any program, so a mistake in
-/// it keeps no gateway from starting. Empty is as good as absent.
+/// The filter that counts, and a `RUST_LOG` that would have, did it make sense. That one is for any program, so a
+/// mistake in it keeps no gateway from starting. Empty is as good as absent.
 fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
     if let Some(option) = option.filter(|text| !text.is_empty()) {
         let filter = filter(option).with_context(|| format!("{option:?} does not say what to log"))?;

@@ -73,7 +73,7 @@ impl fmt::Display for Admin {
 }
 
 impl Admin {
-    /// What the page at `target` says.
+    /// Asks for the page at `target`: its status and body.
     ///
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.

@@ -30,7 +30,7 @@ pub struct Check {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The object that `--json` prints.
 #[derive(Default, Serialize)]
 struct CheckReport {
     /// No file has a mistake.

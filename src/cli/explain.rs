@@ -32,7 +32,8 @@ Examples:
   tollgate explain POST http://api.example.com/orders -H 'x-tenant: acme' --client-ip 203.0.113.9
   tollgate explain http://api.example.com/orders/7 --admin http://127.0.0.1:9901")]
 pub struct Explain {
-    /// The request's method (GET if left out), and the URL as a client would write it; without a scheme, http:// is meant.
+    /// The request's method (GET if left out), and the URL as a client would write it; without a scheme, http:// is
+    /// meant.
     #[arg(required = true, num_args = 1..=2, value_names = ["METHOD", "URL"])]
     request: Vec<String>,
     /// The request's method, as curl takes it.
@@ -181,7 +182,7 @@ pub fn show(view: &ExplainView, shown: Shown) -> String {
     text
 }
 
-/// What became of the routes, one line for each: the one that applies, then those that came nearest to it.
+/// The routes, one line for each: the one that applies, then those that came nearest to it.
 fn routes(view: &ExplainView, shown: Shown) -> String {
     let mut text = String::new();
     for route in view.routes.iter().filter(|route| route.why == WhyView::Applies) {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// What tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
 
-/// What a look at the file found. Each change is found once.
+/// The outcome of a look at the file. Each change is found once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sighting {
     /// Nothing new.
@@ -43,7 +43,8 @@ impl Watch {
         watch
     }
 
-    /// What has stood still since the last call: an editor may be half-way through.
+    /// Looks at the file. A change counts once it has stood still since the last call: an editor may be half-way
+    /// through.
     pub fn look(&mut self) -> Sighting {
         let now = self.fingerprint();
         if std::mem::replace(&mut self.seen, now) != now {

@@ -63,7 +63,7 @@ fn check_names_all_five_mistakes_with_line_path_and_hint() {
     });
 }
 
-/// What is said to `input` on standard input.
+/// Runs `tollgate` with `input` on standard input.
 fn tollgate_reading(input: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -139,7 +139,7 @@ fn health_says_in_a_line_whether_the_gateway_takes_requests() {
     let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
     let admin = format!("http://{}", gateway.admin);
     assert_eq!(health(&["--admin", &admin]), (Some(0), format!("ready: {admin}\n")));
-    // As the file of a gateway that is reached from elsewhere names it, with a mistake that came in since.
+    // The file of a gateway that is reached from elsewhere; then with a mistake that came in since.
     let file = serving(&format!("{{address: '0.0.0.0:{}'}}", gateway.admin.port()));
     for text in [&file, &file.replace("echo: true", "ecko: true")] {
         with_file(text, |file| assert_eq!(health(&["--config", file]), (Some(0), format!("ready: {admin}\n"))));

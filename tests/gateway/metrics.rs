@@ -1,5 +1,5 @@
-//! What `/metrics` says: the names and forms that Prometheus asks for, each with its help, of a gateway that has done all
-//! kinds of things.
+//! The page `/metrics`: the names and forms that Prometheus asks for, each with its help, of a gateway that has done
+//! all kinds of things.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

@@ -55,8 +55,8 @@ const REGISTERED_METHODS: [&str; 39] = [
     "VERSION-CONTROL",
 ];
 
-/// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1), so this is for people who
-/// write them, never for requests; a method that is not registered may well be meant as it is written.
+/// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1), so this is for
+/// people who write them, never for requests; a method that is not registered may well be meant as it is written.
 pub fn registered_method(text: &str) -> Option<&'static str> {
     REGISTERED_METHODS.into_iter().find(|method| method.eq_ignore_ascii_case(text))
 }

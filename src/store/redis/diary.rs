@@ -1,7 +1,7 @@
 //! What an operator is told of a connection to Redis.
 //!
-//! Guarantees one line per change, not one per attempt, that says what is wrong and repeats no secret. The words are ours, or
-//! Redis's own; the client library's are for those who know it.
+//! Guarantees one line per change, not one per attempt, that says what is wrong and repeats no secret. The words are
+//! ours, or Redis's own; the client library's are for those who know it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const DISTRUST: [(&str, &str); 6] = [
     ("InvalidCertificate", "its certificate failed verification"),
 ];
 
-/// What the operating system says of a connection, as the client library quotes it, and that in plain words.
+/// Failures of a connection, in the operating system's words as the client library quotes them and in plain ones.
 const FAILURES: [(&str, &str); 11] = [
     ("ConnectionRefused", "it refuses the connection: is a server listening there?"),
     ("failed to lookup address", "its name cannot be resolved"),
@@ -118,7 +118,7 @@ fn reason(error: &Error) -> String {
     }
 }
 
-/// What an error of the operating system says, within the client library's way to write it.
+/// The operating system's message, within the client library's way to write it.
 fn quoted(details: &str) -> Option<&str> {
     let start = ["message: \"", "error: \""].iter().find_map(|mark| Some(details.find(mark)? + mark.len()))?;
     details[start..].split('"').next().filter(|text| !text.is_empty())
