@@ -10,6 +10,7 @@ use super::ask::{Admin, Answer, Asker, target};
 use super::span;
 use crate::admin::buckets::{BucketView, ChangeView, LevelView, PolicyView, SettledView};
 use crate::admin::desk::Source;
+use crate::config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
 ///
@@ -78,7 +79,7 @@ struct Which {
     /// A parameter of the route's path.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     path_param: Vec<(String, String)>,
-    /// The request's method.
+    /// The request's method; registered ones in any case.
     #[arg(long)]
     method: Option<String>,
     /// The request's host.
@@ -141,6 +142,7 @@ impl Which {
     fn pairs(&self) -> Vec<(String, String)> {
         let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
         let address = client_ip.map(|address| address.to_string());
+        let method = &method.as_deref().map(|method| registered_method(method).unwrap_or(method).to_owned());
         let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
         let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         let named = [("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];

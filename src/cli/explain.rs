@@ -84,6 +84,11 @@ pub fn run(args: &Explain) -> anyhow::Result<Answer> {
         let twice = "the method is given twice: before the URL and with --method";
         refuse("explain", twice);
     }
+    if let [alone] = args.request.as_slice()
+        && registered_method(alone).is_some()
+    {
+        refuse("explain", "a method alone: which URL?");
+    }
     let shown = if args.all { Shown::Every } else { Shown::Nearest };
     let pairs = args.pairs();
     if let Some(admin) = &args.admin {

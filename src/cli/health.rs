@@ -41,8 +41,11 @@ pub struct Health {
 /// # Errors
 /// When the admin port is off, or is not reached in time.
 pub fn run(args: &Health) -> anyhow::Result<Answer> {
-    let admin = args.admin()?;
-    let (status, body) = admin.get("/readyz", args.timeout)?;
+    let (admin, guessed) = args.admin()?;
+    let (status, body) = match admin.get("/readyz", args.timeout) {
+        Err(error) if guessed => return Err(error.context(format!("{} cannot be read", args.config.display()))),
+        answer => answer?,
+    };
     let said = String::from_utf8_lossy(&body);
     let said = said.lines().next().unwrap_or_default();
     Ok(match said {
@@ -53,18 +56,21 @@ pub fn run(args: &Health) -> anyhow::Result<Answer> {
 }
 
 impl Health {
-    fn admin(&self) -> anyhow::Result<Admin> {
+    /// The port to ask, and whether that is a guess: a file that is gone, or half written, says nothing of the gateway that
+    /// runs.
+    fn admin(&self) -> anyhow::Result<(Admin, bool)> {
         if let Some(admin) = &self.admin {
-            return Ok(admin.clone());
+            return Ok((admin.clone(), false));
         }
-        // A file that is gone, or half written, says nothing of the gateway that runs.
-        let named = config::load_admin(&self.config).unwrap_or(Some(DEFAULT_ADMIN));
+        let read = config::load_admin(&self.config);
+        let guessed = read.is_err();
         let file = self.config.display();
-        let address = named.ok_or_else(|| {
+        let address = read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
             anyhow::anyhow!("{file} turns the admin port off: there is nobody to ask. Remove `admin: off`")
         })?;
         anyhow::ensure!(address.port() != 0, "{file} gives the admin port any free port: name it with --admin");
-        format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)
+        let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;
+        Ok((admin, guessed))
     }
 }
 

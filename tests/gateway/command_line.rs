@@ -175,6 +175,9 @@ fn health_gives_up_on_what_does_not_answer_as_a_gateway() {
         assert!(code == Some(1) && told.contains("turns the admin port off"), "{told}");
     });
     assert_eq!(health(&["--timeout", "soon"]).0, Some(2));
+    // Whatever answers at the default port, or does not, it is not silent about the guess.
+    let (code, told) = health(&["--config", "/nowhere/routes.yaml", "--timeout", "1ms"]);
+    assert!(code == Some(0) || told.starts_with("tollgate: /nowhere/routes.yaml cannot be read: "), "{told}");
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn a_request_is_taken_as_people_type_it() {
 fn what_cannot_be_explained_is_said_with_its_exit_code() {
     assert_eq!(explain("listeners: []", &["http://a/"]).status.code(), Some(1));
     assert_eq!(explain(ROUTES, &["http://a/", "--listener", "2"]).status.code(), Some(1));
-    for mistake in [&[][..], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {
+    for mistake in [&[][..], &["get"], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {
         assert_eq!(explain(ROUTES, mistake).status.code(), Some(2), "{mistake:?}");
     }
 }
