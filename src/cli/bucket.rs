@@ -245,3 +245,24 @@ fn show_change(change: &ChangeView) -> String {
         change.logged_as,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        which: Which,
+    }
+
+    #[test]
+    fn a_registered_method_is_named_in_any_case() {
+        for (typed, meant) in [("get", "GET"), ("Post", "POST"), ("frobnicate", "frobnicate")] {
+            let line = CommandLine::parse_from(["tollgate", "per-method", "--method", typed]);
+            assert!(line.which.pairs().contains(&("method".to_owned(), meant.to_owned())), "{typed}");
+        }
+    }
+}
