@@ -54,7 +54,7 @@ enum Entry {
 }
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
-/// environment variable `RUST_LOG` counts, then [`DEFAULT_FILTER`].
+/// environment variable `RUST_LOG` counts, then `info`.
 pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
