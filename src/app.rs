@@ -23,6 +23,7 @@ use crate::config::{self, AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics as exporter;
+use crate::observe::metrics::ReloadMetrics;
 use crate::rate_limit::algorithm::QuotaError;
 use crate::rate_limit::breaker::Breaker;
 use crate::rate_limit::node::Node;
@@ -86,7 +87,8 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
     let workers = Workers::start(listeners, &common)?;
 
-    let live = Live { path: path.to_owned(), watch, config, gateway, access_log };
+    let metrics = ReloadMetrics::new();
+    let live = Live { path: path.to_owned(), watch, config, gateway, access_log, metrics };
     let ended = runtime.block_on(control::run(live, signals, common, workers, admin, prometheus, signal));
     // A thread of it may still wait for workers that drain. Whoever does not want to wait for them has said so.
     runtime.shutdown_background();

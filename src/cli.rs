@@ -2,14 +2,18 @@
 
 pub mod ask;
 pub mod bucket;
+pub mod check;
 pub mod explain;
+pub mod health;
 
+use std::io::Write as _;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use http::{HeaderName, Uri};
 
 use crate::observe::logging::LogFormat;
@@ -31,7 +35,7 @@ First steps:
   tollgate run --config routes.yaml     start the gateway
   curl -i localhost:8080/               send a request through it
   curl localhost:9901/metrics           see what it counted
-  tollgate explain http://localhost/    say what becomes of a request, and why
+  tollgate explain localhost/hello      say what becomes of a request, and why
   tollgate bucket peek per-client --client-ip 127.0.0.1
                                         say how much is left
 
@@ -46,16 +50,10 @@ pub struct Cli {
 pub enum Command {
     /// Start the gateway.
     Run(Run),
-    /// Say what is wrong with a configuration file, all of it at once.
-    ///
-    /// Prints each mistake with file, line, column, YAML path and a hint. Exit code 0: the file is fine; 1: it is not.
-    Check {
-        /// The file to check.
-        #[arg(value_name = "FILE", default_value = "routes.yaml")]
-        file: PathBuf,
-    },
+    Check(check::Check),
     Explain(explain::Explain),
     Bucket(bucket::Bucket),
+    Health(health::Health),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
     /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
@@ -76,9 +74,9 @@ pub struct Run {
     /// The configuration file.
     #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
     pub config: PathBuf,
-    /// What to log: error, warn, info, debug or trace, also by module.
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
-    pub log: String,
+    /// What to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG counts, then info.
+    #[arg(long, value_name = "FILTER", env = "TOLLGATE_LOG")]
+    pub log: Option<String>,
     /// How to write the log, which goes to standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text", env = "TOLLGATE_LOG_FORMAT")]
     pub log_format: LogFormat,
@@ -184,6 +182,29 @@ impl ValueEnum for Scenarios {
     }
 }
 
+/// Ends the process over a mistake in the command line of the subcommand called `name` that its types could not rule
+/// out.
+fn refuse(name: &str, why: &str) -> ! {
+    let mut cli = Cli::command();
+    cli.build();
+    let error = match cli.find_subcommand_mut(name) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, why),
+        None => cli.error(ErrorKind::ArgumentConflict, why),
+    };
+    error.exit()
+}
+
+/// Writes to standard output. A reader that has read enough, as `head` does, is no error.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}
+
 fn rate(text: &str) -> Result<Rate, String> {
     let (tokens, period_us) = units::parse_rate(text).ok_or_else(|| format!("a rate is {}", units::RATE_FORMS))?;
     Ok(Rate { tokens, period_us })
@@ -220,8 +241,6 @@ fn span(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

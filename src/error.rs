@@ -24,7 +24,11 @@ pub enum Failure {
     /// Not HTTP, or HTTP that could be read two ways. Says which rule it broke.
     BadRequest(&'static str),
     /// A part of a limit's key is missing and the limit refuses such requests.
-    KeyMissing,
+    KeyMissing {
+        limit: Arc<str>,
+        /// In an operator's spelling: `header.x-tenant`, `cookie.sid`.
+        part: Arc<str>,
+    },
     NoRoute,
     /// With the methods that the path does take.
     MethodNotAllowed(HeaderValue),
@@ -89,7 +93,9 @@ impl Failure {
         use StatusCode as S;
         match self {
             Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
-            Self::KeyMissing => row(S::BAD_REQUEST, "key-missing", "the request lacks what its rate limit counts by"),
+            Self::KeyMissing { .. } => {
+                row(S::BAD_REQUEST, "key-missing", "the request lacks what its rate limit counts by")
+            }
             Self::NoRoute => row(S::NOT_FOUND, "no-route", "no route takes this host and path"),
             Self::MethodNotAllowed(_) => {
                 row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
@@ -188,7 +194,10 @@ impl Failure {
             text.extend_from_slice(part.as_bytes());
         }
         text.extend_from_slice(b",\"detail\":");
-        push_json(&mut text, row.detail);
+        match self {
+            Self::KeyMissing { limit, part } => push_json(&mut text, &missing(limit, part)),
+            _ => push_json(&mut text, row.detail),
+        }
         text.extend_from_slice(b",\"request-id\":");
         push_json(&mut text, request_id.to_str().unwrap_or_default());
         if let Self::QuotaExceeded { violated, .. } = self {
@@ -199,9 +208,29 @@ impl Failure {
             }
             text.push(b']');
         }
+        if let Self::KeyMissing { limit, part } = self {
+            for (name, value) in [("limit", limit), ("missing", part)] {
+                for part in [",\"", name, "\":"] {
+                    text.extend_from_slice(part.as_bytes());
+                }
+                push_json(&mut text, value);
+            }
+        }
         text.extend_from_slice(b"}\n");
         text.into()
     }
+}
+
+/// For whoever sent a request without `part` of a key. Names it, and no value.
+fn missing(limit: &str, part: &str) -> String {
+    let what = match part.split_once('.') {
+        Some(("header", name)) => format!("the header field {name}"),
+        Some(("cookie", name)) => format!("the cookie {name}"),
+        Some(("query", name)) => format!("the query parameter {name}"),
+        Some(("path", name)) => format!("the path parameter {name}"),
+        _ => part.to_owned(),
+    };
+    format!("the request lacks {what}, by which the rate limit {limit} counts")
 }
 
 /// Appends a JSON string (RFC 8259 §7).
@@ -225,6 +254,23 @@ mod tests {
     fn problem(failure: &Failure, request_id: &'static str) -> Value {
         let text = failure.problem(&failure.row(), &HeaderValue::from_static(request_id));
         serde_json::from_slice(&text).unwrap()
+    }
+
+    #[test]
+    fn a_missing_key_is_named_with_its_limit() {
+        let failure = Failure::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into() };
+        assert_eq!(
+            problem(&failure, "id"),
+            serde_json::json!({
+                "type": "urn:tollgate:problem:key-missing",
+                "title": "Bad Request",
+                "status": 400,
+                "detail": "the request lacks the header field x-tenant, by which the rate limit per-tenant counts",
+                "request-id": "id",
+                "limit": "per-tenant",
+                "missing": "header.x-tenant",
+            })
+        );
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! The `tollgate` program: reads the command line and does what it says.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use tollgate::cli::ask::Answer;
-use tollgate::cli::{Cli, Command, Run, Torture, bucket, explain};
+use tollgate::cli::{Cli, Command, Run, Torture, bucket, check, explain, health, say};
 use tollgate::config::Mistakes;
 use tollgate::observe::logging;
 use tollgate::observe::logging::LogFormat;
@@ -18,9 +17,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(run) => start(&run),
-        Command::Check { file } => check(&file),
+        Command::Check(args) => check::run(&args),
         Command::Explain(args) => explain::run(&args).and_then(answer),
         Command::Bucket(args) => bucket::run(&args).and_then(answer),
+        Command::Health(args) => health::run(&args).and_then(answer),
         Command::Torture(torture) => return judge(&torture),
         Command::Schema => say(&format!("{:#}\n", config::schema())).map(|()| ExitCode::SUCCESS),
     };
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 /// A machine that reads the log reads of the failure there; a person gets it as `check` would tell it.
 fn start(run: &Run) -> anyhow::Result<ExitCode> {
-    logging::install(run.log_format, &run.log)?;
+    logging::install(run.log_format, run.log.as_deref())?;
     app::run(&run.config).or_else(|error| {
         match (run.log_format, error.downcast_ref::<Mistakes>()) {
             (LogFormat::Text, _) => return Err(error),
@@ -44,15 +44,6 @@ fn start(run: &Run) -> anyhow::Result<ExitCode> {
         }
         Ok(ExitCode::FAILURE)
     })
-}
-
-fn check(file: &Path) -> anyhow::Result<ExitCode> {
-    let loaded = config::load(file)?;
-    for warning in &loaded.warnings {
-        say(&format!("warning: {warning}\n"))?;
-    }
-    say(&format!("{}: OK, {}\n", file.display(), loaded.config.summary()))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Exit code 2, as for a mistyped command line, when there is no verdict.
@@ -76,13 +67,5 @@ fn answer(answer: Answer) -> anyhow::Result<ExitCode> {
             writeln!(std::io::stderr(), "{}", why.trim_end())?;
             Ok(ExitCode::FAILURE)
         }
-    }
-}
-
-fn say(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has read enough, as `head` does.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        done => Ok(done?),
     }
 }

@@ -12,7 +12,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tollgate::config::{Config, Loaded, Mistakes, load, parse};
+use tollgate::config::{Config, Loaded, Mistakes, load, load_admin, parse};
 
 /// Every key once, none at its default.
 const EVERY_KEY: &str = include_str!("config/good/every_key.yaml");
@@ -93,6 +93,26 @@ fn says_when_a_file_cannot_be_read() {
     let start = "/nonexistent/routes.yaml: cannot read: No such file or directory";
     assert!(mistakes.starts_with(start), "{mistakes}");
     assert!(mistakes.ends_with("\n  hint: is the path right?\n1 mistake in /nonexistent/routes.yaml"), "{mistakes}");
+}
+
+#[test]
+fn finds_the_admin_server_of_a_file_that_has_mistakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("routes.yaml");
+    let admin = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        load_admin(&path)
+    };
+    let address = Some("10.0.0.7:99".parse().unwrap());
+    assert_eq!(admin(&format!("admin: {{address: '10.0.0.7:99'}}\n{LISTENERS}{ROUTES}")).unwrap(), address);
+    assert_eq!(
+        admin("admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n").unwrap(),
+        address
+    );
+    assert_eq!(admin("admin: off\n").unwrap(), None);
+    assert_eq!(admin("workers: 1\n").unwrap(), Some("127.0.0.1:9901".parse().unwrap()), "where it is by default");
+    assert!(admin("admin: {address: nowhere}\n").is_err());
+    assert!(admin("admin: [").is_err());
 }
 
 #[test]

@@ -26,6 +26,12 @@ fn every_file_of_a_deployment_is_yaml() {
 fn the_alert_rules_are_valid() {
     promtool(&["check", "rules", "deploy/prometheus/alerts.yaml"]);
     promtool(&["check", "config", "--syntax-only", "deploy/compose/prometheus.yaml"]);
+    // Debian's promtool is built without Kubernetes: it is shown all but where the targets come from.
+    let found = "kubernetes_sd_configs:\n      - role: pod\n";
+    let config = read("deploy/prometheus/kubernetes.yaml");
+    assert!(config.contains(found));
+    let config = temporary(&config.replace(found, "static_configs: []\n").replace("- alerts.yaml", "- none.yaml"));
+    promtool(&["check", "config", "--syntax-only", &config.path().display().to_string()]);
 }
 
 #[test]
@@ -52,6 +58,17 @@ fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
         .filter(|(_, name)| !known.contains(name))
         .collect();
     assert!(unknown.is_empty(), "named, but not in src/: {unknown:#?}");
+}
+
+#[test]
+fn every_metric_of_the_gateway_is_described_by_its_kind() {
+    let sources: String = files("src", "rs").iter().map(read).collect();
+    let (described, used) = (metrics_of(&sources, "describe_"), metrics_of(&sources, ""));
+    assert!(used.len() > 25, "{used:?}");
+    let silent: Vec<_> = used.difference(&described).collect();
+    assert!(silent.is_empty(), "without a describe_… of their kind in src/metrics.rs: {silent:?}");
+    let stale: Vec<_> = described.difference(&used).collect();
+    assert!(stale.is_empty(), "described, but nothing counts them: {stale:?}");
 }
 
 #[test]
@@ -136,18 +153,122 @@ fn compose_waits_until_the_gateway_has_drained() {
     }
 }
 
+/// The manifests of each way to run in Kubernetes, and what its pods are.
+fn kubernetes() -> Vec<(&'static str, Vec<YamlOwned>, YamlOwned)> {
+    let of = |directory| {
+        let manifests: Vec<_> = files(directory, "yaml").into_iter().flat_map(documents).collect();
+        let pod = manifests.iter().find(|document| at(document, "spec.template.spec.containers").is_some());
+        let pod = at(pod.expect("there is a Deployment"), "spec.template").expect("it has a pod").clone();
+        (directory, manifests, pod)
+    };
+    vec![of("deploy/kubernetes/base"), of("deploy/kubernetes/components/sidecar")]
+}
+
 #[test]
-fn probes_and_scrapes_ask_where_the_admin_server_listens() {
-    for directory in ["deploy/kubernetes/base", "deploy/kubernetes/components/sidecar"] {
+fn probes_ask_where_the_admin_server_listens() {
+    for (directory, _, pod) in kubernetes() {
         let admin = text(&documents(format!("{directory}/routes.yaml"))[0], "admin.address");
         let (host, port) = admin.rsplit_once(':').expect("an address has a port");
         assert_eq!(host, "0.0.0.0", "{directory}: the kubelet probes the pod's address");
-        let manifests = files(directory, "yaml").into_iter().flat_map(documents);
-        let pod = manifests.into_iter().find(|document| at(document, "spec.template.spec.containers").is_some());
-        let pod = pod.expect("there is a Deployment");
-        let annotations = at(&pod, "spec.template.metadata.annotations").expect("it says where to scrape");
-        let scraped = annotations.as_mapping_get("prometheus.io/port").and_then(YamlOwned::as_str);
-        assert_eq!(scraped, Some(port), "{directory}");
+        let container = at(&pod, "spec.containers.0").expect("there is a container");
+        assert_eq!(text(container, "ports.1.name"), "admin", "{directory}");
+        assert_eq!(number(container, "ports.1.containerPort").to_string(), port, "{directory}");
+        for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+            assert_eq!(text(container, &format!("{probe}.httpGet.port")), "admin", "{directory}: {probe}");
+        }
+    }
+}
+
+#[test]
+fn the_admin_port_is_closed_to_all_of_the_cluster_but_prometheus() {
+    for (directory, manifests, pod) in kubernetes() {
+        let is = |kind: &'static str| move |manifest: &&YamlOwned| text_at(manifest, "kind") == Some(kind);
+        let policy = manifests.iter().find(is("NetworkPolicy")).expect("there is a policy");
+        let labels = at(&pod, "metadata.labels").expect("the pod has labels");
+        let selected = at(policy, "spec.podSelector.matchLabels").and_then(YamlOwned::as_mapping);
+        let selected = selected.expect("the policy selects by labels");
+        let matches = |(name, value): (&YamlOwned, &YamlOwned)| {
+            labels.as_mapping_get(name.as_str().expect("a name")).is_some_and(|label| label == value)
+        };
+        assert!(!selected.is_empty() && selected.iter().all(matches), "{directory}: the policy is for other pods");
+        let rules = at(policy, "spec.ingress").and_then(YamlOwned::as_sequence).expect("it lets something in");
+        let mut prometheus = 0;
+        for rule in rules {
+            let ports =
+                at(rule, "ports").and_then(YamlOwned::as_sequence).expect("a rule without ports opens them all");
+            let names: Vec<_> = ports.iter().map(|port| text(port, "port")).collect();
+            if names.iter().any(|name| name == "admin") {
+                assert!(at(rule, "from.0.namespaceSelector.matchLabels").is_some(), "{directory}: from anywhere");
+                assert!(at(rule, "from.0.podSelector.matchLabels").is_some(), "{directory}: from any pod there");
+                assert!(at(rule, "from.1").is_none(), "{directory}: from others, too");
+                prometheus += 1;
+            }
+        }
+        assert_eq!(prometheus, 1, "{directory}: Prometheus must get in");
+    }
+    for service in files("deploy/kubernetes", "yaml").into_iter().flat_map(documents) {
+        if text_at(&service, "kind") == Some("Service") {
+            let ports = at(&service, "spec.ports").and_then(YamlOwned::as_sequence).expect("it has ports");
+            assert!(ports.iter().all(|port| text(port, "targetPort") != "admin"), "a Service has the admin port");
+        }
+    }
+}
+
+#[test]
+fn alerts_select_the_job_that_the_gateways_are_scraped_as() {
+    let scraped_by = |config: &str| {
+        let jobs = &documents(config)[0];
+        let jobs = at(jobs, "scrape_configs").and_then(YamlOwned::as_sequence).expect("it scrapes");
+        jobs.iter().map(|job| text(job, "job_name")).collect::<Vec<_>>()
+    };
+    let monitor = &documents("deploy/kubernetes/components/pod-monitor/pod-monitor.yaml")[0];
+    let relabel = at(monitor, "spec.podMetricsEndpoints.0.relabelings.0").expect("it names its job");
+    assert_eq!(text(relabel, "targetLabel"), "job");
+    let mut jobs = scraped_by("deploy/compose/prometheus.yaml");
+    jobs.extend(scraped_by("deploy/prometheus/kubernetes.yaml"));
+    jobs.push(text(relabel, "replacement"));
+    let alerts = read("deploy/prometheus/alerts.yaml");
+    let selected: Vec<_> = alerts.split("job=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!selected.is_empty(), "an alert tells of nodes that are gone");
+    for job in &selected {
+        assert!(jobs.iter().all(|scraped| scraped == job), "alerts select the job {job}, scraped are {jobs:?}");
+    }
+}
+
+#[test]
+fn scrapes_in_kubernetes_find_the_pods_that_are_shipped() {
+    let scrape = &documents("deploy/prometheus/kubernetes.yaml")[0];
+    let kept = text(scrape, "scrape_configs.0.relabel_configs.0.regex");
+    let monitor = &documents("deploy/kubernetes/components/pod-monitor/pod-monitor.yaml")[0];
+    let label = text(monitor, "spec.selector.matchExpressions.0.key");
+    for (directory, _, pod) in kubernetes() {
+        let container = at(&pod, "spec.containers.0").expect("there is a container");
+        let port = text(container, "ports.1.name");
+        assert_eq!(format!("{};{port}", text(container, "name")), kept, "{directory}");
+        assert_eq!(text(monitor, "spec.podMetricsEndpoints.0.port"), port, "{directory}");
+        let labels = at(&pod, "metadata.labels").expect("the pod has labels");
+        assert!(labels.as_mapping_get(&label).is_some(), "{directory} lacks {label}");
+        let annotations = at(&pod, "metadata.annotations");
+        assert!(annotations.is_none(), "{directory}: scraped by annotations too, a node would count twice");
+    }
+}
+
+#[test]
+fn health_checks_need_nothing_but_the_gateway() {
+    assert!(docker_argument("HEALTHCHECK").ends_with("CMD [\"/usr/local/bin/tollgate\", \"health\"]"));
+    let config = docker_argument("ENV");
+    let config = config.strip_prefix("TOLLGATE_CONFIG=").expect("the image says where its configuration is");
+    assert!(
+        docker_argument("CMD").contains(&format!("\"{config}\"")),
+        "health reads the file that the gateway runs with"
+    );
+    let compose = &documents("deploy/compose.yaml")[0];
+    let test = at(compose, "x-tollgate.healthcheck.test").and_then(YamlOwned::as_sequence).expect("there is a check");
+    let test: Vec<_> = test.iter().filter_map(YamlOwned::as_str).collect();
+    assert_eq!(test, ["CMD", "tollgate", "health"]);
+    for service in ["gateway-1", "gateway-2"] {
+        let volume = text(compose, &format!("services.{service}.volumes.0"));
+        assert!(volume.split(':').nth(1) == Some(config), "{service} mounts its configuration elsewhere: {volume}");
     }
 }
 
@@ -188,7 +309,8 @@ fn what_the_docker_build_copies_is_let_through() {
 
 #[test]
 fn the_image_is_what_the_manifests_take_it_for() {
-    const KNOWN: [&str; 9] = ["FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    const KNOWN: [&str; 11] =
+        ["FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENV", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"];
     let unknown: Vec<_> =
         docker_instructions().into_iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())).collect();
     assert!(unknown.is_empty(), "{unknown:?}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::pending;
-use metrics::{Gauge, counter, gauge};
+use metrics::{Gauge, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,11 +20,12 @@ use crate::admin;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::clock;
-use crate::config::watch::FileWatch;
+use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::observe::access_log::AccessLog;
+use crate::observe::metrics::{ProcessMetrics, ReloadMetrics};
 use crate::rate_limit::breaker;
 use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
@@ -44,6 +45,7 @@ pub struct Live {
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<AccessLog>,
+    pub metrics: ReloadMetrics,
 }
 
 /// What an operator tells the process. Made before anything is started: until then a hangup ends the process, and the
@@ -66,6 +68,7 @@ struct Exporter {
     in_flight: Vec<Arc<InFlight>>,
     requests: Gauge,
     buckets: Gauge,
+    process: ProcessMetrics,
 }
 
 impl Signals {
@@ -200,11 +203,11 @@ async fn stop_or_reload(live: &mut Live, signals: &mut Signals) {
                 Told::Stop => return,
                 Told::Reload => {
                     // This version is dealt with now, and need not be again at the next look.
-                    live.watch = FileWatch::new(live.path.clone());
+                    live.watch.pass_over();
                     live.reload();
                 }
             },
-            _ = look.tick() => if live.watch.changed() { live.reload() },
+            _ = look.tick() => live.look(),
         }
     }
 }
@@ -238,15 +241,26 @@ async fn beat(fleet: Option<&Fleet>) {
 }
 
 impl Live {
+    /// Does what the file's present state asks for.
+    fn look(&mut self) {
+        let file = self.path.display();
+        match self.watch.look() {
+            Sighting::Same => {}
+            Sighting::Changed => self.reload(),
+            Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
+            Sighting::Back => tracing::info!(%file, "the configuration file is back"),
+        }
+    }
+
     /// Takes the file over, or says why not and changes nothing.
     fn reload(&mut self) {
         match self.apply() {
             Ok(()) => {
-                counter!("tollgate_config_reloads_total", "outcome" => "applied").increment(1);
+                self.metrics.applied();
                 tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");
             }
             Err(error) => {
-                counter!("tollgate_config_reloads_total", "outcome" => "rejected").increment(1);
+                self.metrics.rejected();
                 match error.downcast_ref::<Mistakes>() {
                     Some(mistakes) => mistakes.log(),
                     None => tracing::error!("{error:#}"),
@@ -278,6 +292,7 @@ impl Exporter {
             in_flight: workers.in_flight.clone(),
             requests: gauge!("tollgate_requests_in_flight"),
             buckets: gauge!("tollgate_local_buckets"),
+            process: ProcessMetrics::new(),
         }
     }
 
@@ -285,6 +300,7 @@ impl Exporter {
         let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
         self.requests.set(requests as f64);
         self.buckets.set(self.memory.len() as f64);
+        self.process.collect();
         self.prometheus.render()
     }
 }

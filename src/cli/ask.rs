@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 
 use crate::admin::browser_guard::{OPERATOR, REASON};
 use crate::admin::problem_details::ProblemDetails;
+use crate::units::show_duration;
 
 /// Longer than the gateway itself waits for its store.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,6 +73,14 @@ impl fmt::Display for Admin {
 }
 
 impl Admin {
+    /// Asks for the page at `target`: its status and body.
+    ///
+    /// # Errors
+    /// When the port cannot be reached, or has not answered within `limit`.
+    pub fn get(&self, target: &str, limit: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
+        self.exchange(Method::GET, target, None, limit)
+    }
+
     /// Sends one request and hands the JSON it is answered with to `show`. `asker`: for changes.
     ///
     /// # Errors
@@ -83,11 +92,7 @@ impl Admin {
         asker: Option<&Asker>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
     ) -> anyhow::Result<Answer> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let sending =
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, self.send(method, target, asker)).await });
-        let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {} s", PATIENCE.as_secs())));
-        let (status, body) = answer.with_context(|| format!("cannot ask the admin port at {self}"))?;
+        let (status, body) = self.exchange(method, target, asker, PATIENCE)?;
         if status.is_success() {
             return show(&body).map(Answer::Done).with_context(|| format!("{self} is no admin port of this version"));
         }
@@ -95,6 +100,21 @@ impl Admin {
             .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
         let hint = problem.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
         Ok(Answer::Refused(format!("{}{hint}", problem.detail)))
+    }
+
+    fn exchange(
+        &self,
+        method: Method,
+        target: &str,
+        asker: Option<&Asker>,
+        limit: Duration,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(method, target, asker)).await });
+        // Looking a name up blocks a thread of the runtime's, which nobody waits for.
+        runtime.shutdown_background();
+        let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
+        answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
     async fn send(&self, method: Method, target: &str, asker: Option<&Asker>) -> anyhow::Result<(StatusCode, Bytes)> {

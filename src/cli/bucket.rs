@@ -11,6 +11,7 @@ use super::span;
 use crate::admin::bucket_service::LevelSource;
 use crate::admin::views::bucket::{BucketView, ChangeView};
 use crate::admin::views::policy::{LevelView, PolicyView, SettledView};
+use crate::config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
 ///
@@ -79,7 +80,7 @@ struct Which {
     /// A parameter of the route's path.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     path_param: Vec<(String, String)>,
-    /// The request's method.
+    /// The request's method; registered ones in any case.
     #[arg(long)]
     method: Option<String>,
     /// The request's host.
@@ -142,6 +143,7 @@ impl Which {
     fn pairs(&self) -> Vec<(String, String)> {
         let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
         let address = client_ip.map(|address| address.to_string());
+        let method = &method.as_deref().map(|method| registered_method(method).unwrap_or(method).to_owned());
         let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
         let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
         let named = [("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];
@@ -243,4 +245,25 @@ fn show_change(change: &ChangeView) -> String {
         source(change.source),
         change.logged_as,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        which: Which,
+    }
+
+    #[test]
+    fn a_registered_method_is_named_in_any_case() {
+        for (typed, meant) in [("get", "GET"), ("Post", "POST"), ("frobnicate", "frobnicate")] {
+            let line = CommandLine::parse_from(["tollgate", "per-method", "--method", typed]);
+            assert!(line.which.pairs().contains(&("method".to_owned(), meant.to_owned())), "{typed}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! The way in: a path or a text, to a checked configuration or all that is wrong with it.
+//! The way in: a path, standard input or a text, to a checked configuration or all that is wrong with it.
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::file::config::RawConfig;
@@ -14,6 +15,9 @@ use crate::units::show_size;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;
+
+/// How messages call standard input.
+pub const STDIN: &str = "<stdin>";
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,23 +33,56 @@ pub struct Loaded {
 /// Every mistake in the file, or the one that kept it from being read.
 pub fn load(path: &Path) -> Result<Loaded, Mistakes> {
     let name = path.display().to_string();
+    let text = text(&name, || File::open(path))?;
+    parse(&name, &text, &variable)
+}
+
+/// Reads and checks standard input, with this process's environment.
+///
+/// # Errors
+/// Every mistake in it, or the one that kept it from being read.
+pub fn load_stdin() -> Result<Loaded, Mistakes> {
+    let text = text(STDIN, || Ok(io::stdin().lock()))?;
+    parse(STDIN, &text, &variable)
+}
+
+/// Where the admin server is that the file at `path` names; `None`: it is off. Mistakes elsewhere in the file do not
+/// matter: a gateway beside a file that it refused goes on with what it read before.
+///
+/// # Errors
+/// When the file cannot be read, or does not say where the admin server is.
+pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
+    let name = path.display().to_string();
+    let text = text(&name, || File::open(path))?;
+    let mut report = Report::new(&name);
+    let admin = tree(&text, &variable, &mut report).and_then(|file| check::admin(&file));
+    admin.map_or_else(|| report.close(None).map(|(admin, _)| admin), Ok)
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The text of the file called `name`: all of it, or just too much.
+fn text<R: Read>(name: &str, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
     let unreadable = |error: io::Error| {
         let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
-        Mistakes::unreadable(&name, format!("cannot read: {error}"), hint)
+        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
     };
     let mut bytes = Vec::new();
     // One more than allowed: enough to tell, and no more of an endless file.
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
-    match str::from_utf8(&bytes) {
-        Ok(text) => parse(&name, text, &|variable| std::env::var(variable).ok()),
-        Err(_) if bytes.len() > MAX_BYTES => parse(&name, &String::from_utf8_lossy(&bytes), &|_| None),
-        Err(error) => {
-            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
-            let hint = Some("save the file as UTF-8".to_owned());
-            Err(Mistakes::unreadable(&name, format!("line {line} is not UTF-8"), hint))
+    open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
+    String::from_utf8(bytes).or_else(|error| {
+        let bytes = error.as_bytes();
+        if bytes.len() > MAX_BYTES {
+            return Ok(String::from_utf8_lossy(bytes).into_owned());
         }
-    }
+        let valid = &bytes[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        let hint = Some("save the file as UTF-8".to_owned());
+        Err(Mistakes::unreadable(name, format!("line {line} is not UTF-8"), hint))
+    })
 }
 
 /// Checks `text`, as read from a file called `file_name`. `env` looks environment variables up.
@@ -59,6 +96,11 @@ pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) 
 }
 
 fn read(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<Config> {
+    let file = tree(text, env, report)?;
+    check::config(&file, report)
+}
+
+fn tree(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<RawConfig> {
     if text.len() > MAX_BYTES {
         let problem = Problem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
         report.mistake(&Location::root(1, 1), problem.hint("is this the right file?"));
@@ -66,6 +108,5 @@ fn read(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<Conf
     }
     let mut root = yaml::parse::tree(text, report)?;
     variables::substitute(&mut root, env, report);
-    let file = RawConfig::decode(&root, report)?;
-    check::config(&file, report)
+    RawConfig::decode(&root, report)
 }

@@ -13,7 +13,8 @@ mod settings;
 pub mod watch;
 mod yaml;
 
-pub use load::{Loaded, load, parse};
+pub use file::scalar::http::registered_method;
+pub use load::{Loaded, STDIN, load, load_admin, load_stdin, parse};
 pub use report::{Mistake, Mistakes};
 pub use settings::{AccessLogFormat, Config, ListenerConfig};
 

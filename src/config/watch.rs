@@ -1,4 +1,4 @@
-//! Notices that the configuration file has changed.
+//! Notices that the configuration file has changed, is gone, or is back.
 //!
 //! By looking at it now and then rather than by file events: a mounted ConfigMap changes by the swap of a symbolic
 //! link two folders up, and network file systems tell nobody.
@@ -10,6 +10,19 @@ use std::path::PathBuf;
 /// What tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
 
+/// The outcome of a look at the file. Each change is found once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sighting {
+    /// Nothing new.
+    Same,
+    /// A version to take over.
+    Changed,
+    /// The file is not there any more. No version of it is to be taken over.
+    Gone,
+    /// It is there again. When it is another version, the next look finds that.
+    Back,
+}
+
 /// A file under watch.
 #[derive(Debug)]
 pub struct FileWatch {
@@ -18,31 +31,50 @@ pub struct FileWatch {
     known: Option<Fingerprint>,
     /// The version at the last look.
     seen: Option<Fingerprint>,
+    /// It was found gone, and not back since.
+    gone: bool,
 }
 
 impl FileWatch {
     /// Watches `path` from its present version on.
     pub fn new(path: PathBuf) -> Self {
-        let mut watch = Self { path, known: None, seen: None };
-        watch.seen = watch.look();
-        watch.known = watch.seen;
+        let mut watch = Self { path, known: None, seen: None, gone: false };
+        watch.pass_over();
         watch
     }
 
-    /// Whether there is a new version that has stood still since the last call: an editor may be half-way through.
-    pub fn changed(&mut self) -> bool {
-        let now = self.look();
-        let settled = now == self.seen;
-        self.seen = now;
-        let changed = settled && now.is_some() && now != self.known;
-        if changed {
-            self.known = now;
+    /// Looks at the file. A change counts once it has stood still since the last call: an editor may be half-way
+    /// through.
+    pub fn look(&mut self) -> Sighting {
+        let now = self.fingerprint();
+        if std::mem::replace(&mut self.seen, now) != now {
+            return Sighting::Same;
         }
-        changed
+        match (now, self.gone) {
+            (None, false) => {
+                self.gone = true;
+                Sighting::Gone
+            }
+            (Some(_), true) => {
+                self.gone = false;
+                Sighting::Back
+            }
+            (Some(_), false) if now != self.known => {
+                self.known = now;
+                Sighting::Changed
+            }
+            (None, true) | (Some(_), false) => Sighting::Same,
+        }
+    }
+
+    /// The present version is dealt with: it need not be found.
+    pub fn pass_over(&mut self) {
+        self.seen = self.fingerprint();
+        self.known = self.seen;
     }
 
     /// Follows symbolic links. `None`: the file is not there, which is no new version.
-    fn look(&self) -> Option<Fingerprint> {
+    fn fingerprint(&self) -> Option<Fingerprint> {
         let meta = fs::metadata(&self.path).ok()?;
         Some((meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
     }
@@ -50,6 +82,7 @@ impl FileWatch {
 
 #[cfg(test)]
 mod tests {
+    use super::Sighting::{Back, Changed, Gone, Same};
     use super::*;
 
     #[test]
@@ -58,23 +91,39 @@ mod tests {
         let path = folder.path().join("routes.yaml");
         fs::write(&path, "a").unwrap();
         let mut watch = FileWatch::new(path.clone());
-        assert!(!watch.changed());
+        assert_eq!(watch.look(), Same);
         fs::write(&path, "ab").unwrap();
-        assert!(!watch.changed(), "it may still be written");
-        assert!(watch.changed());
-        assert!(!watch.changed());
+        assert_eq!(watch.look(), Same, "it may still be written");
+        assert_eq!((watch.look(), watch.look()), (Changed, Same));
     }
 
     #[test]
-    fn a_file_that_is_gone_for_a_moment_is_no_change() {
+    fn a_file_that_is_gone_is_told_once_and_no_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         fs::write(&path, "a").unwrap();
         let mut watch = FileWatch::new(path.clone());
         fs::rename(&path, folder.path().join("away")).unwrap();
-        assert!(!watch.changed() && !watch.changed());
+        assert_eq!(watch.look(), Same, "an editor may be about to put another in its place");
+        assert_eq!((watch.look(), watch.look()), (Gone, Same));
+        watch.pass_over();
+        assert_eq!(watch.look(), Same, "it is known to be gone");
         fs::rename(folder.path().join("away"), &path).unwrap();
-        assert!(!watch.changed() && !watch.changed());
+        assert_eq!((watch.look(), watch.look()), (Same, Back));
+        watch.pass_over();
+        assert_eq!(watch.look(), Same);
+    }
+
+    #[test]
+    fn a_file_that_comes_back_changed_is_back_and_then_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("routes.yaml");
+        fs::write(&path, "a").unwrap();
+        let mut watch = FileWatch::new(path.clone());
+        fs::remove_file(&path).unwrap();
+        assert_eq!((watch.look(), watch.look()), (Same, Gone));
+        fs::write(&path, "ab").unwrap();
+        assert_eq!([watch.look(), watch.look(), watch.look(), watch.look()], [Same, Back, Changed, Same]);
     }
 
     #[test]
@@ -88,7 +137,6 @@ mod tests {
         let mut watch = FileWatch::new(link.clone());
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&two, &link).unwrap();
-        assert!(!watch.changed());
-        assert!(watch.changed());
+        assert_eq!((watch.look(), watch.look()), (Same, Changed));
     }
 }

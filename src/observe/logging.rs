@@ -6,6 +6,7 @@ use std::panic::{self, PanicHookInfo};
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// How the program's own log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -17,19 +18,48 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`.
-pub fn install(format: LogFormat, filter: &str) -> anyhow::Result<()> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_new(filter).with_context(|| format!("{filter:?} does not say what to log"))?)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr);
+/// The filter when nobody gives one.
+const DEFAULT_FILTER: &str = "info";
+
+/// Before every filter, which may say otherwise: the client library of the store writes of each connection in words of
+/// its own, and what an operator needs of that is written in ours.
+const QUIET: &str = "fred=off";
+
+/// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
+/// environment variable `RUST_LOG` counts, then `info`.
+pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let (filter, ignored) = choose_filter(filter, rust_log.as_deref())?;
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(io::stderr().is_terminal()).with_writer(io::stderr);
     let installed = match format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     installed.map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))?;
     panic::set_hook(Box::new(log_panic));
+    if let Some(rust_log) = ignored {
+        tracing::warn!("RUST_LOG is ignored: {rust_log:?} does not say what to log");
+    }
     Ok(())
+}
+
+/// The filter that counts, and a `RUST_LOG` that would have, did it make sense. That one is for any program, so a
+/// mistake in it keeps no gateway from starting. Empty is as good as absent.
+fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
+    if let Some(option) = option.filter(|text| !text.is_empty()) {
+        let filter = filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
+        return Ok((filter, None));
+    }
+    match rust_log.filter(|text| !text.is_empty()).map(|text| (text, filter(text))) {
+        Some((_, Ok(filter))) => Ok((filter, None)),
+        Some((text, Err(_))) => Ok((filter(DEFAULT_FILTER)?, Some(text))),
+        None => Ok((filter(DEFAULT_FILTER)?, None)),
+    }
+}
+
+fn filter(text: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(format!("{QUIET},{text}"))
 }
 
 /// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
@@ -40,4 +70,29 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     tracing::error!(place, backtrace, "panic: {}", text.unwrap_or("without a message"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_wins_over_rust_log_and_that_over_the_default() {
+        let chosen = |option, rust_log| {
+            let (filter, ignored) = choose_filter(option, rust_log).unwrap();
+            (filter.to_string(), ignored)
+        };
+        assert_eq!(chosen(Some("warn"), Some("debug")), ("fred=off,warn".to_owned(), None));
+        assert_eq!(chosen(None, Some("debug")), ("fred=off,debug".to_owned(), None));
+        assert_eq!(chosen(Some(""), Some("")), ("fred=off,info".to_owned(), None));
+        assert_eq!(chosen(None, None), ("fred=off,info".to_owned(), None));
+        assert_eq!(chosen(None, Some("a=b=c")), ("fred=off,info".to_owned(), Some("a=b=c")));
+        assert!(choose_filter(Some("a=b=c"), Some("info")).is_err());
+    }
+
+    #[test]
+    fn the_client_library_speaks_when_it_is_asked_to() {
+        let (filter, _) = choose_filter(Some("info,fred=debug"), None).unwrap();
+        assert_eq!(filter.to_string(), "fred=debug,info");
+    }
 }

@@ -2,8 +2,10 @@
 //!
 //! Modules resolve their handles once and never format a label per request. A bucket's key is never a label.
 
-use metrics::{describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::clock;
 
 /// Upper bounds in seconds, from a cache's answer to a patient upstream's.
 const REQUEST_BUCKETS: &[f64] =
@@ -12,8 +14,80 @@ const REQUEST_BUCKETS: &[f64] =
 const STORE_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0];
 
-/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few seconds,
-/// or histograms grow while nobody scrapes.
+/// Outcomes of reloads. Every series is there from the start, so that the first failure is a rise and not a
+/// beginning.
+pub struct ReloadMetrics {
+    applied: Counter,
+    rejected: Counter,
+    successful: Gauge,
+    last_success: Gauge,
+}
+
+impl ReloadMetrics {
+    /// For a configuration that was just read for the first time.
+    pub fn new() -> Self {
+        let metrics = Self {
+            applied: counter!("tollgate_config_reloads_total", "outcome" => "applied"),
+            rejected: counter!("tollgate_config_reloads_total", "outcome" => "rejected"),
+            successful: gauge!("tollgate_config_last_reload_successful"),
+            last_success: gauge!("tollgate_config_last_reload_success_timestamp_seconds"),
+        };
+        metrics.applied.increment(0);
+        metrics.rejected.increment(0);
+        metrics.succeeded();
+        metrics
+    }
+
+    /// A reload took the file over.
+    pub fn applied(&self) {
+        self.applied.increment(1);
+        self.succeeded();
+    }
+
+    /// A reload found mistakes, and changed nothing.
+    pub fn rejected(&self) {
+        self.rejected.increment(1);
+        self.successful.set(0.0);
+    }
+
+    fn succeeded(&self) {
+        self.successful.set(1.0);
+        self.last_success.set((clock::unix_micros() / 1_000) as f64 / 1e3);
+    }
+}
+
+impl Default for ReloadMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's own clients use. Empty
+/// where the system does not tell.
+#[derive(Default)]
+pub struct ProcessMetrics {
+    #[cfg(target_os = "linux")]
+    collector: metrics_process::Collector,
+}
+
+impl ProcessMetrics {
+    /// Describes them.
+    pub fn new() -> Self {
+        let metrics = Self::default();
+        #[cfg(target_os = "linux")]
+        metrics.collector.describe();
+        metrics
+    }
+
+    /// Reads them anew. Opens files, so never for a request.
+    pub fn collect(&self) {
+        #[cfg(target_os = "linux")]
+        self.collector.collect();
+    }
+}
+
+/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few
+/// seconds, or histograms grow while nobody scrapes.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("tollgate_store_call_duration_seconds".to_owned()), STORE_BUCKETS)?
@@ -37,10 +111,22 @@ fn describe() {
         "tollgate_ratelimit_queue_wait_seconds",
         "How long requests waited for their tokens, by limit."
     );
+    describe_counter!(
+        "tollgate_ratelimit_settlements_total",
+        "Costs that responses told, by limit and by how they compare with what was reserved."
+    );
+    describe_counter!(
+        "tollgate_ratelimit_settlements_lost_total",
+        "Reservations that could not be given back to the shared store."
+    );
     describe_gauge!("tollgate_store_up", "Whether the shared store decides (1) or each node for itself (0).");
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
     describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
+    describe_counter!(
+        "tollgate_store_debts_waived_total",
+        "Debts of an outage that were forgotten because there were too many."
+    );
     describe_counter!("tollgate_plan_lookups_total", "Values looked up in hashes of plans, by what came of it.");
     describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known.");
     describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
@@ -52,6 +138,14 @@ fn describe() {
     describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");
     describe_histogram!("tollgate_upstream_response_seconds", "From sending a request upstream to its answer's head.");
     describe_counter!("tollgate_config_reloads_total", "Reloads of the configuration, by outcome.");
+    describe_gauge!(
+        "tollgate_config_last_reload_successful",
+        "Whether the configuration file was taken over when it was last read (1) or refused (0)."
+    );
+    describe_gauge!(
+        "tollgate_config_last_reload_success_timestamp_seconds",
+        "When a configuration was last taken over, in seconds since 1970."
+    );
     describe_counter!("tollgate_admin_changes_total", "Buckets changed by operators through this node, by action.");
     describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
     describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");

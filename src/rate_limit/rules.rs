@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::algorithm::QuotaError;
 use super::decision::{DecidedBy, Level};
-use super::explained::{Applied, Explained};
+use super::explained::{Applied, Explained, lacking};
 use super::headers::{self, Fields};
 use super::held::{Holding, Later};
 use super::key::{Extracted, Facts, Key};
@@ -155,7 +155,10 @@ impl Rules {
             match rule.key(facts) {
                 Extracted::Key(key) => asking.add(index, rule, key, facts),
                 Extracted::Skip => {}
-                Extracted::Refuse => return Err(Failure::KeyMissing),
+                Extracted::Refuse => {
+                    let part = lacking(&rule.limit().key, facts).first().map_or("", String::as_str).into();
+                    return Err(Failure::KeyMissing { limit: rule.name().clone(), part });
+                }
             }
         }
         Ok(())

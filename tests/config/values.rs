@@ -33,6 +33,18 @@ fn tokens(number: u64) -> Cost {
 }
 
 #[test]
+fn registered_methods_are_read_in_any_case() {
+    let routes = "routes: [{name: a, match: {methods: [get, Post, purge-ALL, PURGE]}, echo: true}]\n";
+    assert!(
+        check(&format!("{LISTENERS}{routes}")).is_err(),
+        "a method of one's own may well be meant as it is written"
+    );
+    let config = good(&format!("{LISTENERS}{}", routes.replace("purge-ALL, ", "")));
+    let purge = Method::from_bytes(b"PURGE").unwrap();
+    assert_eq!(config.routes[0].matches.methods, [Method::GET, Method::POST, purge]);
+}
+
+#[test]
 fn reads_every_kind_of_cost() {
     let cost = |cost: &str| {
         let limits = format!("limits: {{a: {{key: client_ip, rate: 9/s, cost: {cost}}}}}");

@@ -1,10 +1,17 @@
 //! What people type: `check`, `schema`, `--help`, `--version`, and a start that fails.
 
+use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use crate::process::Gateway;
+use serde_json::{Value, json};
+
+use crate::process::{Gateway, eventually};
 use crate::turns;
+
+const GOOD: &str = "listeners: [{address: '127.0.0.1:8080'}]\nroutes: [{name: a, echo: true}]\n";
+const UNUSED: &str = "limits: {spare: {key: client_ip, rate: 1/s}}\n";
 
 const FIVE_MISTAKES: &str = "\
 listeners:
@@ -53,6 +60,138 @@ fn check_names_all_five_mistakes_with_line_path_and_hint() {
         }
         assert!(said.contains("did you mean \"per-client\"?"), "{said}");
         assert!(said.ends_with(&format!("5 mistakes in {file}\n")), "{said}");
+    });
+}
+
+/// Runs `tollgate` with `input` on standard input.
+fn tollgate_reading(input: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn check_and_run_take_the_file_from_the_environment() {
+    with_file(GOOD, |file| {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").env("TOLLGATE_CONFIG", file).output();
+        assert_eq!(text(&output.unwrap().stdout), format!("{file}: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n"));
+    });
+}
+
+#[test]
+fn check_reads_standard_input_where_a_dash_says_so() {
+    let good = tollgate_reading(GOOD, &["check", "-"]);
+    assert_eq!(text(&good.stdout), "<stdin>: OK, 1 route, 0 limits, 0 upstreams, 1 listener\n");
+    let bad = tollgate_reading("nonsense: 1\n", &["check", "-"]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).starts_with("<stdin>:1:1: "), "{}", text(&bad.stderr));
+    assert_eq!(tollgate_reading(GOOD, &["check", "-", "-"]).status.code(), Some(2), "nothing is left the second time");
+}
+
+#[test]
+fn check_says_of_each_of_several_files_what_is_wrong_with_it() {
+    with_file(FIVE_MISTAKES, |bad| {
+        let output = tollgate_reading(GOOD, &["check", bad, "-"]);
+        assert_eq!(output.status.code(), Some(1), "one bad file is enough");
+        assert!(text(&output.stderr).ends_with(&format!("5 mistakes in {bad}\n")));
+        assert!(text(&output.stdout).starts_with("<stdin>: OK, "));
+    });
+}
+
+#[test]
+fn check_tells_machines_each_mistake_with_its_place() {
+    with_file(FIVE_MISTAKES, |file| {
+        let output = tollgate(&["check", "--json", file, "/nowhere/routes.yaml"]);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(1), ""));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&report["ok"], &report["warnings"]), (&json!(false), &json!([])));
+        let mistakes = report["mistakes"].as_array().unwrap();
+        assert_eq!(mistakes.len(), 6, "{report:#}");
+        let expected = json!({
+            "file": file, "line": 11, "column": 14, "path": "routes[0].limits[0]",
+            "message": "no limit is called \"per-clint\"", "hint": "did you mean \"per-client\"?",
+        });
+        assert_eq!(mistakes[4], expected);
+        let unread = mistakes[5].as_object().unwrap();
+        assert!(unread["file"] == "/nowhere/routes.yaml" && !unread.contains_key("line"), "{report:#}");
+    });
+    let output = tollgate_reading(&format!("{UNUSED}{GOOD}"), &["check", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "a warning is no mistake");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["ok"], &report["mistakes"]), (&json!(true), &json!([])));
+    assert_eq!((&report["warnings"][0]["line"], &report["warnings"][0]["path"]), (&json!(1), &json!("limits.spare")));
+}
+
+fn serving(admin: &str) -> String {
+    format!("workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: {admin}\nroutes: [{{name: a, echo: true}}]\n")
+}
+
+fn health(args: &[&str]) -> (Option<i32>, String) {
+    let output = tollgate(&[&["health"], args].concat());
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn health_says_in_a_line_whether_the_gateway_takes_requests() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
+    let admin = format!("http://{}", gateway.admin);
+    assert_eq!(health(&["--admin", &admin]), (Some(0), format!("ready: {admin}\n")));
+    // The file of a gateway that is reached from elsewhere; then with a mistake that came in since.
+    let file = serving(&format!("{{address: '0.0.0.0:{}'}}", gateway.admin.port()));
+    for text in [&file, &file.replace("echo: true", "ecko: true")] {
+        with_file(text, |file| assert_eq!(health(&["--config", file]), (Some(0), format!("ready: {admin}\n"))));
+    }
+}
+
+#[test]
+fn health_tells_a_gateway_that_drains_from_one_that_is_ready() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&serving("{address: '127.0.0.1:0'}"));
+    let admin = format!("http://{}", gateway.admin);
+    // A request that has not ended holds the drain up.
+    let mut client = std::net::TcpStream::connect(gateway.listeners[0]).unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").unwrap();
+    eventually("the request is in flight", || (gateway.metric("tollgate_connections") == 1.0).then_some(()));
+    gateway.signal("TERM");
+    let told = eventually("it drains", || Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(1)));
+    assert_eq!(told.1, format!("not ready: {admin} is draining\n"));
+}
+
+#[test]
+fn health_gives_up_on_what_does_not_answer_as_a_gateway() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let (code, told) = health(&["--admin", &format!("http://{address}"), "--timeout", "50ms"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(told, format!("tollgate: cannot ask the admin port at http://{address}: no answer within 50ms\n"));
+    drop(silent);
+    let (code, told) = health(&["--admin", &format!("http://{address}")]);
+    assert!(code == Some(1) && told.contains("refused") && told.lines().count() == 1, "{told}");
+    with_file(&serving("off"), |file| {
+        let (code, told) = health(&["--config", file]);
+        assert!(code == Some(1) && told.contains("turns the admin port off"), "{told}");
+    });
+    assert_eq!(health(&["--timeout", "soon"]).0, Some(2));
+    // Whatever answers at the default port, or does not, it is not silent about the guess.
+    let (code, told) = health(&["--config", "/nowhere/routes.yaml", "--timeout", "1ms"]);
+    assert!(code == Some(0) || told.starts_with("tollgate: /nowhere/routes.yaml cannot be read: "), "{told}");
+}
+
+#[test]
+fn the_log_goes_by_its_option_then_by_rust_log() {
+    with_file(&GOOD.replace("8080", "0").replace("routes", "admin: '0.0.0.0:x'\nroutes"), |file| {
+        let told = |option: &[&str], rust_log: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+            command.args(["run", "--log-format", "json", "--config", file]).args(option).env("RUST_LOG", rust_log);
+            text(&command.output().unwrap().stderr)
+        };
+        assert!(told(&[], "error").contains("\"ERROR\""));
+        assert_eq!(told(&[], "off"), "", "RUST_LOG counts where nothing else says");
+        assert!(told(&["--log", "error"], "off").contains("\"ERROR\""), "the option wins");
+        assert!(told(&[], "a=b=c").contains("RUST_LOG is ignored"));
     });
 }
 
@@ -118,10 +257,11 @@ fn a_second_gateway_does_not_share_the_first_one_s_port() {
 #[test]
 fn help_teaches_and_version_tells() {
     let help = text(&tollgate(&["--help"]).stdout);
-    for word in ["run", "check", "schema", "tollgate check routes.yaml", "SIGTERM", "SIGHUP"] {
+    for word in ["run", "check", "health", "schema", "tollgate check routes.yaml", "SIGTERM", "SIGHUP"] {
         assert!(help.contains(word), "{word} in:\n{help}");
     }
-    assert!(text(&tollgate(&["run", "--help"]).stdout).contains("--config"));
+    let run = text(&tollgate(&["run", "--help"]).stdout);
+    assert!(run.contains("--config") && run.contains("RUST_LOG"), "{run}");
     assert_eq!(text(&tollgate(&["--version"]).stdout), format!("tollgate {}\n", env!("CARGO_PKG_VERSION")));
 }
 

@@ -277,11 +277,51 @@ limits   everyone: 1000/s, burst 1000, this request costs 1
     assert!(said.ends_with("action   answers with a description of the request\n"), "{said}");
 }
 
+/// A route for each of a hundred hosts, and one for all.
+fn many_routes() -> String {
+    let host =
+        |n| format!("  - {{name: r{n}, match: {{host: h{n}.example, path: /x, methods: [POST]}}, echo: true}}\n");
+    let routes: String = (0..100).map(host).collect();
+    let rest = "  - {name: rest, match: {path: '/*', methods: [GET, POST]}, echo: true}\n";
+    format!("listeners: [{{address: '127.0.0.1:8080'}}]\nroutes:\n{routes}{rest}")
+}
+
+#[test]
+fn routes_that_are_far_off_do_not_bury_the_answer() {
+    let routes = many_routes();
+    let said = |args: &[&str]| String::from_utf8(explain(&routes, args).stdout).unwrap();
+    let near = "\
+route    rest
+         takes /*, GET or POST
+         not, for the method: r7 (h7.example/x, POST)
+         … and 99 more, which --all shows
+limits   none
+";
+    assert!(said(&["h7.example/x"]).contains(near), "{}", said(&["h7.example/x"]));
+    assert_eq!(said(&["h7.example/x", "--all"]).matches("not, for the host").count(), 99);
+    assert_eq!(explained(&routes, &["h7.example/x"])["routes"].as_array().unwrap().len(), 101, "machines get all");
+    let nowhere = said(&["PUT", "h7.example/y"]);
+    assert!(nowhere.contains("route    none\n         not, for the method: rest (/*, GET or POST)\n"), "{nowhere}");
+    assert!(nowhere.contains("not, for the path: r7 ") && nowhere.contains("… and 96 more"), "{nowhere}");
+}
+
+#[test]
+fn a_request_is_taken_as_people_type_it() {
+    let routes = many_routes();
+    for typed in [&["post", "h7.example/x"][..], &["-X", "Post", "http://h7.example/x"], &["POST", "h7.example:80/x"]] {
+        let view = explained(&routes, typed);
+        assert_eq!((&view["route"], &view["request"]["method"]), (&json!("r7"), &json!("POST")), "{typed:?}");
+    }
+    let own = explained(&routes, &["-X", "frobnicate", "h7.example/x"]);
+    assert_eq!(own["request"]["method"], "frobnicate", "a method is case-sensitive where nobody registered it");
+    assert_eq!(explain(&routes, &["GET", "h7.example/x", "-X", "GET"]).status.code(), Some(2));
+}
+
 #[test]
 fn what_cannot_be_explained_is_said_with_its_exit_code() {
     assert_eq!(explain("listeners: []", &["http://a/"]).status.code(), Some(1));
     assert_eq!(explain(ROUTES, &["http://a/", "--listener", "2"]).status.code(), Some(1));
-    for mistake in [&[][..], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {
+    for mistake in [&[][..], &["get"], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {
         assert_eq!(explain(ROUTES, mistake).status.code(), Some(2), "{mistake:?}");
     }
 }

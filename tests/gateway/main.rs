@@ -11,6 +11,7 @@ mod explaining;
 mod faults;
 mod fleet;
 mod load;
+mod metrics;
 mod on_limit;
 mod operator;
 mod outage;

@@ -105,6 +105,11 @@ impl Gateway {
         std::fs::rename(next, self.folder.path().join("routes.yaml")).unwrap();
     }
 
+    /// Takes the file away.
+    pub fn remove_file(&self) {
+        std::fs::remove_file(self.folder.path().join("routes.yaml")).unwrap();
+    }
+
     /// Sends `TERM`, `HUP`, `KILL`, `STOP` or `CONT`.
     pub fn signal(&self, name: &str) {
         let done = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status().unwrap();

@@ -87,6 +87,9 @@ fn a_key_of_header_and_route_counts_each_pair_and_refuses_none() {
         (refused["status"].as_u64(), refused["type"].as_str()),
         (Some(400), Some("urn:tollgate:problem:key-missing"))
     );
+    assert_eq!((&refused["limit"], &refused["missing"]), (&"by-tenant".into(), &"header.x-tenant".into()));
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("the header field x-tenant") && detail.contains("by-tenant"), "{detail}");
 }
 
 #[test]

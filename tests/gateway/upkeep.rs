@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
+use crate::redis::{RedisServer, free_port};
 use crate::turns;
 
 fn answering(body: &str) -> String {
@@ -66,6 +66,53 @@ fn a_bad_file_changes_nothing_and_is_reported() {
     gateway.rewrite(&answering("mended"));
     gateway.signal("HUP");
     eventually("it is taken over", || (curl(&[&gateway.url("/free")]) == "mended").then_some(()));
+}
+
+#[test]
+fn a_file_that_vanishes_is_told_of_once_and_changes_nothing() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&answering("before"));
+    let told = |what: &str| gateway.log().matches(what).count();
+    gateway.remove_file();
+    eventually("that is told", || (told("the configuration file is gone") == 1).then_some(()));
+    assert!(gateway.log().lines().any(|line| line.contains("is gone") && line.contains("\"WARN\"")));
+    gateway.signal("HUP");
+    eventually("a reload says why not", || gateway.log().contains("No such file").then_some(()));
+    assert_eq!(curl(&[&gateway.url("/free")]), "before");
+    gateway.rewrite(&answering("after"));
+    eventually("it is back", || (told("the configuration file is back") == 1).then_some(()));
+    eventually("it is taken over", || (curl(&[&gateway.url("/free")]) == "after").then_some(()));
+    assert_eq!(told("the configuration file is gone"), 1);
+    gateway.rewrite("");
+    eventually("an empty file is refused", || (told("not reloaded") == 2).then_some(()));
+    assert_eq!(curl(&[&gateway.url("/free")]), "after");
+}
+
+#[test]
+fn the_store_is_told_of_once_when_it_is_reached_and_in_plain_words() {
+    let _turn = turns::beside_others();
+    let port = free_port();
+    let url = format!("redis://anyone:hunter2@127.0.0.1:{port}/3");
+    let store = format!("store: {{redis: '{url}', timeout: 200ms}}\n");
+    let gateway = Gateway::start(&format!("{store}{}", answering("text")));
+    eventually("it says what is wrong", || gateway.log().contains("it refuses the connection").then_some(()));
+    assert!(!gateway.log().contains("the store is reached"));
+    let mut redis = RedisServer::start_at(port);
+    redis.command(&["ACL", "SETUSER", "anyone", "on", ">hunter2", "~*", "+@all"]);
+    eventually("it is reached", || gateway.log().contains("the store is reached").then_some(()));
+    eventually("it decides", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
+    redis.kill9();
+    eventually("it is lost", || gateway.log().contains("it closed the connection").then_some(()));
+    redis.restart();
+    redis.command(&["ACL", "SETUSER", "anyone", "on", ">hunter2", "~*", "+@all"]);
+    eventually("it is back", || (gateway.log().matches("connected to Redis").count() == 2).then_some(()));
+    let log = gateway.log();
+    let reached: Vec<_> = log.lines().filter(|line| line.contains("the store is reached")).collect();
+    assert_eq!(reached.len(), 1, "{log}");
+    assert!(reached[0].contains("\"INFO\"") && reached[0].contains(&format!("127.0.0.1:{port}/3")), "{log}");
+    for jargon in ["fred", "Os {", "Broadcasting", "hunter2"] {
+        assert!(!log.contains(jargon), "{jargon} in:\n{log}");
+    }
 }
 
 /// An upstream that answers when it is told to.

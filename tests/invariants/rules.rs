@@ -100,7 +100,7 @@ const KNOW_CONFIG: [&str; 8] =
     ["src/main.rs", "src/lib.rs", "src/app.rs", "src/app/", "src/cli.rs", "src/cli/", "src/admin/", "src/config/"];
 
 /// Metric handles resolved elsewhere than in a constructor: file, function, why that is not once per request.
-const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
+const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 2] = [
     ("src/app/assemble.rs", "gateway", "builds the gateway: once per configuration"),
     ("src/app/control.rs", "reload", "once per reload"),
     ("src/observe/metrics.rs", "install", "once per process"),

@@ -135,11 +135,15 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let key_missing = limits.limits.iter().any(|limit| limit.bucket == Bucket::Refused);
+        let refusing = limits.limits.iter().find(|limit| limit.bucket == Bucket::Refused);
+        let key_missing = refusing.map(|limit| Failure::KeyMissing {
+            limit: limit.limit.name.clone(),
+            part: limit.lacking.first().map_or("", String::as_str).into(),
+        });
         let bare = Self {
             request,
             route: None,
-            refused: key_missing.then(|| (&Failure::KeyMissing).into()),
+            refused: key_missing.as_ref().map(Into::into),
             limits: limits.limits.iter().map(LimitView::of).collect(),
             ratelimit_policy: limits.policy.as_ref().and_then(|policy| policy.to_str().ok()).map(str::to_owned),
             action: None,

@@ -1,5 +1,6 @@
 //! The whole configuration, section by section.
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::thread;
 
@@ -41,6 +42,11 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         upstreams: upstreams.into_all()?,
         routes: routes?,
     })
+}
+
+/// Where the admin server is; `Some(None)`: it is off. `None`: said in the report.
+pub fn admin(file: &RawConfig) -> Option<Option<SocketAddr>> {
+    listener::admin(&file.admin)
 }
 
 fn one_per_core() -> NonZeroUsize {

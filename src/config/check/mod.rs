@@ -20,4 +20,4 @@ mod plan;
 mod route;
 mod store;
 
-pub use config::config;
+pub use config::{admin, config};

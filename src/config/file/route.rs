@@ -39,7 +39,7 @@ record! {
         optional host: Located<HostMatch>,
         /// /exact, /users/{id} or /prefix/*.
         default("/*") path: Located<PathPattern>,
-        /// Methods, upper case. Default: any.
+        /// Methods. Default: any.
         optional methods: NonEmptyList<Located<Method>>,
         /// Header fields that must be there: a value, or {present: true} for any.
         optional headers: Mapping<HeaderName, RawHeaderCondition>,

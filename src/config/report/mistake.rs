@@ -5,6 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
 /// A mistake or a warning, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
@@ -20,6 +22,26 @@ pub struct Mistake {
 /// Everything wrong with one file, by line. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub(super) Vec<Mistake>);
+
+/// `file`, `path` and `message`; `line`, `column` and `hint` where there are any.
+impl Serialize for Mistake {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { file, at, path, message, hint } = self;
+        let fields = 3 + 2 * usize::from(at.is_some()) + usize::from(hint.is_some());
+        let mut object = serializer.serialize_struct("Mistake", fields)?;
+        object.serialize_field("file", &**file)?;
+        if let Some((line, column)) = at {
+            object.serialize_field("line", line)?;
+            object.serialize_field("column", column)?;
+        }
+        object.serialize_field("path", path)?;
+        object.serialize_field("message", message)?;
+        if let Some(hint) = hint {
+            object.serialize_field("hint", hint)?;
+        }
+        object.end()
+    }
+}
 
 impl Mistakes {
     /// By line, then column.

@@ -13,7 +13,7 @@ use fred::types::config::{
     Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector, UnresponsiveConfig,
 };
 
-use super::diary;
+use super::diary::{self, Reached};
 use crate::store::{Address, Host, Place, RedisSpec, TlsError};
 
 /// Why a store's description cannot be used. Whether the server is there is not among the reasons.
@@ -40,6 +40,7 @@ pub(super) struct Dial {
     pub place: Place,
     pub timeout: Duration,
     voice: Voice,
+    reached: Reached,
 }
 
 /// Pause before each attempt to reconnect, plus up to the jitter. Short: what limits the load is one attempt at a time.
@@ -70,7 +71,7 @@ impl Dial {
             tls: tls.map(|config| TlsConfig::from(TlsConnector::from(config))),
             ..Config::default()
         };
-        Ok(Self { config, place: address.place, timeout, voice })
+        Ok(Self { config, place: address.place, timeout, voice, reached: Reached::new(spec) })
     }
 
     /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns before
@@ -89,6 +90,7 @@ impl Dial {
                 },
                 Place::Cluster(_) => return Err(ConnectError::Client),
             },
+            Some(self.reached.clone()),
         )
     }
 
@@ -96,7 +98,7 @@ impl Dial {
     /// redirections takes the next reply of a shared connection for that of its own command, and needs commands that may
     /// be sent twice.
     pub fn start_node(&self, host: &Host) -> Result<Client, ConnectError> {
-        self.start_at(&self.config, ServerConfig::Centralized { server: server(host) })
+        self.start_at(&self.config, ServerConfig::Centralized { server: server(host) }, Some(self.reached.clone()))
     }
 
     /// The same for a sentinel, with its own login.
@@ -104,10 +106,15 @@ impl Dial {
         let Place::Sentinel { login, .. } = &self.place else { return Err(ConnectError::Client) };
         let (username, password) = (login.username.clone(), login.password.clone());
         let config = Config { username, password, database: None, ..self.config.clone() };
-        self.start_at(&config, ServerConfig::Centralized { server: server(host) })
+        self.start_at(&config, ServerConfig::Centralized { server: server(host) }, None)
     }
 
-    fn start_at(&self, config: &Config, server: ServerConfig) -> Result<Client, ConnectError> {
+    fn start_at(
+        &self,
+        config: &Config,
+        server: ServerConfig,
+        reached: Option<Reached>,
+    ) -> Result<Client, ConnectError> {
         let patience = CONNECT_TIMEOUT.max(self.timeout);
         let label = label(&server);
         let client = Builder::from_config(Config { server, ..config.clone() })
@@ -131,7 +138,7 @@ impl Dial {
             .build()
             .map_err(|_| ConnectError::Client)?;
         if self.voice == Voice::Aloud {
-            diary::keep(&client, label);
+            diary::keep(&client, label, reached);
         }
         drop(client.connect());
         Ok(client)

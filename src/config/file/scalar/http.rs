@@ -7,20 +7,71 @@ use crate::config::report::{Problem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
+/// The methods of the IANA registry, but for PRI and `*`, which no request has.
+const REGISTERED_METHODS: [&str; 39] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "CONNECT",
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "OPTIONS",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PROPFIND",
+    "PROPPATCH",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "TRACE",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
+
+/// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1), so this is for
+/// people who write them, never for requests; a method that is not registered may well be meant as it is written.
+pub fn registered_method(text: &str) -> Option<&'static str> {
+    REGISTERED_METHODS.into_iter().find(|method| method.eq_ignore_ascii_case(text))
+}
+
 impl Scalar for Method {
     const WHAT: &'static str = "a method";
 
-    /// Methods are case-sensitive (RFC 9110 §9.1), and every registered one is upper case.
     fn read(text: &str) -> Result<Self, Problem> {
         let problem = || Problem::new(format!("{} is not a method", quote(text)));
+        let text = registered_method(text).unwrap_or(text);
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
-            return Err(problem().hint(format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()))));
+            let upper = format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()));
+            return Err(problem().suggest(text, REGISTERED_METHODS.into_iter(), upper));
         }
         Self::from_bytes(text.as_bytes()).map_err(|_| problem().hint("write GET, POST, PUT, …"))
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("[^a-z\\s]+") })
+        let lower = "get|head|post|put|delete|connect|options|trace|patch";
+        json!({ "type": "string", "pattern": or_variable(&format!("[^a-z\\s]+|{lower}")) })
     }
 }
 

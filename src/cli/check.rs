@@ -1,0 +1,96 @@
+//! `tollgate check`: all that is wrong with configuration files.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{refuse, say};
+use crate::config::{self, Loaded, Mistake, Mistakes};
+
+/// Say what is wrong with configuration files, all of it at once.
+///
+/// Prints each mistake with file, line, column, YAML path and a hint. Exit code 0: the files are fine, perhaps with
+/// warnings; 1: one is not; 2: the command line has a mistake.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate check
+  tollgate check edge.yaml sidecar.yaml
+  kubectl get configmap tollgate -o jsonpath='{.data.routes\\.yaml}' | tollgate check -
+  tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
+pub struct Check {
+    /// The files to check; - is standard input.
+    #[arg(value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object with all mistakes and warnings.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The object that `--json` prints.
+#[derive(Default, Serialize)]
+struct CheckReport {
+    /// No file has a mistake.
+    ok: bool,
+    mistakes: Vec<Mistake>,
+    warnings: Vec<Mistake>,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
+    if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
+        let twice = "standard input (-) can be read once only";
+        refuse("check", twice);
+    }
+    let checked = args.files.iter().map(|file| (file, load(file)));
+    let fine = if args.json { print_json(checked.map(|(_, result)| result))? } else { print(checked)? };
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads and checks the file at `path`, or standard input where that is `-`.
+pub(super) fn load(path: &Path) -> Result<Loaded, Mistakes> {
+    if is_stdin(path) { config::load_stdin() } else { config::load(path) }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn print<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>) -> anyhow::Result<bool> {
+    let mut fine = true;
+    for (file, result) in checked {
+        match result {
+            Ok(Loaded { config, warnings }) => {
+                for warning in warnings {
+                    say(&format!("warning: {warning}\n"))?;
+                }
+                let name = if is_stdin(file) { config::STDIN.into() } else { file.display().to_string() };
+                say(&format!("{name}: OK, {}\n", config.summary()))?;
+            }
+            Err(mistakes) => {
+                fine = false;
+                writeln!(std::io::stderr(), "{mistakes}")?;
+            }
+        }
+    }
+    Ok(fine)
+}
+
+fn print_json(checked: impl Iterator<Item = Result<Loaded, Mistakes>>) -> anyhow::Result<bool> {
+    let mut report = CheckReport::default();
+    for result in checked {
+        match result {
+            Ok(loaded) => report.warnings.extend(loaded.warnings),
+            Err(mistakes) => report.mistakes.extend_from_slice(mistakes.all()),
+        }
+    }
+    report.ok = report.mistakes.is_empty();
+    say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+    Ok(report.ok)
+}

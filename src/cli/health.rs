@@ -1,0 +1,99 @@
+//! `tollgate health`: whether a gateway takes requests, for health checks of containers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::ask::{Admin, Answer};
+use super::duration;
+use crate::config;
+
+/// Where the admin port is when the file cannot be read.
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9901);
+
+/// Say whether a running gateway takes requests, as its admin port's /readyz does.
+///
+/// Asks the admin port that the configuration file names. The file may have mistakes: a running gateway goes on without
+/// them. Needs no shell and no HTTP client, so it serves as the health check of a container. Exit code 0: ready; 1: not
+/// ready, or not reached in time; 2: the command line has a mistake.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate health
+  tollgate health --admin http://10.0.0.7:9901 --timeout 500ms
+  HEALTHCHECK CMD [\"tollgate\", \"health\", \"--config\", \"/etc/tollgate/routes.yaml\"]")]
+pub struct Health {
+    /// The configuration file, which says where the admin port is.
+    #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
+    config: PathBuf,
+    /// Ask this admin port, whatever the file says.
+    #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN")]
+    admin: Option<Admin>,
+    /// How long the whole question may take.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    timeout: Duration,
+}
+
+/// Does what the command line says.
+///
+/// # Errors
+/// When the admin port is off, or is not reached in time.
+pub fn run(args: &Health) -> anyhow::Result<Answer> {
+    let (admin, guessed) = args.admin()?;
+    let (status, body) = match admin.get("/readyz", args.timeout) {
+        Err(error) if guessed => return Err(error.context(format!("{} cannot be read", args.config.display()))),
+        answer => answer?,
+    };
+    let said = String::from_utf8_lossy(&body);
+    let said = said.lines().next().unwrap_or_default();
+    Ok(match said {
+        "ready" if status.is_success() => Answer::Done(format!("ready: {admin}\n")),
+        "starting" | "draining" => Answer::Refused(format!("not ready: {admin} is {said}")),
+        _ => Answer::Refused(format!("not ready: {admin} answers {status}: is it the admin port of a gateway?")),
+    })
+}
+
+impl Health {
+    /// The port to ask, and whether that is a guess: a file that is gone, or half written, says nothing of the gateway that
+    /// runs.
+    fn admin(&self) -> anyhow::Result<(Admin, bool)> {
+        if let Some(admin) = &self.admin {
+            return Ok((admin.clone(), false));
+        }
+        let read = config::load_admin(&self.config);
+        let guessed = read.is_err();
+        let file = self.config.display();
+        let address = read.unwrap_or(Some(DEFAULT_ADMIN)).ok_or_else(|| {
+            anyhow::anyhow!("{file} turns the admin port off: there is nobody to ask. Remove `admin: off`")
+        })?;
+        anyhow::ensure!(address.port() != 0, "{file} gives the admin port any free port: name it with --admin");
+        let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;
+        Ok((admin, guessed))
+    }
+}
+
+/// The address to connect to for a server that listens on `address`.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_every_address_is_asked_on_the_loopback_one() {
+        for (listens, asked) in
+            [("0.0.0.0:9901", "127.0.0.1:9901"), ("[::]:9901", "[::1]:9901"), ("10.0.0.7:1", "10.0.0.7:1")]
+        {
+            assert_eq!(reachable(listens.parse().unwrap()), asked.parse().unwrap());
+        }
+    }
+}
