@@ -11,24 +11,30 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
 use tollgate::proxy::message::additions::{self, Additions, HopFields};
 use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
 use tollgate::proxy::message::headers;
-use tollgate::rate_limit::bucket::{self, Shape};
-use tollgate::rate_limit::headers::{Fields, Standing};
-use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::share::Share;
 use tollgate::route::path;
 use tollgate::route::table::RouteTable;
 use tollgate::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
-use tollgate::store::Ask;
-use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket as bucket;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::limit::key::KeyPart;
+use tollgate_limiter::limit::key::KeySpec;
+use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::request::headers::RateLimitFields;
+use tollgate_limiter::request::headers::Standing;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::memory::MemoryStore;
 
 fn main() {
     divan::main();
 }
 
-fn shape(per_second: u64) -> Shape {
+fn shape(per_second: u64) -> TokenBucket {
     let number = |number| NonZeroU64::new(number).unwrap();
-    Shape::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
+    TokenBucket::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
 }
 
 fn ask(key: &str, per_second: u64) -> Ask {
@@ -132,7 +138,7 @@ fn tell_what_is_left(bencher: Bencher<'_, '_>) {
     bencher.bench(|| {
         let mut headers = HeaderMap::with_capacity(8);
         let standings = std::iter::once(("per-client", black_box(standing)));
-        Fields::render(policy.clone(), standings, false).apply(&mut headers);
+        RateLimitFields::render(policy.clone(), standings, false).apply(&mut headers);
         headers
     });
 }

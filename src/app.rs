@@ -17,6 +17,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use control::{Live, Signals};
+use tollgate_limiter::limit::algorithm_kind::QuotaError;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::node::permits::PermitTable;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use workers::{BoundListener, Workers};
 
 use crate::config::watch::FileWatch;
 use crate::config::{self, AccessLogFormat, Config, ListenerConfig};
@@ -24,17 +33,8 @@ use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics as exporter;
 use crate::observe::metrics::ReloadMetrics;
-use crate::rate_limit::algorithm::QuotaError;
-use crate::rate_limit::breaker::Breaker;
-use crate::rate_limit::node::Node;
-use crate::rate_limit::share::ShareCell;
-use crate::rate_limit::slots;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, ConnectionLimit};
-use crate::store::RedisSpec;
-use crate::store::memory::MemoryStore;
-use control::{Live, Signals};
-use workers::{BoundListener, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 const UPKEEP: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ const UPKEEP: Duration = Duration::from_secs(2);
 struct Common {
     gateway: Arc<ArcSwap<Gateway>>,
     memory: Arc<MemoryStore>,
-    slots: Arc<slots::Slots>,
+    permits: Arc<PermitTable>,
     fleet: Option<FleetState>,
     drain: Drain,
 }
@@ -83,8 +83,8 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
-    let slots = fleet.as_ref().map(|fleet| fleet.node.slots.clone()).unwrap_or_default();
-    let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
+    let permits = fleet.as_ref().map(|fleet| fleet.node.permits.clone()).unwrap_or_default();
+    let common = Common { gateway: gateway.clone(), memory, permits, fleet, drain };
     let workers = Workers::start(listeners, &common)?;
 
     let metrics = ReloadMetrics::new();
@@ -135,7 +135,7 @@ fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result<Opt
 
 impl FleetState {
     fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
-        let share = Arc::new(ShareCell::expecting(spec.expected_nodes));
+        let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
         Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
     }
 }

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tollgate::app;
 use tollgate::cli::ask::Answer;
-use tollgate::cli::{Cli, Command, Run, Torture, bucket, check, explain, health, say};
-use tollgate::config::Mistakes;
-use tollgate::observe::logging;
-use tollgate::observe::logging::LogFormat;
-use tollgate::{app, config, torture};
+use tollgate::cli::{Cli, Command, Run, bucket, check, explain, health, say};
+use tollgate::config::{self, Mistakes};
+use tollgate::observe::logging::{self, LogFormat};
+use tollgate_torture as torture;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -47,8 +47,8 @@ fn start(run: &Run) -> anyhow::Result<ExitCode> {
 }
 
 /// Exit code 2, as for a mistyped command line, when there is no verdict.
-fn judge(torture: &Torture) -> ExitCode {
-    let judged = torture::command::run(torture, &mut std::io::stderr());
+fn judge(arguments: &torture::Arguments) -> ExitCode {
+    let judged = torture::command::run(arguments, &mut std::io::stderr());
     let said = judged.map_err(anyhow::Error::from).and_then(|verdict| say(&verdict.text).map(|()| verdict.broken));
     match said {
         Ok(false) => ExitCode::SUCCESS,

@@ -10,17 +10,26 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
-use tollgate::rate_limit::breaker::{self, Breaker};
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::rate_limit::in_flight::{Held, InFlight, Scope};
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node;
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::share::{Share, ShareCell};
-use tollgate::rate_limit::verdict::Verdict;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::InFlight;
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::Adjustment;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Grant;
+use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct Shared {

@@ -8,11 +8,16 @@ use std::time::Duration;
 
 use support::redis::{RedisServer, free_port, spec_at};
 use support::{HOUR, SECOND, ask, eventually, shape};
-use tollgate::rate_limit::key::Key;
-use tollgate::store::inspect::{Gift, Inspect, Notice};
-use tollgate::store::redis::RedisStore;
-use tollgate::store::redis::inspect::{Heard, RedisInspector};
-use tollgate::store::{Ask, Store, StoreError};
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::inspect::Inspect;
+use tollgate_limiter::store::inspect::Notice;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::redis::inspect::Heard;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 struct Fixture {
     server: RedisServer,

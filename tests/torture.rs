@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
 use support::redis::RedisServer;
-use tollgate::rate_limit::algorithm::Rate;
-use tollgate::rate_limit::policy::Consistency;
-use tollgate::store::Store;
 use tollgate::torture::report::Outcome;
 use tollgate::torture::{self, Backing, Limit, Plan, Scenario};
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::store::Store;
 
 fn plan(nodes: u32, millis: u64) -> Plan {
     let nonzero = |number| NonZeroU64::new(number).unwrap();

@@ -9,14 +9,13 @@ use axum::http::header::COOKIE;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tollgate_limiter::limit::host;
+use tollgate_limiter::request::catalog::{self, Listed};
+use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 
 use super::problem_details::ProblemDetails;
 use crate::gateway::explain;
-use crate::rate_limit::catalog::{self, Listed};
-use crate::rate_limit::explained::Applied;
-use crate::rate_limit::host;
 use crate::spelling::nearest;
-use crate::store::Ask;
 
 /// The pairs of a query, decoded.
 pub type Pairs = Vec<(String, String)>;
@@ -80,7 +79,7 @@ impl BucketQuery {
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn resolve(&self, listed: &Listed) -> Result<(Ask, Applied), ProblemDetails> {
+    pub fn resolve(&self, listed: &Listed) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
         let name = &listed.limit().name;
         let key = match &self.key {
             // Beside the key, only the plan may be told: the key need not have it.

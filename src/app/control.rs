@@ -13,27 +13,27 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, sleep};
+use tollgate_limiter::decide::plans::reader::PlanReader;
+use tollgate_limiter::node::recovery;
+use tollgate_limiter::request::explanation::BucketUse;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::inspect::{CacheListener, ChangeNotice};
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::workers::Workers;
 use super::{Common, UPKEEP, access_log, assemble};
-use crate::admin;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
-use crate::clock;
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::{ProcessMetrics, ReloadMetrics};
-use crate::rate_limit::breaker;
-use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
-use crate::store::Store;
-use crate::store::inspect::{Holder, Notice};
-use crate::store::memory::MemoryStore;
-use crate::store::redis::fleet::Fleet;
-use crate::store::redis::inspect::RedisInspector;
+use crate::{admin, clock};
 
 /// How often the file is looked at.
 const WATCH: Duration = Duration::from_secs(1);
@@ -116,7 +116,8 @@ pub async fn run(
         buckets: buckets.clone(),
     };
     let opened = admin.map(|socket| open_admin(socket, state)).transpose()?;
-    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
+    let fleet =
+        common.fleet.as_ref().map(|state| Heartbeat::join(&state.spec, state.node.share.clone())).transpose()?;
 
     readiness.enter(LifecyclePhase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -171,24 +172,24 @@ fn open_admin(socket: StdListener, state: AdminState) -> anyhow::Result<tokio::t
 /// What a reset or a grant must reach in this process, beside the local buckets: see [`Node`].
 fn bucket_service(common: &Common, inspector: Option<&RedisInspector>) -> BucketService {
     let fleet = common.fleet.as_ref().zip(inspector);
-    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn Holder>).collect();
+    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn CacheListener>).collect();
     let fleet = fleet.map(|(state, inspector)| FleetBuckets {
         inspect: Arc::new(inspector.clone()),
         breaker: state.node.breaker.clone(),
         share: state.node.share.clone(),
         plans: Arc::new(PlanReader::new(Arc::new(inspector.clone()), state.node.breaker.clone())),
     });
-    BucketService::new(common.memory.clone(), common.slots.clone(), fleet, holders)
+    BucketService::new(common.memory.clone(), common.permits.clone(), fleet, holders)
 }
 
 /// Takes over what operators changed, on whatever node.
 async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, buckets: &BucketService) {
     let Some(inspector) = inspector else { return pending().await };
-    let take_over = async |notice: Notice| {
-        let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
+    let take_over = async |notice: ChangeNotice| {
+        let bucket = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
-        if let Some(ask) = ask {
-            buckets.follow(&ask, &notice).await;
+        if let Some(charge) = bucket.as_ref().and_then(BucketUse::tokens) {
+            buckets.follow(charge, &notice).await;
         }
     };
     inspector.listen(take_over).await;
@@ -228,12 +229,12 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
 async fn guard_store(common: &Common, workers: &Workers) {
     if let Some(fleet) = &common.fleet {
         let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
-        breaker::run_control(fleet.node.clone(), stores).await;
+        recovery::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
 }
 
-async fn beat(fleet: Option<&Fleet>) {
+async fn beat(fleet: Option<&Heartbeat>) {
     match fleet {
         Some(fleet) => fleet.run().await,
         None => pending().await,

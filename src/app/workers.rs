@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpListener as StdListener;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,18 +12,18 @@ use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::recovery;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::redis::RedisStore;
 
 use super::{Common, UPKEEP};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::account::InFlight;
-use crate::gateway::{Entrance, stack};
+use crate::gateway::{WorkerListener, stack};
 use crate::proxy::Proxy;
-use crate::rate_limit::breaker;
-use crate::rate_limit::limiter::Limiter;
 use crate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, worker};
-use crate::store::Store;
-use crate::store::redis::RedisStore;
 
 /// How long a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
@@ -125,16 +124,16 @@ async fn work(common: Common, listeners: Vec<BoundListener>, report: mpsc::Sende
         (Some(fleet), Some(store)) => {
             Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())).reading_plans(Arc::new(store.clone()))
         }
-        _ => Limiter::of_process(common.memory.clone(), common.slots.clone()),
+        _ => Limiter::of_process(common.memory.clone(), common.permits.clone()),
     };
     if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
-        breaker::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
+        recovery::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
     }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
         let (gateway, proxy, in_flight) = (common.gateway.clone(), proxy.clone(), in_flight.clone());
-        let entrance = Entrance { gateway, listener: index, limiter: limiter.clone(), proxy, in_flight };
+        let entrance = WorkerListener { gateway, index, limiter: limiter.clone(), proxy, in_flight };
         let drain = common.drain.clone();
         async move {
             let socket = TcpListener::from_std(listener.socket)?;
@@ -165,7 +164,7 @@ async fn sweep(proxy: &Proxy) {
     }
 }
 
-impl Handler for Entrance {
+impl Handler for WorkerListener {
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,

@@ -17,10 +17,10 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
+use tollgate_limiter::limit::units::show_duration;
 
 use crate::admin::browser_guard::{OPERATOR, REASON};
 use crate::admin::problem_details::ProblemDetails;
-use crate::units::show_duration;
 
 /// Longer than the gateway itself waits for its store.
 const PATIENCE: Duration = Duration::from_secs(10);

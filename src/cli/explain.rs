@@ -11,9 +11,9 @@ use http::Method;
 
 use super::ask::{Admin, Answer, target};
 use super::bucket::{next, show_settled, source, terms, tokens};
+use super::{check, refuse};
 use crate::admin::query::{self, check_listener};
 use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
-use super::{check, refuse};
 use crate::app;
 use crate::config::registered_method;
 use crate::gateway::explain::explain;

@@ -5,13 +5,14 @@ use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tollgate_limiter::limit::units::show_size;
+
 use super::file::config::RawConfig;
 use super::report::{Location, Mistake, Mistakes, Problem, Report};
 use super::settings::Config;
 use super::yaml::decode::Decode;
 use super::yaml::variables::{self, VariableLookup};
 use super::{check, yaml};
-use crate::units::show_size;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;

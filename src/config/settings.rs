@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::route::Route;
-use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::server::ListenerSpec;
-use crate::store::RedisSpec;
 use crate::upstream::UpstreamSpec;
 
 /// A whole, checked configuration.

@@ -8,19 +8,18 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::request::explanation::LimitsExplanation;
+use tollgate_limiter::request::rule_set::RuleSet;
 
-use super::{Gateway, Guarded, UNROUTED};
+use super::{Gateway, RouteRuntime, UNROUTED};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::target;
-use crate::rate_limit::explained::Explained;
-use crate::rate_limit::host;
-use crate::rate_limit::key::Facts;
-use crate::rate_limit::rules::Rules;
-use crate::route::path;
 use crate::route::table::{Fits, RouteLookup};
-use crate::route::{Action, Forward, HostPolicy, Match, Route};
+use crate::route::{Action, Forward, HostPolicy, Match, Route, path};
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -47,7 +46,7 @@ pub struct Explanation {
     /// Every route with what became of it: those that host and path allow first, most specific first.
     pub routes: Vec<Judged>,
     /// The listener's, then the route's. Those of the listener also where no route takes the request.
-    pub limits: Explained,
+    pub limits: LimitsExplanation,
     pub outcome: Outcome,
 }
 
@@ -136,8 +135,8 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
 }
 
-fn limits(rules: Option<&Rules>, facts: &Facts<'_>) -> Explained {
-    rules.map_or_else(|| Explained { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
+fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation {
+    rules.map_or_else(|| LimitsExplanation { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
 }
 
 fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<Judged> {
@@ -159,12 +158,12 @@ fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> 
     judged
 }
 
-fn elsewhere(guarded: &Guarded, host: &str) -> Why {
+fn elsewhere(guarded: &RouteRuntime, host: &str) -> Why {
     let matches: &Match = &guarded.route.matches;
     if matches.takes_host(host) { Why::Path } else { Why::Host }
 }
 
-fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
+fn routed(guarded: &RouteRuntime, request: &Request<Body>) -> Routed {
     let sent = match &guarded.route.action {
         Action::Forward(forward) => Some(sent(guarded, forward, request)),
         Action::Respond(_) | Action::Echo => None,
@@ -172,7 +171,7 @@ fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
     Routed { route: guarded.route.clone(), sent }
 }
 
-fn sent(guarded: &Guarded, forward: &Forward, request: &Request<Body>) -> Sent {
+fn sent(guarded: &RouteRuntime, forward: &Forward, request: &Request<Body>) -> Sent {
     let mut uri = request.uri().clone();
     let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
     let host = match &forward.host {

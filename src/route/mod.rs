@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
-
-use crate::rate_limit::policy::LimitUse;
-pub use crate::respond::Respond;
+pub use tollgate_limiter::limit::fixed_response::FixedResponse;
+use tollgate_limiter::limit::spec::LimitUse;
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +71,7 @@ pub struct HeaderMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(Forward),
-    Respond(Respond),
+    Respond(FixedResponse),
     /// Answers with a description of the request.
     Echo,
 }

@@ -17,10 +17,11 @@ mod socket;
 mod spec;
 pub mod worker;
 
-pub use crate::http::h1::upgrade::{OnUpgrade, Upgraded};
 pub use connection_info::ConnectionInfo;
 pub use connection_limit::ConnectionLimit;
 pub use drain::{Drain, DrainSignal, Drained};
 pub use handler::Handler;
 pub use listener::{bind, check_free, serve};
 pub use spec::ListenerSpec;
+
+pub use crate::http::h1::upgrade::{OnUpgrade, Upgraded};

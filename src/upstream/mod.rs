@@ -11,14 +11,12 @@ pub mod metrics;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::uri::Authority;
-
+pub use balance::Balance;
 use balance::{Balancer, Tried};
 use budget::RetryBudget;
 use endpoints::{Endpoint, PickedEndpoint};
+use http::uri::Authority;
 use metrics::UpstreamMetrics;
-
-pub use balance::Balance;
 
 /// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]

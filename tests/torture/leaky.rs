@@ -7,11 +7,16 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tollgate::clock;
-use tollgate::rate_limit::decision::Level;
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::quota::Quota;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::store::Adjustment;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Grant;
+use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::memory::MemoryStore;
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;

@@ -7,6 +7,9 @@ use std::net::SocketAddr;
 
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::HeaderMap;
+use tollgate_limiter::request::catalog::Listed;
+use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
+use tollgate_limiter::store::inspect::TokenGrant;
 
 use crate::admin::browser_guard::{OPERATOR, REASON};
 use crate::admin::problem_details::{PrettyJson, ProblemDetails};
@@ -15,11 +18,7 @@ use crate::admin::state::AdminState;
 use crate::admin::views::bucket::{BucketView, ChangeView, show};
 use crate::admin::views::policy::PolicyView;
 use crate::gateway::Gateway;
-use crate::rate_limit::catalog::Listed;
-use crate::rate_limit::explained::Applied;
 use crate::spelling::nearest;
-use crate::store::Ask;
-use crate::store::inspect::Gift;
 
 /// `GET /buckets/{limit}`
 pub async fn peek(
@@ -32,11 +31,11 @@ pub async fn peek(
         return Err(ProblemDetails::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
     let listed = find(&state.gateway.load(), &limit)?;
-    let (ask, applied) = resolve(&state, &query, &listed).await?;
-    let reading = if query.local { state.buckets.peek_local(&ask) } else { state.buckets.peek(&ask).await };
+    let (bucket, applied) = resolve(&state, &query, &listed).await?;
+    let reading = if query.local { state.buckets.peek_local(&bucket) } else { state.buckets.peek(&bucket).await };
     Ok(PrettyJson(BucketView {
         limit: applied.limit.name.to_string(),
-        key: show(&ask.key),
+        key: show(bucket.key()),
         policy: PolicyView::of(&applied),
         level: reading.level.into(),
         source: reading.source,
@@ -58,7 +57,7 @@ pub async fn reset(
         return Err(ProblemDetails::bad_request("a reset gives all tokens back")
             .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
     }
-    change(&state, &limit, &query, Gift::All, &ChangeAuthor::of(peer, &headers)?).await
+    change(&state, &limit, &query, TokenGrant::All, &ChangeAuthor::of(peer, &headers)?).await
 }
 
 /// `POST /buckets/{limit}/grant`
@@ -74,14 +73,14 @@ pub async fn grant(
     if tokens == 0 {
         return Err(ProblemDetails::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
     }
-    change(&state, &limit, &query, Gift::Tokens(tokens), &ChangeAuthor::of(peer, &headers)?).await
+    change(&state, &limit, &query, TokenGrant::Tokens(tokens), &ChangeAuthor::of(peer, &headers)?).await
 }
 
 async fn change(
     state: &AdminState,
     limit: &str,
     query: &BucketQuery,
-    gift: Gift,
+    gift: TokenGrant,
     author: &ChangeAuthor,
 ) -> Result<PrettyJson<ChangeView>, ProblemDetails> {
     if query.local {
@@ -89,19 +88,20 @@ async fn change(
     }
     let listed = find(&state.gateway.load(), limit)?;
     // Tokens of a bucket that is thought to be smaller than it is would be more than they should.
-    if let (Gift::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
+    if let (TokenGrant::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
         return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
-    let (ask, _) = resolve(state, query, &listed).await?;
-    if ask.quota.in_flight().is_some() {
-        return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
-            .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
-    }
+    let (bucket, _) = resolve(state, query, &listed).await?;
+    let Some(charge) = bucket.tokens() else {
+        return Err(ProblemDetails::bad_request(format!("the limit \"{limit}\" counts requests in flight")).hint(
+            "permits come back when their requests have ended, or their node has: there is nothing to give back",
+        ));
+    };
     let done =
-        if query.dry_run { state.buckets.preview(&ask, gift).await } else { state.buckets.apply(&ask, gift).await };
+        if query.dry_run { state.buckets.preview(charge, gift).await } else { state.buckets.apply(charge, gift).await };
     let change = done.map_err(|error| ProblemDetails::store_away(&error))?;
-    let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &change);
+    let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &change);
     if !query.dry_run {
         author.log(&view, gift);
     }
@@ -109,7 +109,11 @@ async fn change(
 }
 
 /// The bucket that is meant, with the client's plan: it is read if this node does not have it.
-async fn resolve(state: &AdminState, query: &BucketQuery, listed: &Listed) -> Result<(Ask, Applied), ProblemDetails> {
+async fn resolve(
+    state: &AdminState,
+    query: &BucketQuery,
+    listed: &Listed,
+) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
     let resolved = query.resolve(listed)?;
     if state.buckets.read_plans(resolved.1.lookup.as_slice()).await { query.resolve(listed) } else { Ok(resolved) }
 }
@@ -143,10 +147,10 @@ impl ChangeAuthor {
         Ok(Self { peer, operator: text(OPERATOR)?, reason: text(REASON)? })
     }
 
-    fn log(&self, view: &ChangeView, gift: Gift) {
+    fn log(&self, view: &ChangeView, gift: TokenGrant) {
         let tokens = match gift {
-            Gift::All => None,
-            Gift::Tokens(tokens) => Some(tokens),
+            TokenGrant::All => None,
+            TokenGrant::Tokens(tokens) => Some(tokens),
         };
         tracing::info!(
             action = view.action, limit = view.limit, bucket = view.logged_as, tokens,

@@ -2,14 +2,14 @@
 
 use axum::extract::State;
 use serde::Serialize;
+use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::request::catalog::Listed;
+use tollgate_limiter::request::explanation::part_name;
 
 use crate::admin::problem_details::PrettyJson;
 use crate::admin::state::AdminState;
 use crate::admin::views::policy::PolicyView;
-use crate::rate_limit::catalog::Listed;
-use crate::rate_limit::explained::part_name;
-use crate::rate_limit::key::OnMissing;
-use crate::rate_limit::policy::Consistency;
 
 /// A limit in the list.
 #[derive(Debug, Serialize)]

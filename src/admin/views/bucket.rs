@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::limit::spec::Limit;
+use tollgate_limiter::store::inspect::TokenGrant;
 
 use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketChange, LevelSource};
-use crate::rate_limit::key::Key;
-use crate::rate_limit::policy::Limit;
-use crate::store::inspect::Gift;
 
 /// A bucket that was looked at.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,8 +47,8 @@ pub struct ChangeView {
 }
 
 impl ChangeView {
-    pub fn of(limit: &Limit, key: &Key, gift: Gift, dry_run: bool, change: &BucketChange) -> Self {
-        let action = if gift == Gift::All { "reset" } else { "grant" };
+    pub fn of(limit: &Limit, key: &Key, gift: TokenGrant, dry_run: bool, change: &BucketChange) -> Self {
+        let action = if gift == TokenGrant::All { "reset" } else { "grant" };
         Self {
             action: action.to_owned(),
             dry_run,

@@ -3,6 +3,11 @@
 //! Repeats no value of a header field, neither of the request nor of a route's conditions.
 
 use serde::{Deserialize, Serialize};
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
+use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_limiter::limit::spec::Limit;
+use tollgate_limiter::limit::units::{show_duration, show_size};
+use tollgate_limiter::request::explanation::{AppliedLimit, CountedBy};
 
 use super::bucket::show;
 use super::policy::{LevelView, PolicyView};
@@ -10,11 +15,6 @@ use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
 use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why};
 use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::explained::{Applied, Bucket};
-use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
-use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
-use crate::units::{show_duration, show_size};
 
 /// The way of a request through the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -135,11 +135,8 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let refusing = limits.limits.iter().find(|limit| limit.bucket == Bucket::Refused);
-        let key_missing = refusing.map(|limit| Failure::KeyMissing {
-            limit: limit.limit.name.clone(),
-            part: limit.lacking.first().map_or("", String::as_str).into(),
-        });
+        let refusing = limits.limits.iter().find(|limit| limit.bucket == CountedBy::Refused);
+        let key_missing = refusing.map(|limit| Failure::Denied(limit.key_missing()));
         let bare = Self {
             request,
             route: None,
@@ -185,17 +182,17 @@ impl From<&Failure> for RefusedView {
 }
 
 impl LimitView {
-    fn of(applied: &Applied) -> Self {
-        let Applied { limit, lacking, bucket, .. } = applied;
+    fn of(applied: &AppliedLimit) -> Self {
+        let AppliedLimit { limit, lacking, bucket, .. } = applied;
         let policy = PolicyView::of(applied);
         let (bucket, note) = match bucket {
-            Bucket::Asked(key) | Bucket::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
-            Bucket::Asked(key) | Bucket::Watched(key) => {
+            CountedBy::Asked(key) | CountedBy::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
+            CountedBy::Asked(key) | CountedBy::Watched(key) => {
                 (Some(show(key)), Some("shared with all requests that lack it"))
             }
-            Bucket::Exempt => (None, None),
-            Bucket::Skipped => (None, Some("does not apply without it")),
-            Bucket::Refused => (None, Some("refuses the request without it")),
+            CountedBy::Exempt => (None, None),
+            CountedBy::Skipped => (None, Some("does not apply without it")),
+            CountedBy::Refused => (None, Some("refuses the request without it")),
         };
         let outage = match policy.on_outage.as_str() {
             "allow" => "every request passes",
@@ -206,7 +203,7 @@ impl LimitView {
             limit: limit.name.to_string(),
             policy,
             bucket,
-            lacking: if applied.bucket == Bucket::Exempt { Vec::new() } else { lacking.clone() },
+            lacking: if applied.bucket == CountedBy::Exempt { Vec::new() } else { lacking.clone() },
             enforced: enforced(limit, &applied.bucket).map(str::to_owned),
             on_limit: over(&limit.on_limit),
             note: note.map(str::to_owned),
@@ -226,15 +223,15 @@ impl LimitView {
 }
 
 /// `None`: it acts on every request.
-fn enforced(limit: &Limit, bucket: &Bucket) -> Option<&'static str> {
+fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     match bucket {
-        Bucket::Exempt => Some("not on this request, which is exempt"),
-        Bucket::Watched(_) if limit.enforced == Enforced::NONE => {
+        CountedBy::Exempt => Some("not on this request, which is exempt"),
+        CountedBy::Watched(_) if limit.rollout == Rollout::NONE => {
             Some("not at all: it counts, and lets everything pass")
         }
-        Bucket::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
-        Bucket::Asked(_) if limit.enforced != Enforced::ALL => Some("on this key already, and not on all"),
-        Bucket::Asked(_) | Bucket::Skipped | Bucket::Refused => None,
+        CountedBy::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
+        CountedBy::Asked(_) if limit.rollout != Rollout::ALL => Some("on this key already, and not on all"),
+        CountedBy::Asked(_) | CountedBy::Skipped | CountedBy::Refused => None,
     }
 }
 

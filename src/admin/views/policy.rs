@@ -1,15 +1,14 @@
 //! The numbers of a limit or a plan as JSON, and the level of a bucket.
 
 use serde::{Deserialize, Serialize};
-
-use crate::rate_limit::algorithm::{Algorithm, Per};
-use crate::rate_limit::cost::{ByResponse, Field};
-use crate::rate_limit::decision::Level;
-use crate::rate_limit::explained::{Applied, Origin};
-use crate::rate_limit::in_flight::Scope;
-use crate::rate_limit::plan_cache::Holds;
-use crate::rate_limit::policy::{Limit, OnOutage};
-use crate::units::show_rate;
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::decide::plans::cache::Holds;
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, WindowLength};
+use tollgate_limiter::limit::cost::{ByResponse, Field};
+use tollgate_limiter::limit::spec::{Limit, OnOutage};
+use tollgate_limiter::limit::units::show_rate;
+use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,9 +58,9 @@ pub struct LevelView {
 }
 
 impl PolicyView {
-    pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
-        let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
+    pub fn of(applied: &AppliedLimit) -> Self {
+        let AppliedLimit { limit, plan, algorithm, counting, cost, later, .. } = applied;
+        let leased_us = Some(counting.lease_us()).filter(|lease_us| *lease_us > 0);
         let plan_from = applied.origin.as_ref().and_then(|origin| show_origin(origin, plan.is_some()));
         let settled = later.as_deref().map(SettledView::of);
         Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }
@@ -107,8 +106,8 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
         Algorithm::FixedWindow { rate, zone } => {
             let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
             match rate.per {
-                Per::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
-                Per::Month => format!("{}/month{place}", rate.tokens),
+                WindowLength::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
+                WindowLength::Month => format!("{}/month{place}", rate.tokens),
             }
         }
         Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
@@ -117,10 +116,10 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
 }
 
 /// Where a plan is show_origin, in words. `planned`: there is one.
-fn show_origin(origin: &Origin, planned: bool) -> Option<String> {
+fn show_origin(origin: &PlanOrigin, planned: bool) -> Option<String> {
     let (hash, reading) = match origin {
-        Origin::File => return planned.then(|| "the file".to_owned()),
-        Origin::Hash { hash, reading } => (hash, reading),
+        PlanOrigin::File => return planned.then(|| "the file".to_owned()),
+        PlanOrigin::Hash { hash, reading } => (hash, reading),
     };
     let said = match reading.as_ref().map(|reading| &reading.holds) {
         None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),

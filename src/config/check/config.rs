@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::limit::LimitContext;
+use super::limit::{self, LimitContext};
 use super::named::NamedSection;
-use super::{limit, listener, route, store};
+use super::{listener, route, store};
 use crate::config::file::config::RawConfig;
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::RawUpstream;

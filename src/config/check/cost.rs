@@ -3,13 +3,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
+use tollgate_limiter::limit::algorithm_kind::Algorithm;
+use tollgate_limiter::limit::cost::{ByResponse, Cost};
+
 use crate::config::file::limit::RawCost;
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::report::{Location, Problem, Report};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::rate_limit::algorithm::Algorithm;
-use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
-use crate::rate_limit::cost::{ByResponse, Cost};
 
 /// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was reported.
 pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {
@@ -68,7 +69,7 @@ fn flows_back(
     let tokens = NonZeroU64::new(max.value.0)?;
     // A window forgets at its end.
     let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
-    if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
+    if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
         let problem = Problem::new(format!("{tokens} tokens would take over 366 days to come back"));
         report.mistake(&max.location, problem.hint("lower \"max\" or raise the rate"));
         return None;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use tollgate_limiter::limit::key::KeySpec;
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
+use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_limiter::limit::spec::Limit;
+
+use super::cost;
 use super::named::NamedSection;
-use super::plan::PlanContext;
-use super::{cost, plan};
+use super::plan::{self, PlanContext};
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Problem, Report};
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::key::KeySpec;
-use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a limit refers to it.
@@ -48,19 +50,15 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         cost: cost?,
         on_outage: raw.on_outage.value()?,
         on_limit,
-        enforced,
-        exempt: exempt?.unwrap_or_default(),
+        rollout: enforced,
+        exemption: exempt?.unwrap_or_default(),
         plans: plans?,
         consistency: raw.consistency.value()?,
     })
 }
 
 /// The consequence of a denial, and the share of keys that it is for. `None`: a mistake was reported.
-fn on_limit(
-    raw: &RawLimit,
-    upstreams: &NamedSection<UpstreamSpec>,
-    report: &mut Report,
-) -> Option<(OnLimit, Enforced)> {
+fn on_limit(raw: &RawLimit, upstreams: &NamedSection<UpstreamSpec>, report: &mut Report) -> Option<(OnLimit, Rollout)> {
     let enforced = raw.enforce.value();
     let on_limit = match raw.on_limit.valid()? {
         RawOnLimit::Reject(None) => OnLimit::Reject,
@@ -68,12 +66,12 @@ fn on_limit(
         RawOnLimit::Queue(queue) => OnLimit::Queue(queue.build()?),
         RawOnLimit::Degrade(degrade) => OnLimit::Degrade(self::degrade(degrade, upstreams, report)?),
         RawOnLimit::Shadow(location) => {
-            if enforced.is_some_and(|enforced| enforced != Enforced::ALL) {
+            if enforced.is_some_and(|enforced| enforced != Rollout::ALL) {
                 let problem = Problem::new("a limit in shadow enforces nothing, so \"enforce\" has no effect");
                 report.mistake(location, problem.hint("remove \"on_limit\" or \"enforce\""));
                 return None;
             }
-            return Some((OnLimit::Reject, Enforced::NONE));
+            return Some((OnLimit::Reject, Rollout::NONE));
         }
     };
     Some((on_limit, enforced?))

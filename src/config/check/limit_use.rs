@@ -4,15 +4,16 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::key::KeyPart;
+use tollgate_limiter::limit::plan::Plans;
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+
 use super::cost;
 use super::named::NamedSection;
 use crate::config::file::limit::{RawCost, RawLimitUse};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::rate_limit::key::KeyPart;
-use crate::rate_limit::plan::Plans;
-use crate::rate_limit::policy::{Limit, LimitUse};
 
 /// A use of a limit and its location.
 pub struct CheckedUse {
@@ -57,7 +58,7 @@ fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) ->
 fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = setting.build(|raw| {
         let cost = cost::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
-        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.counting().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             cost::check_fixed(&cost, burst, &whose, raw.location(), report)?;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
+use tollgate_limiter::limit::spec::Limit;
+
 use super::limit_use::{path_params, uses};
 use super::named::NamedSection;
 use crate::config::file::config::RawConfig;
@@ -12,7 +14,6 @@ use crate::config::report::{Problem, Report, quote};
 use crate::config::settings::ListenerConfig;
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
-use crate::rate_limit::policy::Limit;
 use crate::server::ListenerSpec;
 
 /// The address of the admin server when the file has none.

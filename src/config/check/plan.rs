@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use tollgate_limiter::limit::cost::Cost;
+use tollgate_limiter::limit::key::{Key, KeyPart};
+use tollgate_limiter::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
 use super::cost;
 use crate::config::file::limit::{AlgorithmChoice, RawKeyPart, RawPlan, RawPlanHash, RawPlans};
@@ -11,9 +14,6 @@ use crate::config::file::scalar::text::PlainText;
 use crate::config::report::{Problem, Report, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::only_one;
-use crate::rate_limit::cost::Cost;
-use crate::rate_limit::key::{Key, KeyPart};
-use crate::rate_limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
 /// The limit that the plans are of, and the rest of the file.
 pub struct PlanContext<'a> {

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::spec::Limit;
+
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
 use super::limit_use::{CheckedUse, path_params, uses};
@@ -14,7 +16,6 @@ use crate::config::file::route::{RawMatch, RawRoute};
 use crate::config::report::{Problem, Report, quote};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
-use crate::rate_limit::policy::Limit;
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a route refers to it.

@@ -4,6 +4,7 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderName, HeaderValue, StatusCode};
+use tollgate_limiter::limit::fixed_response::FixedResponse;
 
 use super::header::check_names;
 use super::scalar::text::PlainText;
@@ -11,7 +12,6 @@ use crate::config::report::{Problem, Report, quote};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::config::yaml::record::record;
-use crate::respond::Respond;
 
 record! {
     /// A fixed answer.
@@ -27,7 +27,7 @@ record! {
 
 impl RawRespond {
     /// The answer. `None`: a mistake was reported.
-    pub fn build(&self, report: &mut Report) -> Option<Respond> {
+    pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
         let headers = self.headers.build(|headers| answer_headers(headers, report));
         let status = self.status.value();
         if let (Some(status), Setting::Valid(body)) = (status, &self.body) {
@@ -39,7 +39,7 @@ impl RawRespond {
             }
         }
         let body = self.body.build(|body| Some(body.value.bytes()));
-        Some(Respond { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
+        Some(FixedResponse { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
     }
 }
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::store::redis::address::Address;
 
 use super::scalar::number::{BoundedDuration, WholeNumber};
 use crate::config::report::{Problem, quote};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
-use crate::store::Address;
 
 record! {
     /// The memory that all nodes share.

@@ -7,11 +7,11 @@ use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
+use tollgate_limiter::limit::address_text as text;
 
 use super::forwarded::{ClientOrigin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::h1::encode::field;
 use crate::observe::request_id::REQUEST_ID;
-use crate::text;
 
 /// The scheme by which clients reach this gateway: it has no TLS.
 const SCHEME: &[u8] = b"http";

@@ -8,8 +8,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 
 use crate::error::Failure;
-use crate::route::Rewrite;
-use crate::route::path;
+use crate::route::{Rewrite, path};
 
 /// Brings `uri` into the form in which it is sent. `*` stays as it is.
 pub fn rewrite(uri: &mut Uri, rewrite: &Rewrite) -> Result<(), Failure> {

@@ -7,6 +7,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError};
+use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
+use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::units::{self, RATE_FORMS};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
@@ -15,12 +21,6 @@ use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 use crate::config::yaml::words::words;
-use crate::rate_limit::algorithm::{Algorithm, Manner, Per, QuotaError, WindowRate};
-use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, ShapeError};
-use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
-use crate::rate_limit::policy::Consistency;
-use crate::rate_limit::window::{MAX_QUOTA, WindowError};
-use crate::units::{self, RATE_FORMS};
 
 record! {
     /// The algorithm of a limit with all of its keys.
@@ -44,7 +44,7 @@ record! {
         /// concurrency.
         optional rate: Located<WindowRate>,
         /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
-        optional max_in_flight: Located<WholeNumber<1, MAX_SLOTS>>,
+        optional max_in_flight: Located<WholeNumber<1, MAX_PERMITS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: Located<WholeNumber<1, MAX_BURST>>,
     }
@@ -122,13 +122,13 @@ impl AlgorithmChoice<'_> {
         self.check_keys(quota, report)?;
         let zone = || self.time_zone.map(|zone| Arc::clone(&zone.value.0));
         match self.name {
-            AlgorithmName::TokenBucket => self.by_rate(&Manner::TokenBucket, quota, report),
-            AlgorithmName::FixedWindow => self.by_rate(&Manner::FixedWindow { zone: zone() }, quota, report),
-            AlgorithmName::SlidingWindow => self.by_rate(&Manner::SlidingWindow, quota, report),
+            AlgorithmName::TokenBucket => self.by_rate(&AlgorithmKind::TokenBucket, quota, report),
+            AlgorithmName::FixedWindow => self.by_rate(&AlgorithmKind::FixedWindow { zone: zone() }, quota, report),
+            AlgorithmName::SlidingWindow => self.by_rate(&AlgorithmKind::SlidingWindow, quota, report),
             AlgorithmName::Concurrency => {
                 let most =
                     required(&quota.max_in_flight, "max_in_flight", "max_in_flight: 100", &quota.location, report)?;
-                Manner::Concurrency { scope: self.scope }.slots(NonZeroU64::new(most.value.0)?).ok()
+                AlgorithmKind::Concurrency { scope: self.scope }.slots(NonZeroU64::new(most.value.0)?).ok()
             }
         }
     }
@@ -151,7 +151,7 @@ impl AlgorithmChoice<'_> {
         (burst.is_some() && rate.is_some() && max_in_flight.is_some()).then_some(())
     }
 
-    fn by_rate(&self, manner: &Manner, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+    fn by_rate(&self, manner: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
         let algorithm = match manner.algorithm(rate.value.clone(), burst) {
@@ -162,7 +162,7 @@ impl AlgorithmChoice<'_> {
                 return None;
             }
         };
-        match algorithm.quota() {
+        match algorithm.compile() {
             Ok(_) => Some(algorithm),
             Err(bound) => {
                 self.refuse(&bound, rate, quota, report);
@@ -176,11 +176,13 @@ impl AlgorithmChoice<'_> {
         let burst = quota.burst.valid().map_or(&rate.location, |burst| &burst.location);
         let zone = self.time_zone.map_or(&rate.location, |zone| &zone.location);
         let (location, hint) = match bound {
-            QuotaError::Bucket(ShapeError::TooFast) => {
+            QuotaError::Bucket(TokenBucketError::TooFast) => {
                 (&rate.location, format!("write at most {MAX_TOKENS_PER_SECOND}/s"))
             }
-            QuotaError::Bucket(ShapeError::BurstTooLarge) => (burst, format!("set \"burst\" to at most {MAX_BURST}")),
-            QuotaError::Bucket(ShapeError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
+            QuotaError::Bucket(TokenBucketError::BurstTooLarge) => {
+                (burst, format!("set \"burst\" to at most {MAX_BURST}"))
+            }
+            QuotaError::Bucket(TokenBucketError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
             QuotaError::Window(WindowError::QuotaTooLarge) => {
                 (&rate.location, format!("write at most {MAX_QUOTA} tokens"))
             }
@@ -247,7 +249,7 @@ impl Scalar for WindowRate {
         let (tokens, period_us) = units::parse_window_rate(text).ok_or_else(|| {
             Problem::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
         })?;
-        Ok(Self { tokens, per: period_us.map_or(Per::Month, Per::Micros) })
+        Ok(Self { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) })
     }
 
     fn schema() -> Json {

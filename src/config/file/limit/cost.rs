@@ -2,15 +2,15 @@
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
+use tollgate_limiter::limit::cost::Field;
+use tollgate_limiter::limit::json_path::JsonPath;
 
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
 use crate::config::report::{Location, Problem, Report, quote};
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
-use crate::rate_limit::bucket::MAX_BURST;
-use crate::rate_limit::cost::Field;
-use crate::rate_limit::json::Path;
 
 record! {
     /// A cost that differs from request to request: by a header field, by the length of the body, or by the response.
@@ -25,7 +25,7 @@ record! {
         optional response_header: Located<HeaderName>,
         /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots:
         /// `usage.total_tokens`.
-        optional response_json: Located<Path>,
+        optional response_json: Located<JsonPath>,
         /// Tokens to take before the response, and when the response lacks the field. Default: 1.
         optional reserve: Located<WholeNumber<1, MAX_BURST>>,
         /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
@@ -55,7 +55,7 @@ pub enum RawCost {
 /// The part of a response that says how many tokens its request took.
 pub enum RawResponseField {
     Header(Located<HeaderName>),
-    Json(Located<Path>),
+    Json(Located<JsonPath>),
 }
 
 impl RawResponseField {
@@ -141,7 +141,7 @@ fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
     None
 }
 
-impl Scalar for Path {
+impl Scalar for JsonPath {
     const WHAT: &'static str = "a field's path";
 
     fn read(text: &str) -> Result<Self, Problem> {

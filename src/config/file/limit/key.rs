@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
@@ -14,7 +15,6 @@ use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Se
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
 use crate::config::yaml::words::{unknown, words};
-use crate::rate_limit::key::{KeyPart, OnMissing};
 
 record! {
     /// The client's address, by its leading bits.

@@ -3,6 +3,8 @@
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, HeaderValue};
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::fixed_response::FixedResponse;
+use tollgate_limiter::limit::on_limit::Queueing;
 
 use crate::config::file::respond::{RawRespond, answer_headers};
 use crate::config::file::scalar::http::ErrorStatus;
@@ -14,8 +16,6 @@ use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch, 
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::unknown;
-use crate::rate_limit::policy::Queueing;
-use crate::respond::Respond;
 
 record! {
     /// The treatment of a request over the limit. Exactly one of these keys.
@@ -121,7 +121,7 @@ fn empty(node: &YamlNode) -> YamlNode {
 
 impl RawRefusal {
     /// The answer. `None`: a mistake was reported.
-    pub fn build(&self, report: &mut Report) -> Option<Respond> {
+    pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
         let headers = self.headers.build(|headers| {
             for entry in headers.0.iter().filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE)) {
                 let problem = Problem::new("the type of the body has a key of its own");
@@ -134,7 +134,7 @@ impl RawRefusal {
         if body.is_some() {
             headers.push((CONTENT_TYPE, self.content_type.value()?));
         }
-        Some(Respond { status: self.status.value()?.0, headers, body: body.unwrap_or_default() })
+        Some(FixedResponse { status: self.status.value()?.0, headers, body: body.unwrap_or_default() })
     }
 }
 

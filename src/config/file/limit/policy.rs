@@ -2,6 +2,11 @@
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::exemption::Exemption;
+use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_limiter::limit::spec::{Consistency, OnOutage};
+use tollgate_limiter::limit::units;
 
 use super::algorithm::RawAlgorithm;
 use super::cost::RawCost;
@@ -16,11 +21,6 @@ use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 use crate::config::yaml::words::words;
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::exempt::Exempt;
-use crate::rate_limit::key::OnMissing;
-use crate::rate_limit::policy::{Consistency, OnOutage};
-use crate::units;
 
 record! {
     /// A rate limit: how much, counted by what.
@@ -40,7 +40,7 @@ record! {
         /// The treatment of a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
         default("reject") on_limit: RawOnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
-        default("100%") enforce: Located<Enforced>,
+        default("100%") enforce: Located<Rollout>,
         /// Other rates for some clients.
         optional plans: RawPlans,
         /// Requests that the limit does not count.
@@ -60,13 +60,13 @@ record! {
 
 impl RawExemption {
     /// The exemption. `None`: a mistake was reported.
-    pub fn build(&self, report: &mut Report) -> Option<Exempt> {
+    pub fn build(&self, report: &mut Report) -> Option<Exemption> {
         let clients = self.client.build(|networks| Some(networks.iter().map(|at| at.value.0).collect()));
         let headers = self.headers.build(|headers| {
             check_names(headers, report);
             headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.0.clone()))).collect()
         });
-        let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+        let exempt = Exemption { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
         if exempt.is_empty() {
             let problem = Problem::new("the exemption is empty");
             report.mistake(&self.location, problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
@@ -81,7 +81,7 @@ words! {
     Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }
 }
 
-impl Scalar for Enforced {
+impl Scalar for Rollout {
     const WHAT: &'static str = "a percentage";
 
     fn read(text: &str) -> Result<Self, Problem> {

@@ -4,11 +4,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::units::{self, DURATION_FORMS, SIZE_FORMS};
 
 use crate::config::report::{Problem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
-use crate::units::{self, DURATION_FORMS, SIZE_FORMS};
 
 /// A whole number from MIN to MAX.
 #[derive(Clone, Copy)]

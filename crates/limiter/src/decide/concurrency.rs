@@ -1,0 +1,151 @@
+//! Decisions on requests that need permits, with tokens or without.
+//!
+//! Permits come first: one that turns out not to be needed is given back as if nobody had had it, which cannot be said of
+//! tokens. A request that is known to be denied tokens takes no permit. Guarantees all or nothing.
+
+use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
+use crate::algorithm::level::Level;
+use crate::algorithm::share::Share;
+use crate::clock;
+use crate::decide::check::{Checks, PermitCheck};
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::limiter::Limiter;
+use crate::decide::permit_claims::{claim_permit, keep_claims};
+use crate::limit::spec::OnOutage;
+use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
+use crate::store::Levels;
+
+/// Permits of one request, as far as they are taken.
+#[derive(Default)]
+pub(crate) struct TakenPermits {
+    permits: Vec<ConcurrencyPermit>,
+    /// One per permit check.
+    levels: Vec<Level>,
+    full: bool,
+    decided_by: Option<DecidedBy>,
+}
+
+impl TakenPermits {
+    fn add(&mut self, outcome: Result<(ConcurrencyPermit, Level), Level>, decided_by: DecidedBy) {
+        self.full |= outcome.is_err();
+        self.decided_by = Some(decided_by);
+        match outcome {
+            Ok((permit, level)) => {
+                self.permits.push(permit);
+                self.levels.push(level);
+            }
+            Err(level) => self.levels.push(level),
+        }
+    }
+
+    /// The decision, where the tokens need not be asked for: no permit was left, or the request needs no tokens.
+    fn settled(&self, checks: &Checks) -> Option<Decision> {
+        let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
+        if self.full {
+            let levels = checks.tokens.iter().map(|_| Level::default()).collect();
+            return Some(Decision::new(decided_by, false, 0, levels).of_denials_only());
+        }
+        checks.tokens.is_empty().then(|| Decision::new(decided_by, true, 0, Levels::new()))
+    }
+
+    /// What permits and tokens came to together.
+    fn with(self, checks: &Checks, tokens: Decision) -> Decision {
+        let mut permit_levels = self.levels;
+        permit_levels.resize(checks.permits.len(), Level::default());
+        let permits = if tokens.granted { self.permits } else { Vec::new() };
+        Decision { permit_levels, permits, ..tokens }
+    }
+}
+
+impl Limiter {
+    /// The decision, when the store need not be asked for it.
+    pub(crate) fn permits_locally(&self, checks: &Checks) -> Option<Decision> {
+        if let Some(denied) = self.known_denial(&checks.tokens) {
+            return Some(TakenPermits::default().with(checks, denied));
+        }
+        let mut taken = TakenPermits::default();
+        if self.take_known(&checks.permits, &mut taken).is_some() {
+            return None;
+        }
+        let tokens = taken.settled(checks).or_else(|| self.tokens_locally(&checks.tokens))?;
+        Some(taken.with(checks, tokens))
+    }
+
+    /// The decision, from the store if it answers in time.
+    pub(crate) async fn permits_by_store(&self, checks: &Checks) -> Decision {
+        if let Some(denied) = self.known_denial(&checks.tokens) {
+            return TakenPermits::default().with(checks, denied);
+        }
+        let mut taken = TakenPermits::default();
+        let mut rest = &checks.permits[..];
+        while let Some(unknown) = self.take_known(rest, &mut taken) {
+            let (outcome, by) = self.take_by_call(&rest[unknown]).await;
+            taken.add(outcome, by);
+            rest = &rest[unknown + 1..];
+        }
+        let tokens = match taken.settled(checks) {
+            Some(settled) => settled,
+            None => self.tokens(&checks.tokens).await,
+        };
+        taken.with(checks, tokens)
+    }
+
+    /// Takes what needs no call, up to the first of `checks` that does: its place.
+    fn take_known(&self, checks: &[PermitCheck], taken: &mut TakenPermits) -> Option<usize> {
+        for (at, check) in checks.iter().enumerate() {
+            match self.take_now(check) {
+                (Admittance::Taken(permit, level), by) => taken.add(Ok((permit, level)), by),
+                (Admittance::Full(level), by) => taken.add(Err(level), by),
+                (Admittance::Unknown, _) => return Some(at),
+            }
+        }
+        None
+    }
+
+    fn take_now(&self, check: &PermitCheck) -> (Admittance, DecidedBy) {
+        let taken = |outcome| match outcome {
+            Ok((permit, level)) => Admittance::Taken(permit, level),
+            Err(level) => Admittance::Full(level),
+        };
+        let need = &check.need;
+        match self.client() {
+            Some(client) if need.limit.scope() == Scope::Fleet && !client.node.breaker.is_open() => {
+                match self.permits().take_held(need, clock::monotonic_micros()) {
+                    full @ Admittance::Full(_) => (full, DecidedBy::DenialCache),
+                    held => (held, DecidedBy::Lease),
+                }
+            }
+            Some(client) if need.limit.scope() == Scope::Fleet => {
+                // The store is told of these requests when it is back.
+                keep_claims(client);
+                (taken(self.take_alone(check, client.node.share.get())), DecidedBy::Local)
+            }
+            _ => (taken(self.permits().take_alone(need, need.limit)), DecidedBy::Local),
+        }
+    }
+
+    async fn take_by_call(&self, check: &PermitCheck) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
+        let need = &check.need;
+        let Some(client) = self.client() else {
+            return (self.permits().take_alone(need, need.limit), DecidedBy::Local);
+        };
+        match claim_permit(client, need).await {
+            Some(outcome) => (outcome, DecidedBy::Redis),
+            None => (self.take_alone(check, client.node.share.get()), DecidedBy::Local),
+        }
+    }
+
+    /// Without the store.
+    fn take_alone(&self, check: &PermitCheck, share: Share) -> Result<(ConcurrencyPermit, Level), Level> {
+        let need = &check.need;
+        match check.on_outage {
+            OnOutage::Local => {
+                let part = share.of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
+                self.permits().take_alone(need, part.ok_or(FULL)?)
+            }
+            // Counted all the same.
+            OnOutage::Allow => self.permits().take_alone(need, ConcurrencyLimit::new(MAX_PERMITS, need.limit.scope())),
+            OnOutage::Deny => Err(FULL),
+        }
+    }
+}

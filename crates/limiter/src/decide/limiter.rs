@@ -1,0 +1,324 @@
+//! Judges a request by its limits: asks the shared store, or decides in this process when there is none or it is away.
+//!
+//! Guarantees an answer, within the store's time limit, never an error: when the store fails, the same request is decided
+//! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made at once.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::algorithm::level::Level;
+use crate::algorithm::share::Share;
+use crate::clock;
+use crate::decide::batch::Batcher;
+use crate::decide::check::{Checks, TokenChecks};
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::local_decision::{self, SpentTokens};
+use crate::decide::plans::cache::PlanQuery;
+use crate::decide::plans::reader::PlanReader;
+use crate::decide::settlement::Settler;
+use crate::decide::store_client::StoreClient;
+use crate::limit::key::Key;
+use crate::limit::spec::OnOutage;
+use crate::node::Node;
+use crate::node::breaker::Breaker;
+use crate::node::fleet_share::FleetShare;
+use crate::node::lease::Spent;
+use crate::node::permits::PermitTable;
+use crate::store::fields::HashReader;
+use crate::store::memory::MemoryStore;
+use crate::store::{self, BucketCharge, Levels, Store};
+
+/// When to ask again for a limit that denies while the store is away. It is probed several times a second.
+const OUTAGE_RETRY_US: u64 = 1_000_000;
+
+/// Decides on requests. One per worker; clones are cheap.
+#[derive(Clone)]
+pub struct Limiter(Arc<Parts>);
+
+#[derive(Clone)]
+struct Parts {
+    memory: Arc<MemoryStore>,
+    permits: Arc<PermitTable>,
+    shared: Option<Arc<Batcher>>,
+    plans: Option<Arc<PlanReader>>,
+    settler: Arc<Settler>,
+}
+
+/// A decision, or the wait for one.
+pub enum Deciding<F> {
+    Done(Decision),
+    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for again.
+    Waiting(F),
+}
+
+impl<F: Future<Output = Decision>> Deciding<F> {
+    /// The decision, if it is made already.
+    #[inline]
+    pub fn done(self) -> Option<Decision> {
+        match self {
+            Self::Done(decision) => Some(decision),
+            Self::Waiting(_) => None,
+        }
+    }
+
+    /// The decision, once it is made.
+    pub async fn wait(self) -> Decision {
+        match self {
+            Self::Done(decision) => decision,
+            Self::Waiting(deciding) => deciding.await,
+        }
+    }
+}
+
+impl Limiter {
+    /// Limits of this process only, for all clones of this limiter.
+    pub fn local(memory: Arc<MemoryStore>) -> Self {
+        Self::of_process(memory, Arc::default())
+    }
+
+    /// Like [`Self::local`], with state shared by all workers of the process.
+    pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
+        let settler = Arc::new(Settler::new(memory.clone(), None));
+        Self(Arc::new(Parts { memory, permits, shared: None, plans: None, settler }))
+    }
+
+    /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
+    /// installed by now.
+    pub fn shared(
+        memory: Arc<MemoryStore>,
+        store: Arc<dyn Store>,
+        breaker: Arc<Breaker>,
+        share: Arc<FleetShare>,
+    ) -> Self {
+        Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
+    }
+
+    /// Like [`Self::shared`], for one of several workers: the node is theirs together, `store` is this worker's own.
+    pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
+        let (memory, permits) = (node.memory.clone(), node.permits.clone());
+        let client = Arc::new(StoreClient::new(node, store));
+        let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
+        let shared = Some(Arc::new(Batcher::new(client)));
+        Self(Arc::new(Parts { memory, permits, shared, plans: None, settler }))
+    }
+
+    /// Lets plans be read from `hashes`, this worker's way to the shared store. Without a shared store, no plans are read.
+    #[must_use]
+    pub fn reading_plans(self, hashes: Arc<dyn HashReader>) -> Self {
+        let breaker = self.client().map(|client| client.node.breaker.clone());
+        let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
+        Self(Arc::new(Parts { plans, ..(*self.0).clone() }))
+    }
+
+    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, at most for the store's time limit.
+    pub fn read_plans<'q>(&self, queries: impl Iterator<Item = &'q PlanQuery>) -> Option<BoxFuture<'static, ()>> {
+        self.0.plans.as_ref()?.start(queries)
+    }
+
+    /// Decides on a request: at once, or, where the store has to be asked, when it has answered or its time is over.
+    #[inline]
+    pub fn decide<'a>(&'a self, checks: &'a Checks) -> Deciding<impl Future<Output = Decision> + 'a> {
+        let known = match checks.permits.is_empty() {
+            true => self.tokens_locally(&checks.tokens),
+            false => self.permits_locally(checks),
+        };
+        match known {
+            Some(decision) => Deciding::Done(decision),
+            None => Deciding::Waiting(async move {
+                // Boxed, like all that few requests need: the others would carry the room for it.
+                match checks.permits.is_empty() {
+                    true => self.tokens_by_store(&checks.tokens).await,
+                    false => Box::pin(self.permits_by_store(checks)).await,
+                }
+            }),
+        }
+    }
+
+    /// The decision on tokens, when the store need not be asked for it.
+    pub(crate) fn tokens_locally(&self, checks: &TokenChecks) -> Option<Decision> {
+        match self.client() {
+            None => Some(self.by_share(checks.charges(), Share::WHOLE)),
+            Some(client) if client.node.breaker.is_open() => Some(self.during_outage(checks, &client.node)),
+            Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
+            Some(client) => client.known(checks),
+        }
+    }
+
+    /// The decision on tokens.
+    pub(crate) async fn tokens(&self, checks: &TokenChecks) -> Decision {
+        match self.tokens_locally(checks) {
+            Some(decision) => decision,
+            None => self.tokens_by_store(checks).await,
+        }
+    }
+
+    /// The decision on tokens that are not known in this process, from the store if it answers in time.
+    async fn tokens_by_store(&self, checks: &TokenChecks) -> Decision {
+        let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
+        let decision = match checks.charges().iter().any(BucketCharge::is_leased) {
+            true => Box::pin(leased(checks, batcher)).await,
+            false => batcher.take(checks).await,
+        };
+        decision.unwrap_or_else(|| self.during_outage(checks, batcher.node()))
+    }
+
+    /// The decision on a request that is known to be denied tokens, so that it need not take permits.
+    pub(crate) fn known_denial(&self, checks: &TokenChecks) -> Option<Decision> {
+        let client = self.client().filter(|client| !client.node.breaker.is_open())?;
+        client.denied(checks.charges())
+    }
+
+    #[inline]
+    pub(crate) fn client(&self) -> Option<&Arc<StoreClient>> {
+        self.0.shared.as_ref().map(|batcher| &batcher.client)
+    }
+
+    pub(crate) fn permits(&self) -> &Arc<PermitTable> {
+        &self.0.permits
+    }
+
+    /// Settles what requests turned out to cost.
+    pub(crate) fn settler(&self) -> &Arc<Settler> {
+        &self.0.settler
+    }
+
+    /// Waits until what responses said of their costs up to now is settled, or is owed.
+    pub async fn settled(&self) {
+        self.0.settler.idle().await;
+    }
+
+    /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
+    pub fn forget(&self, key: &Key) {
+        if let Some(client) = self.client() {
+            client.node.forget(key);
+        }
+    }
+
+    #[inline]
+    fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
+        let grant = self.0.memory.take_at(charges, 1, clock::monotonic_micros(), share);
+        Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
+    }
+
+    fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
+        let share = node.share.get();
+        if checks.all_local() {
+            let decision = self.by_share(checks.charges(), share);
+            if decision.granted {
+                incur(checks.charges(), &decision.levels, share, node);
+            }
+            return decision;
+        }
+        let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
+        let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
+        // No units: a look that charges nothing.
+        let units = if denied { 0 } else { 1 };
+        let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
+        if grant.units > 0 {
+            incur(local.charges(), &grant.levels, share, node);
+        }
+        let taken_at_us = grant.at_us;
+        let mut levels = grant.levels.into_iter();
+        let levels: Levels = checks
+            .iter()
+            .filter_map(|(charge, policy)| match policy.on_outage {
+                OnOutage::Local => levels.next(),
+                OnOutage::Allow => Some(uncounted(charge)),
+                OnOutage::Deny => Some(DENIED),
+            })
+            .collect();
+        Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
+    }
+}
+
+/// The decision where some limits are leased.
+async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
+    match if mixed { batcher.client.spend(checks) } else { None } {
+        Some(spent) => by_both(checks, spent, batcher).await,
+        None => match batcher.take(checks).await {
+            Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
+                from_stock(checks, batcher).await.or(Some(denied))
+            }
+            other => other,
+        },
+    }
+}
+
+/// What the buckets lack may be what this node was about to take ahead, and has by now: if that is enough to pass.
+async fn from_stock(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let spent = batcher.client.spend(checks)?;
+    if checks.charges().iter().all(BucketCharge::is_leased) {
+        return Some(local_decision::paid(&spent));
+    }
+    by_both(checks, spent, batcher).await
+}
+
+/// Leased limits from stock, the others from the store.
+async fn by_both(checks: &TokenChecks, spent: SpentTokens, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let exact = checks.filtered(|charge, _| !charge.is_leased());
+    let stock = Pledge { client: &batcher.client, charges: checks.charges(), spent };
+    let asked = batcher.take(&exact).await?;
+    if asked.granted && !stock.is_good(clock::monotonic_micros()) {
+        // This process was stopped meanwhile. What the exact limits charged is lost: better than spending what is late.
+        return batcher.take(checks).await;
+    }
+    let mut levels = asked.levels.iter().copied();
+    let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
+    let levels = stock.spent.iter().map(level).collect();
+    let sources = stock.spent.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
+    if asked.granted {
+        stock.keep();
+    }
+    Some(Decision { levels, taken_at_us, ..asked })
+}
+
+/// Tokens spent while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
+/// they are kept spent.
+struct Pledge<'a> {
+    client: &'a Arc<StoreClient>,
+    charges: &'a [BucketCharge],
+    spent: SpentTokens,
+}
+
+impl Pledge<'_> {
+    fn is_good(&self, now_us: u64) -> bool {
+        let end = |(charge, spent): (&BucketCharge, &Option<Spent>)| {
+            Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
+        };
+        self.charges.iter().zip(&self.spent).filter_map(end).all(|end_us| now_us <= end_us)
+    }
+
+    fn keep(mut self) {
+        self.spent.clear();
+    }
+}
+
+impl Drop for Pledge<'_> {
+    fn drop(&mut self) {
+        self.client.put_back(self.charges, &self.spent);
+    }
+}
+
+/// What was granted without the store is owed to it. Limits that let everything pass meanwhile owe nothing.
+fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) {
+    let now_us = clock::monotonic_micros();
+    for (charge, level) in charges.iter().zip(levels) {
+        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
+        // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
+        let charged_us = part.flow_us(store::cost_of(charges, charge));
+        let known_us = level.reset_after_us.saturating_sub(charged_us);
+        let at = node.memory.moment(charge.quota, now_us);
+        node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
+    }
+}
+
+/// A limit that denies while the store is away.
+const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
+
+/// A limit that lets everything pass while the store is away.
+fn uncounted(charge: &BucketCharge) -> Level {
+    Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
+}

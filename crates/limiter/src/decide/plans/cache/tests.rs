@@ -1,0 +1,117 @@
+use super::*;
+
+const HOLD: Duration = Duration::from_secs(5);
+const HOLD_US: u64 = 5_000_000;
+
+fn cache() -> Arc<PlanCache> {
+    PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket)
+}
+
+fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
+    let text = text.map(|text| text.as_bytes().to_vec());
+    cache.learn(std::iter::once((Key::from(field), text)), at_us);
+}
+
+/// The burst of the plan, and whether its reading is due, and urgent.
+fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
+    let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
+    (plan.map(|plan| plan.counting().burst()), lookup.map(|lookup| lookup.urgent))
+}
+
+#[test]
+fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
+    let cache = cache();
+    assert_eq!(find(&cache, "a", 0), (None, Some(true)), "never seen");
+    learn(&cache, "a", Some("7/s"), 1_000);
+    assert_eq!(find(&cache, "a", 1_000 + HOLD_US), (Some(7), None));
+    assert_eq!(find(&cache, "a", 1_001 + HOLD_US), (Some(7), Some(false)));
+    assert_eq!(find(&cache, "a", 1_002 + HOLD_US), (Some(7), None), "one reads it for all");
+    assert_eq!(find(&cache, "a", 1_002 + HOLD_US + micros(RETRY)), (Some(7), Some(false)), "and that came to nothing");
+    assert_eq!(find(&cache, "a", 1_001 + STALE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
+    learn(&cache, "a", None, 2_000 + STALE * HOLD_US);
+    assert_eq!(find(&cache, "a", 2_000 + STALE * HOLD_US), (None, None), "having none is known as well");
+}
+
+#[test]
+fn a_plan_that_is_kept_for_a_moment_only_is_read_again_after_that_moment() {
+    let (cache, hold) = (cache(), Duration::from_millis(100));
+    learn(&cache, "a", Some("7/s"), 1_000);
+    let due = |now_us| cache.find(Key::from("a"), hold, now_us).1.is_some();
+    assert_eq!((due(101_000), due(101_001), due(101_002)), (false, true, false));
+}
+
+#[test]
+fn a_text_that_is_no_plan_is_as_good_as_none_and_its_reason_is_known() {
+    let cache = cache();
+    learn(&cache, "a", Some("lots"), 1_000);
+    assert_eq!(find(&cache, "a", 1_000), (None, None));
+    let reading = cache.reading(&Key::from("a"), 3_000);
+    assert_eq!(reading, Some(Reading { holds: Holds::Other(PlanError::Rate), age_us: 2_000 }));
+}
+
+#[test]
+fn a_text_that_is_no_plan_is_said_once_and_not_too_often() {
+    let cache = cache();
+    let said = |field: &str| {
+        cache.known.with(&Key::from(field), |found| matches!(found.unwrap().told, Told::Other { said: true, .. }))
+    };
+    learn(&cache, "a", Some("lots"), 1);
+    learn(&cache, "b", Some("lots"), 2);
+    assert_eq!((said("a"), said("b")), (true, false));
+    learn(&cache, "a", Some("lots"), 3_000_000);
+    assert_eq!(cache.complained_us.load(Ordering::Relaxed), 1, "not again");
+    learn(&cache, "b", Some("lots"), 3_000_000);
+    assert!(said("b"), "its turn comes");
+}
+
+#[test]
+fn a_hash_that_cannot_be_read_is_said_in_its_turn_and_nobody_waits_for_it() {
+    let cache = cache();
+    learn(&cache, "a", Some("lots"), 1);
+    cache.fail(&StoreError::Auth, 1, 2);
+    let told = || cache.told_unreadable.load(Ordering::Relaxed);
+    assert_eq!((cache.is_readable(), told()), (false, false), "a line was just written");
+    cache.fail(&StoreError::Auth, 1, 2_000_000);
+    assert!(told());
+    learn(&cache, "a", Some("7/s"), 2_000_001);
+    assert_eq!((cache.is_readable(), told()), (true, false));
+}
+
+#[test]
+fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
+    let caches = PlanCaches::default();
+    let one = caches.of(&"plans".into(), AlgorithmKind::TokenBucket);
+    learn(&one, "a", Some("7/s"), 0);
+    assert!(caches.of(&"plans".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_some());
+    assert!(caches.of(&"others".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_none());
+    drop(one);
+    assert!(caches.of(&"plans".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_none());
+}
+
+#[test]
+fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
+    let (caches, zone) = (PlanCaches::default(), |name: &str| AlgorithmKind::FixedWindow { zone: Some(name.into()) });
+    let of = |manner| caches.of(&"plans".into(), manner);
+    let (bucket, berlin) = (of(AlgorithmKind::TokenBucket), of(zone("Europe/Berlin")));
+    for cache in [&bucket, &berlin] {
+        learn(cache, "a", Some("7/h burst=9"), 0);
+    }
+    assert_eq!((find(&bucket, "a", 0).0, find(&berlin, "a", 0).0), (Some(9), None));
+    assert!(Arc::ptr_eq(&berlin, &of(zone("Europe/Berlin"))) && !Arc::ptr_eq(&berlin, &of(zone("UTC"))));
+}
+
+#[test]
+fn made_up_values_take_bounded_room_and_push_out_nobody_who_has_a_plan() {
+    let cache = cache();
+    let tenants = || (0..5_000).map(|n| format!("tenant-{n}"));
+    tenants().for_each(|tenant| learn(&cache, &tenant, Some("7/s"), 0));
+    for n in 0..400_000 {
+        learn(&cache, &n.to_string(), None, 1_000 + n);
+    }
+    let kept = tenants().filter(|tenant| cache.plan(&Key::from(tenant.as_str())).is_some()).count();
+    assert_eq!(kept, 5_000);
+    let made_up = (0..400_000).filter(|n| cache.reading(&Key::from(&*n.to_string()), 0).is_some()).count();
+    assert!(made_up + kept <= PLACES, "{made_up}");
+    learn(&cache, "late", Some("7/s"), 1_000_000);
+    assert!(cache.plan(&Key::from("late")).is_some(), "who gets a plan finds room");
+}

@@ -1,0 +1,143 @@
+//! A limit of one route at work: its charges, its counters, and what its level means to a client.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::algorithm::level::Level;
+use crate::decide::plans::cache::PlanCaches;
+use crate::limit::algorithm_kind::{Counting, QuotaError};
+use crate::limit::cost::ByResponse;
+use crate::limit::key::{Extracted, Facts};
+use crate::limit::on_limit::{Degrade, OnLimit};
+use crate::limit::plan::{Plan, Plans};
+use crate::limit::rollout::Rollout;
+use crate::limit::spec::{Limit, LimitUse};
+use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
+use crate::request::headers::{PolicyItem, Standing};
+use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};
+use crate::request::permit::LaterCost;
+use crate::request::queue::{Queue, Queues};
+
+/// A limit at work.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub compiled: CompiledLimit,
+    pub metrics: Arc<LimitMetrics>,
+    /// Of a limit that may be settled after the response.
+    settlements: Option<Arc<SettlementMetrics>>,
+    /// Of a limit whose requests may wait.
+    pub queue: Option<Arc<Queue>>,
+}
+
+/// What limits keep across changes of the configuration: plans that were read, and requests that wait.
+#[derive(Debug, Default)]
+pub struct LimitStates {
+    pub plans: PlanCaches,
+    queues: Queues,
+}
+
+impl Rule {
+    pub fn new(limit_use: &LimitUse, costs: &LargestCosts, states: &LimitStates) -> Result<Self, QuotaError> {
+        let limit = &limit_use.limit;
+        let queue = matches!(limit.on_limit, OnLimit::Queue(_)).then(|| states.queues.of(&limit.name));
+        Ok(Self {
+            metrics: Arc::new(LimitMetrics::of(&limit.name, |counted| may_count(limit, counted))),
+            settlements: may_settle(limit_use).then(|| Arc::new(SettlementMetrics::of(&limit.name))),
+            compiled: CompiledLimit::of_use(limit_use, costs, &states.plans)?,
+            queue,
+        })
+    }
+
+    #[inline]
+    pub fn limit(&self) -> &Limit {
+        &self.compiled.limit
+    }
+
+    #[inline]
+    pub fn name(&self) -> &Arc<str> {
+        &self.compiled.limit.name
+    }
+
+    /// The key that a request is counted by.
+    pub fn key(&self, facts: &Facts<'_>) -> Extracted {
+        self.limit().key.extract(self.name(), facts)
+    }
+
+    /// What settles such a cost.
+    pub fn later(&self, by: Option<Arc<ByResponse>>) -> Option<LaterCost> {
+        Some(LaterCost { by: by?, settlements: self.settlements.clone()? })
+    }
+
+    /// What clients without a plan are told of the limit.
+    pub fn policy(&self) -> PolicyItem<'_> {
+        let (counting, usual_cost) = self.compiled.usual();
+        self.policy_of(counting, usual_cost)
+    }
+
+    pub fn policy_of(&self, counting: Counting, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+        let window_secs = match counting {
+            Counting::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
+            Counting::Permits(_) => None,
+        };
+        PolicyItem { name: self.name(), quota: counting.burst() / usual_cost, window_secs }
+    }
+
+    /// Whether the limit acts on any request.
+    pub fn acts(&self) -> bool {
+        self.limit().rollout != Rollout::NONE
+    }
+
+    /// Whether a request that the limit denies may still wait, or pass to something cheaper.
+    pub fn is_lenient(&self) -> bool {
+        matches!(self.limit().on_limit, OnLimit::Queue(_) | OnLimit::Degrade(_))
+    }
+
+    pub fn degrades(&self) -> Option<&Degrade> {
+        match &self.limit().on_limit {
+            OnLimit::Degrade(degrade) => Some(degrade),
+            OnLimit::Reject | OnLimit::Answer(_) | OnLimit::Queue(_) => None,
+        }
+    }
+}
+
+/// Where a client stands, in requests of the usual cost.
+pub(crate) fn standing(counting: Counting, usual_cost: NonZeroU64, level: &Level) -> Standing {
+    let (quota, remaining) = (counting.burst() / usual_cost, level.remaining / usual_cost);
+    let Counting::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
+    let wait_us = match (level.retry_after_us, remaining) {
+        (0, 0) => {
+            // Granted, and nothing left: the next request passes once its cost is back.
+            level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost.get()))
+        }
+        (0, _) => level.reset_after_us,
+        (retry_after_us, _) => retry_after_us,
+    };
+    // A bucket whose level is a while old may have tokens again, or have given them to the stock: neither is promised.
+    let least = u64::from(remaining == 0);
+    Standing { quota, remaining, reset_secs: Some(seconds_up(wait_us).max(least)) }
+}
+
+/// Whether a limit can ever count such a decision.
+fn may_count(limit: &Limit, counted: CountedAs) -> bool {
+    match counted {
+        CountedAs::Allowed | CountedAs::Denied => limit.rollout != Rollout::NONE,
+        CountedAs::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
+        CountedAs::Exempt => !limit.exemption.is_empty(),
+        CountedAs::ShadowAllowed | CountedAs::ShadowDenied => limit.rollout != Rollout::ALL,
+    }
+}
+
+/// Whether what some request costs is known only after its response.
+fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
+    let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
+    match cost {
+        Some(cost) => cost.later().is_some(),
+        None => planned().any(|cost| cost.later().is_some()),
+    }
+}
+
+/// Whole seconds, rounded up.
+#[inline]
+pub(crate) fn seconds_up(us: u64) -> u64 {
+    us.div_ceil(1_000_000)
+}

@@ -1,0 +1,324 @@
+//! The limits of one route: from a request to what to ask the limiter, and from its decision to an answer.
+//!
+//! Guarantees that every decision is counted and told, once. Waits for nothing: where a request may wait, it says so.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use crate::algorithm::level::Level;
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::limiter::Limiter;
+use crate::decide::settlement::Reservation;
+use crate::limit::algorithm_kind::QuotaError;
+use crate::limit::key::{Extracted, Facts};
+use crate::limit::on_limit::{Degrade, OnLimit};
+use crate::limit::spec::LimitUse;
+use crate::node::permits::ConcurrencyPermit;
+use crate::request::compiled_limit::LargestCosts;
+use crate::request::denial::Denial;
+use crate::request::explanation::{AppliedLimit, LimitsExplanation, lacking};
+use crate::request::headers::{self, RateLimitFields};
+use crate::request::metrics::CountedAs;
+use crate::request::pending::{CheckIndex, DegradedCheck, NewCheck, Owner, PendingRequest, PlanLookup};
+use crate::request::permit::{LaterCost, Permit};
+use crate::request::queue::{Queue, WaitingFor};
+use crate::request::rule::{LimitStates, Rule, seconds_up, standing};
+use crate::request::shadow::Shadows;
+
+/// The limits of one route, prepared.
+#[derive(Debug)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    /// `RateLimit-Policy` when all that act apply and the client has no plan, which is nearly always.
+    policy: Option<HeaderValue>,
+    /// How many those are.
+    acting: usize,
+    /// Whether a denial may be anything but a refusal.
+    lenient: bool,
+    legacy_headers: bool,
+}
+
+/// What a decision leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It stands: [`RuleSet::judge`] it.
+    Judge,
+    /// Limits that degrade have dropped out: ask again for the others, which the request must keep to all the same.
+    AskAgain,
+    /// The request may wait in the queue of this owner's limit.
+    Wait(usize),
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Judgement {
+    pub fields: RateLimitFields,
+    /// Why it is denied, if it is.
+    pub denied: Option<Denial>,
+    /// What it gets instead of what it asked for.
+    pub degraded: Option<Degrade>,
+    /// What it took more or less of than it may need: to be held, with what watches.
+    pub reserved: Reserved,
+}
+
+/// What a request's limits reserved for it, and those that watch it.
+#[derive(Debug, Default)]
+#[must_use = "what is not held is not settled, and what does not watch is not counted"]
+pub struct Reserved {
+    list: Vec<(LaterCost, Reservation)>,
+    permits: Vec<ConcurrencyPermit>,
+    shadows: Shadows,
+}
+
+impl RuleSet {
+    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans that were read and
+    /// requests that wait go on as `states` has them.
+    ///
+    /// # Errors
+    /// When a limit's rate or burst is out of bounds.
+    pub fn new<'u>(
+        uses: impl Iterator<Item = &'u LimitUse>,
+        costs: &LargestCosts,
+        states: &LimitStates,
+        legacy_headers: bool,
+    ) -> Result<Self, QuotaError> {
+        let mut rules: Vec<Rule> = Vec::new();
+        for limit_use in uses {
+            rules.retain(|rule| *rule.name() != limit_use.limit.name);
+            rules.push(Rule::new(limit_use, costs, states)?);
+        }
+        let acting = || rules.iter().filter(|rule| rule.acts());
+        let policy = headers::policy_value(acting().map(Rule::policy));
+        let acting = acting().count();
+        let lenient = rules.iter().any(Rule::is_lenient);
+        Ok(Self { rules, policy, acting, lenient, legacy_headers })
+    }
+
+    /// Whether no limit guards the route.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether a denied request may still wait, or pass to something cheaper: then [`Self::next`] tells.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.lenient
+    }
+
+    /// Adds to `pending`, which is too large to be moved about, what this request asks of the limiter. Limits whose key is
+    /// not in the request may be left out or refuse it. Where [`PendingRequest::take_lookups`] has something,
+    /// [`Limiter::read_plans`] comes first.
+    ///
+    /// # Errors
+    /// When the request lacks what a limit counts by, and is refused for that.
+    pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            if rule.limit().exemption.covers(facts) {
+                rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
+                continue;
+            }
+            match rule.key(facts) {
+                Extracted::Key(key) => pending.add(index, rule, key, facts),
+                Extracted::Skip => {}
+                Extracted::Refuse => {
+                    let part = lacking(&rule.limit().key, facts).into_iter().next().unwrap_or_default();
+                    return Err(Denial::KeyMissing { limit: rule.name().clone(), part });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes by the plans that were read for `pending` meanwhile, or by what is known where they were not.
+    pub(crate) fn adopt_plans(&self, pending: &mut PendingRequest, lookups: &[PlanLookup]) {
+        for PlanLookup { query, awaited_by } in lookups {
+            let Some((at, said)) = *awaited_by else { continue };
+            let Some(owner) = pending.owners.get(at) else { continue };
+            let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else { continue };
+            let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
+            let charge = rule.compiled.late_charge(plan.as_ref(), said);
+            let (check, usual_cost, later) = NewCheck::of(rule, key, charge);
+            pending.replace(at, check);
+            if let Some(owner) = pending.owners.get_mut(at) {
+                (owner.usual_cost, owner.planned, owner.later) = (usual_cost, plan.is_some(), later);
+            }
+        }
+    }
+
+    /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
+    pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
+        let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.compiled, facts)).collect();
+        let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
+        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.usual_cost));
+        LimitsExplanation { policy: headers::policy_value(policy), limits }
+    }
+
+    /// What a decision on `pending` leads to. Takes limits that degrade out of it, once all that deny are such or can wait.
+    pub(crate) fn next(&self, pending: &mut PendingRequest, decision: &Decision) -> Next {
+        if decision.granted || !self.lenient {
+            return Next::Judge;
+        }
+        let denying = || self.levels(pending, decision).filter(|(.., level)| level.retry_after_us > 0);
+        if denying().any(|(_, rule, _)| !rule.is_lenient()) {
+            return Next::Judge;
+        }
+        let slowest = denying().filter(|(_, rule, _)| rule.queue.is_some());
+        let slowest = slowest.max_by_key(|(.., level)| level.retry_after_us).map(|(at, ..)| at);
+        if self.drop_degrading(pending, decision) {
+            return Next::AskAgain;
+        }
+        slowest.map_or(Next::Judge, Next::Wait)
+    }
+
+    /// Takes the denying limits out that let requests pass to something cheaper. Says whether there was one.
+    fn drop_degrading(&self, pending: &mut PendingRequest, decision: &Decision) -> bool {
+        let before = pending.owners.len();
+        let levels: Vec<Level> = pending.owners.iter().map(|owner| level(decision, owner)).collect();
+        for (at, level) in levels.into_iter().enumerate().rev() {
+            if level.retry_after_us > 0 && self.rules[pending.owners[at].rule].degrades().is_some() {
+                let (owner, counting) = pending.remove(at);
+                if let Some(counting) = counting {
+                    pending.degraded.insert(0, DegradedCheck { owner, counting, level });
+                }
+            }
+        }
+        pending.owners.len() < before
+    }
+
+    /// Where the owner's check may wait, if its limit has a queue.
+    pub(crate) fn queue<'a>(
+        &'a self,
+        pending: &'a PendingRequest,
+        owner: usize,
+    ) -> Option<(&'a Arc<Queue>, WaitingFor<'a>)> {
+        let owner = pending.owners.get(owner)?;
+        let rule = self.rules.get(owner.rule)?;
+        let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
+        let waiting_for =
+            WaitingFor { key: pending.key(owner.check)?, bounds, charge_us: pending.pace_us(owner.check) };
+        Some((rule.queue.as_ref()?, waiting_for))
+    }
+
+    /// The decision on a request that finds a queue too long: denied by the owner's limit, whose check is all that is left
+    /// of the request, since no other was asked.
+    pub(crate) fn turn_away(&self, pending: &mut PendingRequest, owner: usize, retry_after_us: u64) -> Decision {
+        pending.keep_only(owner);
+        let retry_after_us = retry_after_us.max(1);
+        let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
+        let levels = pending.checks.tokens.iter().map(|_| level).collect();
+        let permit_levels = vec![level; pending.checks.permits.len()];
+        Decision { permit_levels, ..Decision::new(DecidedBy::Local, false, 0, levels) }
+    }
+
+    /// What the last decision on `pending` means for the answer.
+    pub fn judge(&self, pending: &mut PendingRequest, mut decision: Decision) -> Judgement {
+        self.count(pending, &decision);
+        let denied = (!decision.granted).then(|| self.denial(pending, &decision));
+        let first = pending.degraded.first().map(|degraded| &self.rules[degraded.owner.rule]);
+        let degraded = first.filter(|_| decision.granted).and_then(|rule| Some((rule, rule.degrades()?)));
+        let mut fields = self.fields(pending, &decision);
+        if let Some((rule, _)) = degraded {
+            fields.mark_degraded(rule.name());
+        }
+        let degraded = degraded.map(|(_, degrade)| degrade.clone());
+        let reserved = if decision.granted { Reserved::of(pending, &mut decision) } else { Reserved::default() };
+        Judgement { fields, denied, degraded, reserved }
+    }
+
+    fn levels<'a>(
+        &'a self,
+        pending: &'a PendingRequest,
+        decision: &'a Decision,
+    ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> + Clone {
+        let owners = pending.owners.iter().enumerate();
+        owners.filter_map(|(at, owner)| Some((at, &self.rules[owner.rule], decision.level(owner.check)?)))
+    }
+
+    fn count(&self, pending: &PendingRequest, decision: &Decision) {
+        for (_, rule, level) in self.levels(pending, decision) {
+            match (decision.granted, level.retry_after_us) {
+                (true, _) => rule.metrics.count(CountedAs::Allowed, decision.decided_by),
+                (false, 0) => {}
+                (false, _) => rule.metrics.count(CountedAs::Denied, decision.decided_by),
+            }
+        }
+        let degraded = if decision.granted { CountedAs::Degraded } else { CountedAs::Denied };
+        for DegradedCheck { owner, .. } in &pending.degraded {
+            self.rules[owner.rule].metrics.count(degraded, decision.decided_by);
+        }
+    }
+
+    fn fields(&self, pending: &PendingRequest, decision: &Decision) -> RateLimitFields {
+        let judged = pending
+            .owners
+            .iter()
+            .filter_map(|owner| Some((owner, pending.counting(owner.check)?, decision.level(owner.check)?)));
+        let judged = judged.filter(|(.., level)| decision.knows(level));
+        let degraded = pending.degraded.iter().map(|degraded| (&degraded.owner, degraded.counting, &degraded.level));
+        let told = judged.chain(degraded);
+        let policy = if pending.owners.len() == self.acting && !pending.owners.iter().any(|owner| owner.planned) {
+            self.policy.clone()
+        } else {
+            let item = |(owner, counting, _): (&Owner, _, &Level)| {
+                self.rules[owner.rule].policy_of(counting, owner.usual_cost)
+            };
+            headers::policy_value(told.clone().map(item))
+        };
+        let standings = told.map(|(owner, counting, level)| {
+            (&**self.rules[owner.rule].name(), standing(counting, owner.usual_cost, level))
+        });
+        RateLimitFields::render(policy, standings, self.legacy_headers)
+    }
+
+    fn denial(&self, pending: &PendingRequest, decision: &Decision) -> Denial {
+        let denying = || self.levels(pending, decision).filter(|(.., level)| level.retry_after_us > 0);
+        let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
+        let retry_after_secs = seconds_up(retry_after_us).max(1);
+        match denying().next().map(|(_, rule, _)| &rule.limit().on_limit) {
+            Some(OnLimit::Answer(answer)) => Denial::FixedAnswer { answer: answer.clone(), retry_after_secs },
+            _ => {
+                let violated = denying().map(|(_, rule, _)| rule.name().clone()).collect();
+                Denial::QuotaExceeded { violated, retry_after_secs }
+            }
+        }
+    }
+}
+
+fn level(decision: &Decision, owner: &Owner) -> Level {
+    decision.level(owner.check).copied().unwrap_or_default()
+}
+
+impl Reserved {
+    fn of(pending: &mut PendingRequest, decision: &mut Decision) -> Self {
+        let mut list = Vec::new();
+        for owner in &mut pending.owners {
+            let CheckIndex::Tokens(at) = owner.check else { continue };
+            if let Some(later) = owner.later.take()
+                && let Some((charge, policy)) = pending.checks.tokens.iter().nth(at)
+            {
+                list.push((later, Reservation::of(charge.clone(), policy.on_outage, decision)));
+            }
+        }
+        let permits = std::mem::take(&mut decision.permits);
+        Self { list, permits, shadows: std::mem::take(&mut pending.shadows) }
+    }
+
+    /// Holds what is reserved until the response has ended, and lets those watch that only watch.
+    #[inline]
+    pub fn hold(self, limiter: &Limiter) -> Permit {
+        let mut permit = Permit::default();
+        // Nearly always.
+        if self.list.is_empty() && self.permits.is_empty() && self.shadows.is_empty() {
+            return permit;
+        }
+        for (later, reservation) in self.list {
+            permit.reserve(later, reservation, limiter);
+        }
+        permit.hold_permits(self.permits);
+        self.shadows.watch(limiter, &mut permit);
+        permit
+    }
+}
+
+#[cfg(test)]
+mod tests;
