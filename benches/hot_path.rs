@@ -14,13 +14,14 @@ use tollgate::gateway::table::RouteTable;
 use tollgate::proxy::additions::{self, Additions, Hop};
 use tollgate::proxy::forwarded::{Origin, TrustedProxies};
 use tollgate::proxy::headers;
-use tollgate::rate_limit::bucket::{self, Shape};
-use tollgate::rate_limit::headers::{Fields, Standing};
-use tollgate::rate_limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::share::Share;
-use tollgate::store::Ask;
-use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket as bucket;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::request::headers::{Fields, Standing};
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::memory::MemoryStore;
 
 fn main() {
     divan::main();

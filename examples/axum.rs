@@ -10,12 +10,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tollgate::rate_limit::algorithm::Rate;
-use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
-use tollgate::rate_limit::layer::RateLimitLayer;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse};
-use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::layer::RateLimitLayer;
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+use tollgate_limiter::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -17,22 +17,21 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use control::{Live, Signals};
+use tollgate_limiter::limit::algorithm_kind::QuotaError;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::{Node, permits as slots};
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use workers::{Door, Workers};
 
 use crate::config::watch::Watch;
 use crate::config::{self, AccessLog, Config, Listener};
 use crate::gateway::Gateway;
-use crate::rate_limit::algorithm::QuotaError;
-use crate::rate_limit::breaker::Breaker;
-use crate::rate_limit::node::Node;
-use crate::rate_limit::share::ShareCell;
-use crate::rate_limit::slots;
 use crate::server::drain::{self, Drain};
 use crate::server::{self, Slots};
-use crate::store::RedisSpec;
-use crate::store::memory::MemoryStore;
 use crate::{metrics as exporter, telemetry};
-use control::{Live, Signals};
-use workers::{Door, Workers};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 const UPKEEP: Duration = Duration::from_secs(2);

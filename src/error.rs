@@ -2,29 +2,23 @@
 //!
 //! No other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
+use tollgate_limiter::request::denial::Denial;
+use tollgate_limiter::request::permit::Unanswered;
+use tollgate_limiter::request::problem::Problem;
 
 use crate::http1::tables;
 use crate::request_id::REQUEST_ID;
-use crate::respond::Respond;
-
-/// The problem type of a denied request (draft-ietf-httpapi-ratelimit-headers-11 §6).
-pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-
-/// Bytes of most problems.
-const TYPICAL_PROBLEM: usize = 384;
 
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Not HTTP, or HTTP that could be read two ways. Says which rule it broke.
     BadRequest(&'static str),
-    /// A part of a limit's key is missing and the limit refuses such requests.
-    KeyMissing,
+    /// A limit refuses the request.
+    Denied(Denial),
     NoRoute,
     /// With the methods that the path does take.
     MethodNotAllowed(HeaderValue),
@@ -33,16 +27,6 @@ pub enum Failure {
     BodyTooLarge,
     UriTooLong,
     HeadersTooLarge,
-    /// A limit whose store is away denies meanwhile, or a quota is used up: rendered with the violated policies.
-    QuotaExceeded {
-        violated: Vec<Arc<str>>,
-        retry_after_secs: u64,
-    },
-    /// A quota is used up, and its limit has an answer of its own for that.
-    Refused {
-        answer: Arc<Respond>,
-        retry_after_secs: u64,
-    },
     /// More requests in flight than the gateway takes.
     Overloaded,
     /// The upstream has no endpoint to try.
@@ -89,7 +73,6 @@ impl Failure {
         use StatusCode as S;
         match self {
             Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
-            Self::KeyMissing => row(S::BAD_REQUEST, "key-missing", "the request lacks what its rate limit counts by"),
             Self::NoRoute => row(S::NOT_FOUND, "no-route", "no route takes this host and path"),
             Self::MethodNotAllowed(_) => {
                 row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
@@ -100,11 +83,8 @@ impl Failure {
             Self::HeadersTooLarge => {
                 closing(S::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", "the header section is over the limit")
             }
-            Self::QuotaExceeded { .. } => {
-                row(S::TOO_MANY_REQUESTS, "quota-exceeded", "a rate limit is used up: come back after Retry-After")
-            }
-            // Said in the operator's words.
-            Self::Refused { answer, .. } => row(answer.status, "quota-exceeded", ""),
+            // Its problem says more.
+            Self::Denied(denial) => row(denial.status(), denial.name(), ""),
             Self::Overloaded => {
                 row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
             }
@@ -135,9 +115,12 @@ impl Failure {
         self.row().status
     }
 
-    /// Whether no upstream had the request, through no fault of the client's.
-    pub fn is_before_upstream(&self) -> bool {
-        matches!(self, Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout)
+    /// What the request's limits are told instead of a response.
+    pub fn unanswered(&self) -> Unanswered {
+        match self {
+            Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout => Unanswered::NotForwarded,
+            _ => Unanswered::Forwarded,
+        }
     }
 
     /// A short name for logs and metrics.
@@ -147,10 +130,9 @@ impl Failure {
 
     /// The whole answer.
     pub fn respond<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
-        if let Self::Refused { answer, retry_after_secs } = self {
-            let mut response = answer.response();
+        if let Self::Denied(denial) = self {
+            let mut response = denial.respond(tables::take(), request_id.to_str().ok());
             response.headers_mut().insert(REQUEST_ID, request_id.clone());
-            response.headers_mut().insert(RETRY_AFTER, (*retry_after_secs).into());
             return response;
         }
         let row = self.row();
@@ -165,54 +147,22 @@ impl Failure {
         }
         match self {
             Self::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
-            Self::QuotaExceeded { retry_after_secs, .. } => {
-                drop(headers.insert(RETRY_AFTER, (*retry_after_secs).into()))
-            }
             Self::Overloaded | Self::NoEndpoint => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
             _ => {}
         }
         response
     }
 
-    /// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6. Denied requests come in floods, so it
-    /// is put together and not serialised.
     fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
-        let mut text = Vec::with_capacity(TYPICAL_PROBLEM);
-        let kind = match self {
-            Self::QuotaExceeded { .. } => [QUOTA_EXCEEDED, ""],
-            _ => ["urn:tollgate:problem:", row.name],
-        };
-        let title = row.status.canonical_reason().unwrap_or_default();
-        for part in ["{\"type\":\"", kind[0], kind[1], "\",\"title\":\"", title, "\",\"status\":", row.status.as_str()]
-        {
-            text.extend_from_slice(part.as_bytes());
-        }
-        text.extend_from_slice(b",\"detail\":");
-        push_json(&mut text, row.detail);
-        text.extend_from_slice(b",\"request-id\":");
-        push_json(&mut text, request_id.to_str().unwrap_or_default());
-        if let Self::QuotaExceeded { violated, .. } = self {
-            text.extend_from_slice(b",\"violated-policies\":[");
-            for (at, name) in violated.iter().enumerate() {
-                text.extend_from_slice(if at > 0 { b"," } else { b"" });
-                push_json(&mut text, name);
-            }
-            text.push(b']');
-        }
-        text.extend_from_slice(b"}\n");
-        text.into()
+        let request_id = request_id.to_str().ok();
+        let Row { status, name, detail, .. } = *row;
+        Problem { status, name, detail, request_id, violated: None, members: &[] }.to_json()
     }
 }
 
-/// Appends a JSON string (RFC 8259 §7).
-fn push_json(text: &mut Vec<u8>, string: &str) {
-    let special = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
-    if string.bytes().fold(0, |seen, byte| seen | special(byte)) == 0 {
-        text.push(b'"');
-        text.extend_from_slice(string.as_bytes());
-        text.push(b'"');
-    } else if let Ok(quoted) = serde_json::to_vec(string) {
-        text.extend_from_slice(&quoted);
+impl From<Denial> for Failure {
+    fn from(denial: Denial) -> Self {
+        Self::Denied(denial)
     }
 }
 
@@ -229,22 +179,16 @@ mod tests {
 
     #[test]
     fn a_problem_is_json_whatever_is_in_it() {
-        let violated = vec!["per-client".into(), "a \"b\" \\ \u{e9}\n".into()];
-        let failure = Failure::QuotaExceeded { violated, retry_after_secs: 3 };
+        let problem = problem(&Failure::BadRequest("\"quoted\""), "a\"b\\c");
         assert_eq!(
-            problem(&failure, "a\"b\\c"),
+            problem,
             serde_json::json!({
-                "type": QUOTA_EXCEEDED,
-                "title": "Too Many Requests",
-                "status": 429,
-                "detail": "a rate limit is used up: come back after Retry-After",
+                "type": "urn:tollgate:problem:bad-request",
+                "title": "Bad Request",
+                "status": 400,
+                "detail": "\"quoted\"",
                 "request-id": "a\"b\\c",
-                "violated-policies": ["per-client", "a \"b\" \\ \u{e9}\n"],
             })
         );
-        let problem = problem(&Failure::BadRequest("\"quoted\""), "id");
-        assert_eq!(problem["type"], "urn:tollgate:problem:bad-request");
-        assert_eq!(problem["detail"], "\"quoted\"");
-        assert_eq!(problem.get("violated-policies"), None);
     }
 }

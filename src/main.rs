@@ -5,11 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tollgate::app;
 use tollgate::cli::ask::Answer;
-use tollgate::cli::{Cli, Command, Run, Torture, bucket, explain};
-use tollgate::config::Mistakes;
-use tollgate::telemetry::LogFormat;
-use tollgate::{app, config, telemetry, torture};
+use tollgate::cli::{Cli, Command, Run, bucket, explain};
+use tollgate::config::{self, Mistakes};
+use tollgate::telemetry::{self, LogFormat};
+use tollgate_torture as torture;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -55,8 +56,8 @@ fn check(file: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Exit code 2, as for a mistyped command line, when there is no verdict.
-fn judge(torture: &Torture) -> ExitCode {
-    let judged = torture::command::run(torture, &mut std::io::stderr());
+fn judge(arguments: &torture::Arguments) -> ExitCode {
+    let judged = torture::command::run(arguments, &mut std::io::stderr());
     let said = judged.map_err(anyhow::Error::from).and_then(|verdict| say(&verdict.text).map(|()| verdict.broken));
     match said {
         Ok(false) => ExitCode::SUCCESS,

@@ -11,12 +11,12 @@ use axum::Router;
 use axum::routing::{get, post};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollgate::rate_limit::algorithm::Rate;
-use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
-use tollgate::rate_limit::layer::RateLimitLayer;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::policy::{Limit, LimitUse};
-use tollgate::store::memory::MemoryStore;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::layer::RateLimitLayer;
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+use tollgate_limiter::store::memory::MemoryStore;
 
 const HOUR_US: u64 = 3_600_000_000;
 

@@ -10,17 +10,17 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
-use tollgate::rate_limit::breaker::{self, Breaker};
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::rate_limit::in_flight::{Held, InFlight, Scope};
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node;
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::share::{Share, ShareCell};
-use tollgate::rate_limit::verdict::Verdict;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::{Held, InFlight, Scope};
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::decision::{DecidedBy, Verdict};
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::{Node, recovery};
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct Shared {
@@ -247,7 +247,7 @@ async fn requests_that_passed_while_the_store_was_away_are_told_of_without_anoth
     assert!(state.breaker.is_open());
     let inside = enter(&one, &[slots("k", 3)]).await.unwrap();
     assert_eq!(inside.decided_by, DecidedBy::Local);
-    tokio::spawn(breaker::run_control(state, vec![store.clone()]));
+    tokio::spawn(recovery::run_control(state, vec![store.clone()]));
     let two = node(&store, 1);
     eventually("the store knows of it", || async { two.decide(&[slots("k", 3)]).await.levels[0].remaining == 1 }).await;
 }

@@ -17,17 +17,17 @@ use futures_util::future::{BoxFuture, join_all};
 use http::header::RETRY_AFTER;
 use http::{HeaderName, Request, Response, StatusCode};
 use tokio::time::sleep;
-use tollgate::rate_limit::algorithm::Rate;
-use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::key::{KeyPart, KeySpec, OnMissing};
-use tollgate::rate_limit::layer::RateLimitLayer;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node;
-use tollgate::rate_limit::policy::{Consistency, Limit, LimitUse};
-use tollgate::rate_limit::share::ShareCell;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::layer::RateLimitLayer;
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::{Consistency, Limit, LimitUse};
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -82,7 +82,7 @@ impl Spec {
         let key = KeySpec { parts: vec![KeyPart::Header(CLIENT)], on_missing: OnMissing::Share };
         let rate = Rate { tokens: number(self.tokens), period_us: number(self.millis * 1_000) };
         let limit = Limit { consistency, ..Limit::new(name, key, rate, number(self.burst)) };
-        let cost = tollgate::rate_limit::cost::Cost::Fixed(number(self.cost));
+        let cost = tollgate_limiter::limit::cost::Cost::Fixed(number(self.cost));
         LimitUse { limit: Arc::new(limit), cost: Some(cost) }
     }
 }

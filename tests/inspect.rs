@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use support::redis::{RedisServer, free_port, spec_at};
 use support::{HOUR, SECOND, ask, eventually, shape};
-use tollgate::rate_limit::key::Key;
-use tollgate::store::inspect::{Gift, Inspect, Notice};
-use tollgate::store::redis::RedisStore;
-use tollgate::store::redis::inspect::{Heard, RedisInspector};
-use tollgate::store::{Ask, Store, StoreError};
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::inspect::{Gift, Inspect, Notice};
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
+use tollgate_limiter::store::{Ask, Store, StoreError};
 
 struct Fixture {
     server: RedisServer,

@@ -10,17 +10,19 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use support::{HOUR, SECOND, ask, shape};
-use tollgate::rate_limit::breaker::{Breaker, run_control};
-use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::decision::{DecidedBy, Level};
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node as NodeState;
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::share::{Share, ShareCell};
-use tollgate::rate_limit::verdict::Verdict;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::decide::decision::{DecidedBy, Verdict};
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::node::Node as NodeState;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]

@@ -21,16 +21,18 @@ use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tokio::sync::{Mutex, MutexGuard};
 use tollgate::clock;
-use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::decision::{DecidedBy, Level};
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node;
-use tollgate::rate_limit::share::{Share, ShareCell};
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;

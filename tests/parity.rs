@@ -11,17 +11,17 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
-use tollgate::rate_limit::bucket::{MAX_TICKS, Shape};
-use tollgate::rate_limit::calendar::{Period, Unit};
-use tollgate::rate_limit::decision::Level;
-use tollgate::rate_limit::in_flight::{Claim, Held, LEASE_US};
-use tollgate::rate_limit::key::Key;
-use tollgate::rate_limit::quota::Quota;
-use tollgate::rate_limit::share::Share;
-use tollgate::rate_limit::window::{Span, Window};
-use tollgate::store::inspect::Gift;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim};
+use tollgate_limiter::algorithm::calendar::{Period, Unit};
+use tollgate_limiter::algorithm::concurrency::{Claim, Held, LEASE_US};
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, Shape};
+use tollgate_limiter::algorithm::window::{Span, Window};
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim};
 
 /// Every algorithm, and what is done with them.
 macro_rules! lua {

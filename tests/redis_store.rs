@@ -10,12 +10,15 @@ use std::time::Duration;
 use support::redis::{RedisServer, free_port, spec_at};
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tollgate::clock;
-use tollgate::rate_limit::key::Key;
-use tollgate::rate_limit::share::{Share, ShareCell};
-use tollgate::store::fields::Fields;
-use tollgate::store::redis::fleet::Fleet;
-use tollgate::store::redis::{ConnectError, RedisStore};
-use tollgate::store::{RedisSpec, Store, StoreError, TlsError};
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::fields::Fields;
+use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::TlsError;
+use tollgate_limiter::store::redis::{ConnectError, RedisStore};
+use tollgate_limiter::store::{Store, StoreError};
 
 async fn connected(spec: &RedisSpec) -> RedisStore {
     let store = RedisStore::connect(spec).unwrap();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, shape};
-use tollgate::rate_limit::calendar::{Period, Unit};
-use tollgate::rate_limit::in_flight::{Claim, Held};
-use tollgate::rate_limit::key::Key;
-use tollgate::rate_limit::quota::Quota;
-use tollgate::rate_limit::window::Window;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStore;
-use tollgate::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store};
+use tollgate_limiter::algorithm::calendar::{Period, Unit};
+use tollgate_limiter::algorithm::concurrency::{Claim, Held};
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::window::Window;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store};
 
 /// A store and what keeps it alive.
 struct Fixture {

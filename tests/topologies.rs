@@ -14,15 +14,17 @@ use std::time::Duration;
 use support::redis::{RedisServer, free_port};
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
-use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::rate_limit::key::Key;
-use tollgate::store::fields::Fields;
-use tollgate::store::inspect::Inspect;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStore;
-use tollgate::store::redis::inspect::RedisInspector;
-use tollgate::store::{Ask, RedisSpec, Store, StoreError, TlsSpec};
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::fields::Fields;
+use tollgate_limiter::store::inspect::Inspect;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::TlsSpec;
+use tollgate_limiter::store::{Ask, Store, StoreError};
 use topology::{Authority, BUSY, Cluster, Log, Node, RECOVERY, Watched, cluster_is_up, spec, with_tls};
 
 async fn connected(spec: &RedisSpec) -> RedisStore {
@@ -281,7 +283,8 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     let request = [ask(a, wide, 2), ask(b, narrow, 1), ask(c, wide, 1)];
     let grant = store.take(&request, 3).await.unwrap();
     assert_eq!(grant.units, 2, "as many as the narrowest has room for");
-    let left = |grant: &tollgate::store::Grant| grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>();
+    let left =
+        |grant: &tollgate_limiter::store::Grant| grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>();
     assert_eq!(left(&grant), [6, 0, 8]);
     let denied = store.take(&request, 1).await.unwrap();
     assert_eq!((denied.units, left(&denied)), (0, vec![6, 0, 8]));
@@ -313,8 +316,9 @@ async fn decides_as_one_process_would(store: &RedisStore) {
         let units = fastrand::u32(1..4);
         let (told, expected) =
             (store.take(&request, units).await.unwrap(), memory.take(&request, units).await.unwrap());
-        let remaining =
-            |grant: &tollgate::store::Grant| grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>();
+        let remaining = |grant: &tollgate_limiter::store::Grant| {
+            grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>()
+        };
         assert_eq!((told.units, remaining(&told)), (expected.units, remaining(&expected)), "{turn}: {request:?}");
     }
 }

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
 use support::redis::RedisServer;
-use tollgate::rate_limit::algorithm::Rate;
-use tollgate::rate_limit::policy::Consistency;
-use tollgate::store::Store;
-use tollgate::torture::report::Outcome;
-use tollgate::torture::{self, Backing, Limit, Plan, Scenario};
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::store::Store;
+use tollgate_torture::report::Outcome;
+use tollgate_torture as torture;
+use tollgate_torture::{Backing, Limit, Plan, Scenario};
 
 fn plan(nodes: u32, millis: u64) -> Plan {
     let nonzero = |number| NonZeroU64::new(number).unwrap();

@@ -10,6 +10,18 @@ use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::decide::plans::cache::Holds;
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, Per};
+use tollgate_limiter::limit::cost::{ByResponse, Field};
+use tollgate_limiter::limit::key::{Key, OnMissing};
+use tollgate_limiter::limit::spec::{Consistency, Limit, OnOutage};
+use tollgate_limiter::limit::units::show_rate;
+use tollgate_limiter::request::catalog::Listed;
+use tollgate_limiter::request::explanation::{Applied, Origin, part_name};
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::inspect::Gift;
 
 use super::Panel;
 use super::describe::{BucketQuery, Pairs};
@@ -18,18 +30,6 @@ use super::guard::{OPERATOR, REASON};
 use super::problem::{Json, Problem};
 use crate::config::nearest;
 use crate::gateway::Gateway;
-use crate::rate_limit::algorithm::{Algorithm, Per};
-use crate::rate_limit::catalog::Listed;
-use crate::rate_limit::cost::{ByResponse, Field};
-use crate::rate_limit::decision::Level;
-use crate::rate_limit::explained::{Applied, Origin, part_name};
-use crate::rate_limit::in_flight::Scope;
-use crate::rate_limit::key::{Key, OnMissing};
-use crate::rate_limit::plan_cache::Holds;
-use crate::rate_limit::policy::{Consistency, Limit, OnOutage};
-use crate::store::Ask;
-use crate::store::inspect::Gift;
-use crate::units::show_rate;
 
 /// A limit's numbers, or a plan's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,14 +9,14 @@ use axum::http::header::COOKIE;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tollgate_limiter::limit::host;
+use tollgate_limiter::request::catalog::{self, Listed};
+use tollgate_limiter::request::explanation::Applied;
+use tollgate_limiter::store::Ask;
 
 use super::problem::Problem;
 use crate::config::nearest;
 use crate::gateway::explain;
-use crate::rate_limit::catalog::{self, Listed};
-use crate::rate_limit::explained::Applied;
-use crate::rate_limit::host;
-use crate::store::Ask;
 
 /// The pairs of a query, decoded.
 pub type Pairs = Vec<(String, String)>;

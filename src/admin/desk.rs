@@ -6,20 +6,22 @@
 use std::sync::Arc;
 
 use metrics::{Counter, counter};
+use tollgate_limiter::algorithm::concurrency as in_flight;
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::plans::cache::Lookup;
+use tollgate_limiter::decide::plans::reader::PlanReader;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::permits::Slots;
+use tollgate_limiter::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Ask, StoreError};
 
 use crate::clock;
-use crate::rate_limit::breaker::Breaker;
-use crate::rate_limit::decision::Level;
-use crate::rate_limit::in_flight::{self, Scope};
-use crate::rate_limit::key::Key;
-use crate::rate_limit::plan_cache::Lookup;
-use crate::rate_limit::plan_reader::PlanReader;
-use crate::rate_limit::quota::Quota;
-use crate::rate_limit::share::{Share, ShareCell};
-use crate::rate_limit::slots::Slots;
-use crate::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
-use crate::store::memory::MemoryStore;
-use crate::store::{Ask, StoreError};
 
 /// The buckets of a node and of its fleet.
 pub struct Desk {

@@ -4,6 +4,10 @@
 
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
+use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::spec::{Degrade, Limit, OnLimit};
+use tollgate_limiter::limit::units::{show_duration, show_size};
+use tollgate_limiter::request::explanation::{Applied, Bucket};
 
 use super::Panel;
 use super::buckets::{LevelView, PolicyView, show};
@@ -13,10 +17,6 @@ use super::problem::{Json, Problem};
 use crate::error::Failure;
 use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why, explain};
 use crate::gateway::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::explained::{Applied, Bucket};
-use crate::rate_limit::policy::{Degrade, Limit, OnLimit};
-use crate::units::{show_duration, show_size};
 
 /// All that would become of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -167,11 +167,11 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let key_missing = limits.limits.iter().any(|limit| limit.bucket == Bucket::Refused);
+        let key_missing = limits.limits.iter().find(|limit| limit.bucket == Bucket::Refused);
         let bare = Self {
             request,
             route: None,
-            refused: key_missing.then(|| (&Failure::KeyMissing).into()),
+            refused: key_missing.map(|limit| (&Failure::Denied(limit.key_missing())).into()),
             limits: limits.limits.iter().map(LimitView::of).collect(),
             ratelimit_policy: limits.policy.as_ref().and_then(|policy| policy.to_str().ok()).map(str::to_owned),
             action: None,

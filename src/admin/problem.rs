@@ -6,8 +6,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-
-use crate::store::StoreError;
+use tollgate_limiter::store::StoreError;
 
 /// A JSON answer, for people and programs: indented, and ended by a line break.
 #[derive(Debug)]

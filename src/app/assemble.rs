@@ -3,6 +3,10 @@
 use std::sync::Arc;
 
 use metrics::counter;
+use tollgate_limiter::limit::algorithm_kind::QuotaError;
+use tollgate_limiter::limit::spec::{LimitUse, OnLimit};
+use tollgate_limiter::request::catalog::Catalog;
+use tollgate_limiter::request::rule_set::{LargestCosts, Rules};
 
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
@@ -10,10 +14,6 @@ use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
 use crate::gateway::table::RouteTable;
 use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
-use crate::rate_limit::algorithm::QuotaError;
-use crate::rate_limit::catalog::Catalog;
-use crate::rate_limit::policy::{LimitUse, OnLimit};
-use crate::rate_limit::rules::{LargestCosts, Rules};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
 

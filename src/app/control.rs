@@ -13,25 +13,24 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, sleep};
+use tollgate_limiter::decide::plans::reader::PlanReader;
+use tollgate_limiter::node::recovery;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::inspect::{Holder, Notice};
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::workers::Workers;
 use super::{Common, UPKEEP, access_log, assemble};
 use crate::admin::desk::{self, Desk};
 use crate::admin::{self, Panel, Phase, Readiness};
-use crate::clock;
 use crate::config::watch::Watch;
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
-use crate::rate_limit::breaker;
-use crate::rate_limit::plan_reader::PlanReader;
 use crate::server::DrainSignal;
-use crate::store::Store;
-use crate::store::inspect::{Holder, Notice};
-use crate::store::memory::MemoryStore;
-use crate::store::redis::fleet::Fleet;
-use crate::store::redis::inspect::RedisInspector;
-use crate::telemetry;
+use crate::{clock, telemetry};
 
 /// How often the file is looked at.
 const WATCH: Duration = Duration::from_secs(1);
@@ -224,7 +223,7 @@ async fn upkeep(common: &Common, exporter: &Exporter) {
 async fn guard_store(common: &Common, workers: &Workers) {
     if let Some(fleet) = &common.fleet {
         let stores = workers.stores.iter().map(|store| Arc::new(store.clone()) as Arc<dyn Store>).collect();
-        breaker::run_control(fleet.node.clone(), stores).await;
+        recovery::run_control(fleet.node.clone(), stores).await;
     }
     pending().await
 }

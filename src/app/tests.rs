@@ -4,12 +4,12 @@ use futures_util::future::BoxFuture;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 use super::*;
 use crate::gateway::Entrance;
-use crate::rate_limit::in_flight::Held;
-use crate::rate_limit::limiter::Limiter;
-use crate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]

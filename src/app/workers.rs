@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::net::TcpListener as StdListener;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,6 +12,10 @@ use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::recovery;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::redis::RedisStore;
 
 use super::{Common, UPKEEP};
 use crate::body::Body;
@@ -20,11 +23,7 @@ use crate::error::Failure;
 use crate::gateway::account::InFlight;
 use crate::gateway::{Entrance, stack};
 use crate::proxy::Proxy;
-use crate::rate_limit::breaker;
-use crate::rate_limit::limiter::Limiter;
 use crate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, worker};
-use crate::store::Store;
-use crate::store::redis::RedisStore;
 
 /// How long a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
@@ -128,7 +127,7 @@ async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -
         _ => Limiter::of_process(common.memory.clone(), common.slots.clone()),
     };
     if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
-        breaker::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
+        recovery::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
     }
     let proxy = Arc::new(Proxy::default());
     let in_flight = Arc::new(InFlight::default());

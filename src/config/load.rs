@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use tollgate_limiter::limit::units::show_size;
+
 use super::decode::Decode;
 use super::mistake::{Mistake, Mistakes, Report, Trouble};
 use super::node::Place;
 use super::{Config, build, env, raw, yaml};
-use crate::units::show_size;
 
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;

@@ -16,21 +16,20 @@ mod schema;
 pub mod watch;
 mod yaml;
 
-pub use load::{Loaded, load, parse};
-pub use mistake::{Mistake, Mistakes, nearest};
-pub use schema::schema;
-
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+pub use load::{Loaded, load, parse};
+pub use mistake::{Mistake, Mistakes, nearest};
+pub use schema::schema;
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::gateway::route::Route;
-use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::server::ListenerSpec;
-use crate::store::RedisSpec;
 use crate::upstream::UpstreamSpec;
 
 /// A whole, checked configuration.

@@ -3,19 +3,18 @@
 //! Counts, times and logs. Handles are resolved once per route; nothing is formatted per request unless the access log
 //! is on.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
 use http::{HeaderValue, Method, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use serde::Serialize;
+use tollgate_limiter::request::permit::Holding;
 
 use crate::body::Observer;
 use crate::clock::{self, Instant};
 use crate::error;
-use crate::rate_limit::held::Holding;
 use crate::telemetry::AccessLog;
 
 /// The metrics of one route.

@@ -8,6 +8,10 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::request::explanation::Explained;
+use tollgate_limiter::request::rule_set::Rules;
 
 use super::route::{Action, Forward, HostPolicy, Match, Route};
 use super::table::{Fits, Found};
@@ -16,10 +20,6 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
 use crate::proxy::target;
-use crate::rate_limit::explained::Explained;
-use crate::rate_limit::host;
-use crate::rate_limit::key::Facts;
-use crate::rate_limit::rules::Rules;
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]

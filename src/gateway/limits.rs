@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::request::rule_set::{Asking, Judged, Next, Rules};
 
 use super::queue::{Queues, Ticket, TooLong};
 use crate::error::Failure;
-use crate::rate_limit::key::Facts;
-use crate::rate_limit::limiter::Limiter;
-use crate::rate_limit::rules::{Asking, Judged, Next, Rules};
-use crate::rate_limit::verdict::Verdict;
 
 /// What becomes of a request that is held to its limits.
 #[expect(

@@ -7,21 +7,21 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use account::{InFlight, RouteMetrics};
 use arc_swap::ArcSwap;
 use metrics::Counter;
-
-use crate::proxy::Proxy;
-use crate::proxy::forwarded::TrustedProxies;
-use crate::rate_limit::catalog::Catalog;
-use crate::rate_limit::limiter::Limiter;
-use crate::rate_limit::plan_cache::PlanCaches;
-use crate::rate_limit::rules::Rules;
-use crate::telemetry::AccessLog;
-use crate::upstream::Upstream;
-use account::{InFlight, RouteMetrics};
 use queue::Queues;
 use route::Route;
 use table::RouteTable;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::decide::plans::cache::PlanCaches;
+use tollgate_limiter::request::catalog::Catalog;
+use tollgate_limiter::request::rule_set::Rules;
+
+use crate::proxy::Proxy;
+use crate::proxy::forwarded::TrustedProxies;
+use crate::telemetry::AccessLog;
+use crate::upstream::Upstream;
 
 pub mod account;
 mod actions;

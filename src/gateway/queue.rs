@@ -12,10 +12,10 @@ use metrics::{Gauge, Histogram, gauge, histogram};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::request::rule_set::Line as At;
 
 use crate::clock::{self, Instant};
-use crate::rate_limit::key::Key;
-use crate::rate_limit::rules::Line as At;
 
 /// The queues of the node, by limit.
 pub type Queues = HashMap<Arc<str>, Arc<Queue>>;
@@ -176,9 +176,9 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use futures_util::FutureExt;
+    use tollgate_limiter::limit::spec::Queueing;
 
     use super::*;
-    use crate::rate_limit::policy::Queueing;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
-
-use crate::rate_limit::policy::LimitUse;
-pub use crate::respond::Respond;
+pub use tollgate_limiter::limit::fixed_response::Respond;
+use tollgate_limiter::limit::spec::LimitUse;
 
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]

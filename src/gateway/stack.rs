@@ -16,6 +16,12 @@ use std::task::Poll;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Version};
 use http_body::Body as _;
+use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::limit::spec::Degrade;
+use tollgate_limiter::request::headers::Fields;
+use tollgate_limiter::request::permit::Holding;
+use tollgate_limiter::request::rule_set::Rules;
 
 use super::account::{self, Account, Entered};
 use super::limits::{self, Hold};
@@ -27,12 +33,6 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http1::tables;
 use crate::proxy::forwarded::Origin;
-use crate::rate_limit::headers::Fields;
-use crate::rate_limit::held::Holding;
-use crate::rate_limit::host;
-use crate::rate_limit::key::Facts;
-use crate::rate_limit::policy::Degrade;
-use crate::rate_limit::rules::Rules;
 use crate::request_id::{self, REQUEST_ID};
 
 /// What is known of a request from its head alone.
@@ -129,7 +129,7 @@ async fn pass(
         };
         *fields = judged.fields;
         if let Some(denied) = judged.denied {
-            return Err(denied);
+            return Err(denied.into());
         }
         // From here on the request may hold something: whoever drops it, drops that.
         account.holding = judged.reserved.hold(&entrance.limiter);
@@ -249,7 +249,7 @@ impl Exchange {
                 response
             }
             Err(failure) => {
-                account.holding.failed(&failure);
+                account.holding.failed(failure.unanswered());
                 account.problem = Some(failure.name());
                 failure.respond(&self.request_id)
             }

@@ -7,11 +7,11 @@ use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
+use tollgate_limiter::limit::address_text as text;
 
 use super::forwarded::{Origin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http1::encode::field;
 use crate::request_id::REQUEST_ID;
-use crate::text;
 
 /// How clients reach this gateway: it takes no TLS.
 const SCHEME: &[u8] = b"http";

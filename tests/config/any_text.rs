@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tollgate::units;
+use tollgate_limiter::limit::units;
 
 use super::{EVERY_KEY, check};
 

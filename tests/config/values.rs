@@ -7,15 +7,15 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLog;
 use tollgate::gateway::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
-use tollgate::rate_limit::algorithm::{Algorithm, Per, Rate, WindowRate};
-use tollgate::rate_limit::cost::{ByResponse, Cost, Field};
-use tollgate::rate_limit::enforced::Enforced;
-use tollgate::rate_limit::in_flight::Scope;
-use tollgate::rate_limit::json::Path;
-use tollgate::rate_limit::key::{KeyPart, OnMissing};
-use tollgate::rate_limit::plan::{PlanHash, PlanSource, Plans};
-use tollgate::rate_limit::policy::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
 use tollgate::upstream::Balance;
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, Per, Rate, WindowRate};
+use tollgate_limiter::limit::cost::{ByResponse, Cost, Field};
+use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::key::{KeyPart, OnMissing};
+use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
+use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::spec::{Consistency, Degrade, OnLimit, OnOutage, Queueing};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 

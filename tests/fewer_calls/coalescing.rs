@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tollgate::clock;
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::store::{Ask, StoreError};
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::store::{Ask, StoreError};
 
 use crate::desk::{Fixture, TIMEOUT};
 use crate::support::{HOUR, ask, eventually, shape};

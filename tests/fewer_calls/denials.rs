@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::rate_limit::key::Key;
-use tollgate::store::Ask;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::Ask;
 
 use crate::desk::Fixture;
 use crate::support::{SECOND, ask, shape};

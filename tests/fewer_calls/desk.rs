@@ -7,14 +7,14 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate::rate_limit::breaker::Breaker;
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::limiter::Limiter;
-use tollgate::rate_limit::node::Node;
-use tollgate::rate_limit::share::ShareCell;
-use tollgate::rate_limit::verdict::Verdict;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 

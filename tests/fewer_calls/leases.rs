@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tollgate::rate_limit::decision::DecidedBy;
-use tollgate::store::inspect::Holder;
-use tollgate::store::{Ask, Change};
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::store::inspect::Holder;
+use tollgate_limiter::store::{Ask, Change};
 
 use crate::desk::Fixture;
 use crate::support::{HOUR, SECOND, ask, shape};
@@ -48,7 +48,7 @@ async fn a_busy_key_is_asked_for_seldom_and_nothing_is_lost() {
     assert!((8_995..=9_030).contains(&left), "{left}");
 }
 
-const WHOLE: tollgate::rate_limit::share::Share = tollgate::rate_limit::share::Share::WHOLE;
+const WHOLE: tollgate_limiter::algorithm::share::Share = tollgate_limiter::algorithm::share::Share::WHOLE;
 
 #[tokio::test(start_paused = true)]
 async fn a_quiet_key_takes_nothing_ahead() {

@@ -9,11 +9,11 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tollgate::clock;
-use tollgate::rate_limit::bucket::Shape;
-use tollgate::rate_limit::key::Key;
-use tollgate::rate_limit::policy::OnOutage;
-use tollgate::rate_limit::quota::Quota;
-use tollgate::store::Ask;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::store::Ask;
 
 pub const SECOND: u64 = 1_000_000;
 pub const HOUR: u64 = 3_600 * SECOND;

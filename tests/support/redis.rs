@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate::clock;
-use tollgate::store::{RedisSpec, TlsSpec};
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::TlsSpec;
 
 const SERVER: &str = "/usr/bin/redis-server";
 

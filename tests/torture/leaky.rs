@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use parking_lot::Mutex;
 use tollgate::clock;
-use tollgate::rate_limit::decision::Level;
-use tollgate::rate_limit::in_flight::Held;
-use tollgate::rate_limit::quota::Quota;
-use tollgate::store::memory::MemoryStore;
-use tollgate::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;

@@ -3,15 +3,16 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::algorithm::concurrency::{MAX_SLOTS, Scope};
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, ShapeError};
+use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, Manner, QuotaError, WindowRate};
+use tollgate_limiter::limit::spec::Consistency;
+
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw::{self, Kind};
-use crate::rate_limit::algorithm::{Algorithm, Manner, QuotaError, WindowRate};
-use crate::rate_limit::bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, ShapeError};
-use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
-use crate::rate_limit::policy::Consistency;
-use crate::rate_limit::window::{MAX_QUOTA, WindowError};
 
 /// What a limit and its plans have in common.
 pub(super) struct Counting<'a> {

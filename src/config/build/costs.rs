@@ -3,13 +3,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, Shape, ShapeError};
+use tollgate_limiter::limit::algorithm_kind::Algorithm;
+use tollgate_limiter::limit::cost::{ByResponse, Cost};
+
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::rate_limit::algorithm::Algorithm;
-use crate::rate_limit::bucket::{MAX_BURST, Shape, ShapeError};
-use crate::rate_limit::cost::{ByResponse, Cost};
 
 /// A cost out of what `algorithm` holds, which is `whose`. `None`: said in the report.
 pub(super) fn build(raw: &raw::Cost, algorithm: &Algorithm, whose: &str, report: &mut Report) -> Option<Cost> {

@@ -4,6 +4,11 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::exemption::Exempt;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec};
+use tollgate_limiter::limit::plan::Plans;
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
+
 use super::algorithm::{Counting, Numbers};
 use super::named::Named;
 use super::rewrite::check_names;
@@ -12,10 +17,6 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::rate_limit::exempt::Exempt;
-use crate::rate_limit::key::{KeyPart, KeySpec};
-use crate::rate_limit::plan::Plans;
-use crate::rate_limit::policy::{Limit, LimitUse};
 use crate::upstream::UpstreamSpec;
 
 /// One limit; `stored`: the file names a store. `None`: said in the report.

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use tollgate_limiter::limit::spec::Limit;
+
 use super::limits::{path_params, uses};
 use super::named::Named;
 use crate::config::decode::{At, Many, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::{Listener, raw};
-use crate::rate_limit::policy::Limit;
 use crate::server::ListenerSpec;
 
 /// Where the admin server is when the file does not say.

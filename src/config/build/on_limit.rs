@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
+use tollgate_limiter::limit::fixed_response::Respond;
+use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::spec::{Degrade, OnLimit, Queueing};
 
 use super::named::Named;
 use super::optional;
@@ -11,9 +14,6 @@ use super::rewrite::{respond, response_headers};
 use crate::config::decode::Slot;
 use crate::config::mistake::{Report, Trouble};
 use crate::config::raw;
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::policy::{Degrade, OnLimit, Queueing};
-use crate::respond::Respond;
 use crate::upstream::UpstreamSpec;
 
 /// What a limit does, and to which keys. `None`: said in the report.

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use tollgate_limiter::limit::cost::Cost;
+use tollgate_limiter::limit::key::{Key, KeyPart};
+use tollgate_limiter::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
 use super::algorithm::{Counting, Numbers};
 use super::{costs, optional};
 use crate::config::decode::{Row, Slot, Table};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
-use crate::rate_limit::cost::Cost;
-use crate::rate_limit::key::{Key, KeyPart};
-use crate::rate_limit::plan::{Plan, PlanHash, PlanSource, Plans};
 
 /// All plans. `parts` and `cost` are the limit's own, where they could be built; `stored`: the file names a store. `None`:
 /// said in the report.

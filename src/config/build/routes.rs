@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::spec::Limit;
+
 use super::limits::{Used, path_params, uses};
 use super::named::Named;
 use super::ties::{Candidate, report_ties};
@@ -11,7 +13,6 @@ use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
 use crate::gateway::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
-use crate::rate_limit::policy::Limit;
 use crate::upstream::UpstreamSpec;
 
 /// All routes. `None`: said in the report.

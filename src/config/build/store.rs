@@ -3,10 +3,13 @@
 use std::fs::File;
 use std::io::Read;
 
+use tollgate_limiter::store::redis::address::Address;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::{TlsError, TlsSpec};
+
 use crate::config::decode::{At, Slot};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::raw;
-use crate::store::{Address, RedisSpec, TlsError, TlsSpec};
 
 /// Bytes of a PEM file at most. Bundles of every public authority have a fifth of it.
 const MAX_PEM: u64 = 1 << 20;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::store::redis::address::Address;
 
 use super::number::or_variable;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
-use crate::store::Address;
 
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]

@@ -2,15 +2,15 @@
 
 use ::http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
+use tollgate_limiter::limit::cost::Field;
+use tollgate_limiter::limit::json_path::Path;
 
 use super::number::{Size, Whole};
 use crate::config::decode::{At, Decode, Definitions, Slot};
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Place, Value};
 use crate::config::record::record;
-use crate::rate_limit::bucket::MAX_BURST;
-use crate::rate_limit::cost::Field;
-use crate::rate_limit::json::Path;
 
 record! {
     /// A cost that differs from request to request: by a header field, by the length of the body, or by the response.

@@ -4,6 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::algorithm::concurrency::{MAX_SLOTS, Scope};
+use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
+use tollgate_limiter::limit::algorithm_kind::WindowRate;
+use tollgate_limiter::limit::key::{KeyPart, OnMissing};
+use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
 use super::address::Cidr;
 use super::cost::Cost;
@@ -15,12 +21,6 @@ use crate::config::decode::{At, Decode, Definitions, Many, Slot, Table, mismatch
 use crate::config::mistake::{Report, Trouble};
 use crate::config::node::{Node, Value};
 use crate::config::record::record;
-use crate::rate_limit::algorithm::WindowRate;
-use crate::rate_limit::bucket::MAX_BURST;
-use crate::rate_limit::enforced::Enforced;
-use crate::rate_limit::in_flight::{MAX_SLOTS, Scope};
-use crate::rate_limit::key::{KeyPart, OnMissing};
-use crate::rate_limit::policy::{Consistency, OnOutage};
 
 record! {
     /// A rate limit: how much, counted by what.

@@ -4,12 +4,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::algorithm_kind::{Per, WindowRate};
+use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
-use crate::rate_limit::algorithm::{Per, WindowRate};
-use crate::rate_limit::enforced::Enforced;
-use crate::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 
 /// A whole number from MIN to MAX.
 #[derive(Clone, Copy)]

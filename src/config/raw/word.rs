@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
 use super::number::or_variable;
 use crate::config::AccessLog;
 use crate::config::decode::Scalar;
 use crate::config::mistake::{Trouble, quote};
-use crate::rate_limit::in_flight::Scope;
-use crate::rate_limit::json::Path;
-use crate::rate_limit::key::OnMissing;
-use crate::rate_limit::policy::{Consistency, OnOutage};
 use crate::upstream::Balance;
 
 /// The name of a limit, an upstream or a route. Goes into header fields and metric labels as it is.

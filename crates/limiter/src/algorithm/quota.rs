@@ -1,0 +1,160 @@
+//! How much a limit allows, whatever its algorithm: what the limiter asks of all of them alike.
+//!
+//! Guarantees that each algorithm answers each question; what the answers come from is in [`bucket`](crate::algorithm::token_bucket) and
+//! [`window`](crate::algorithm::window). Refuses to know clocks, keys and stores.
+
+use crate::algorithm::concurrency::InFlight;
+use crate::algorithm::token_bucket::Shape;
+use crate::algorithm::window::{Moment, Window};
+
+/// The numbers of a limit, as the arithmetic uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quota {
+    /// Tokens that flow back one by one.
+    Bucket(Shape),
+    /// Tokens that come back with the time they were taken at.
+    Window(Window),
+    /// Slots that come back when their requests have ended. No store counts them: see [`slots`](crate::node::permits).
+    InFlight(InFlight),
+}
+
+impl Quota {
+    /// Of a limit of requests in flight.
+    pub fn in_flight(self) -> Option<InFlight> {
+        if let Self::InFlight(slots) = self { Some(slots) } else { None }
+    }
+
+    /// The part of it that one of `nodes` equal nodes enforces.
+    pub fn shared_by(self, nodes: u32) -> Self {
+        match self {
+            Self::Bucket(shape) => Self::Bucket(shape.shared_by(nodes)),
+            Self::Window(window) => Self::Window(window.shared_by(nodes)),
+            Self::InFlight(slots) => Self::InFlight(slots.shared_by(nodes)),
+        }
+    }
+
+    /// Of how many equal parts of `whole` this is one.
+    pub fn parts_of(self, whole: Self) -> u32 {
+        let parts = match (self, whole) {
+            (Self::Bucket(part), Self::Bucket(whole)) => part.emission() / whole.emission(),
+            (Self::Window(part), Self::Window(whole)) => u64::from(part.weight() / whole.weight()),
+            _ => 1,
+        };
+        u32::try_from(parts).unwrap_or(u32::MAX)
+    }
+
+    /// The same limit, for tokens that may be spent a while after they were taken. Only buckets know such a thing.
+    pub fn leased(self, largest_cost: u64) -> Self {
+        match self {
+            Self::Bucket(shape) => Self::Bucket(shape.leased(largest_cost)),
+            Self::Window(_) | Self::InFlight(_) => self,
+        }
+    }
+
+    /// Microseconds from the moment it was asked for that a token taken ahead may be spent; 0: none may be.
+    pub fn lease_us(self) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.lease_us(),
+            Self::Window(_) | Self::InFlight(_) => 0,
+        }
+    }
+
+    /// Tokens that may be taken at once, at most.
+    pub fn burst(self) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.burst(),
+            Self::Window(window) => window.quota(),
+            Self::InFlight(slots) => slots.most(),
+        }
+    }
+
+    /// Microseconds in which all of them are back for sure.
+    pub fn fill_us(self) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.micros(shape.capacity()),
+            Self::Window(window) => window.width_us(),
+            Self::InFlight(_) => 0,
+        }
+    }
+
+    /// Microseconds before all tokens are back at which a request of `tokens` passes for sure.
+    pub fn spare_us(self, tokens: u64) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
+            Self::Window(_) | Self::InFlight(_) => 0,
+        }
+    }
+
+    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
+    pub fn moment(self, now_us: u64, epoch_us: u64) -> Moment {
+        match self {
+            Self::Bucket(_) | Self::InFlight(_) => Moment { now_us, horizon_us: u64::MAX },
+            Self::Window(window) => Moment { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
+        }
+    }
+
+    /// What `tokens` weigh: ticks of a bucket, tokens of a window.
+    pub fn charge(self, tokens: u64) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.charge(tokens),
+            Self::Window(window) => window.charge(tokens),
+            Self::InFlight(_) => tokens,
+        }
+    }
+
+    /// Whether a request of `tokens` can ever pass.
+    pub fn holds(self, tokens: u64) -> bool {
+        match self {
+            Self::Bucket(shape) => shape.charge(tokens) <= shape.usable(),
+            Self::Window(window) => window.charge(tokens) <= window.quota(),
+            Self::InFlight(slots) => tokens <= slots.most(),
+        }
+    }
+
+    /// Microseconds in which `tokens` flow back, rounded down; none where they come back together.
+    pub fn flow_us(self, tokens: u64) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
+            Self::Window(_) | Self::InFlight(_) => 0,
+        }
+    }
+
+    /// Microseconds that a request waits longer, at least, for `tokens` more than another waits for.
+    pub fn dearer_us(self, tokens: u64) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::Window(_) | Self::InFlight(_) => 0,
+        }
+    }
+
+    /// Microseconds from one request of `tokens` to the next, on average, when there are as many as may be.
+    pub fn pace_us(self, tokens: u64) -> u64 {
+        match self {
+            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::Window(window) => {
+                let all = u128::from(window.width_us()) * u128::from(window.charge(tokens));
+                u64::try_from(all.div_ceil(window.quota().max(1).into())).unwrap_or(u64::MAX)
+            }
+            // Nobody knows how long requests take.
+            Self::InFlight(_) => 0,
+        }
+    }
+}
+
+impl From<InFlight> for Quota {
+    fn from(slots: InFlight) -> Self {
+        Self::InFlight(slots)
+    }
+}
+
+impl From<Shape> for Quota {
+    fn from(shape: Shape) -> Self {
+        Self::Bucket(shape)
+    }
+}
+
+impl From<Window> for Quota {
+    fn from(window: Window) -> Self {
+        Self::Window(window)
+    }
+}

@@ -1,0 +1,313 @@
+//! One call for many: requests that ask the same while a call for it is in flight go together with the next one.
+//!
+//! The first asks at once. Those that come meanwhile board in turn, and when that call lands they leave together, as one
+//! call of as many units; the units granted are theirs in the order they came. So a hot key costs a call per round trip.
+//!
+//! Guarantees that each waits no longer than the store's time limit from its own start, whatever became of the others: a
+//! request that is dropped takes none of them along. When a call is slow, those who board do not wait for it to land.
+//! Refuses to know what a request does without an answer.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{sleep_until, timeout_at};
+
+use crate::algorithm::level::Level;
+use crate::clock::{self, Instant};
+use crate::decide::decision::{DecidedBy, Verdict};
+use crate::decide::store_client::Caller;
+use crate::node::Node;
+use crate::store::{self, Ask, Grant, Levels};
+
+/// After this part of the time limit, those who board leave without waiting for the call before them: they need most of
+/// it for their own.
+const HURRY: u32 = 4;
+
+/// One worker's calls in flight.
+pub(crate) struct Coalescer {
+    pub caller: Arc<Caller>,
+    groups: Mutex<HashTable<Group>>,
+    /// Seeded: clients choose their keys.
+    hasher: RandomState,
+}
+
+/// Those who ask the same.
+struct Group {
+    asks: Arc<[Ask]>,
+    in_flight: u32,
+    boarding: Party,
+    /// Somebody sees to it that those who board leave in time. It stays until then: a timer for each of them would cost
+    /// more than all the rest of their wait.
+    watched: bool,
+}
+
+/// Those who leave together. None came later than a quarter of the time limit after the first, whose time all are held to.
+#[derive(Default)]
+struct Party {
+    since: Option<Instant>,
+    waiters: VecDeque<Waiter>,
+}
+
+type Waiter = oneshot::Sender<Verdict>;
+
+enum Role {
+    Lead(Lead),
+    Board(oneshot::Receiver<Verdict>),
+}
+
+/// A group, by what it asks.
+#[derive(Clone)]
+struct Place {
+    coalescer: Arc<Coalescer>,
+    asks: Arc<[Ask]>,
+    hash: u64,
+}
+
+/// A call in flight, counted until it lands.
+struct Flight {
+    place: Place,
+    landed: bool,
+}
+
+/// The flight of a request that makes the call itself. Whoever boarded leaves when it ends, also when it is dropped.
+struct Lead(Option<Flight>);
+
+/// Who has those who board leave in time.
+struct Watch {
+    place: Place,
+    over: bool,
+}
+
+impl Coalescer {
+    pub fn new(caller: Arc<Caller>) -> Self {
+        Self { caller, groups: Mutex::default(), hasher: RandomState::new() }
+    }
+
+    pub fn node(&self) -> &Node {
+        &self.caller.node
+    }
+
+    /// One unit of what is asked, or `None` when the store did not decide in time.
+    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
+        match self.board(asks) {
+            Role::Lead(lead) => {
+                let grant = self.caller.take(asks, 1).await?;
+                drop(lead);
+                Some(unit(asks, &grant, 0))
+            }
+            Role::Board(answer) => answer.await.ok(),
+        }
+    }
+
+    fn board(self: &Arc<Self>, asks: &[Ask]) -> Role {
+        let hash = self.hash(asks);
+        let mut groups = self.groups.lock();
+        let Some(group) = groups.find_mut(hash, |group| *group.asks == *asks) else {
+            let asks: Arc<[Ask]> = asks.into();
+            let group = Group { asks: asks.clone(), in_flight: 1, boarding: Party::default(), watched: false };
+            groups.insert_unique(hash, group, |group| self.hash(&group.asks));
+            return Role::Lead(Lead::of(Place { coalescer: self.clone(), asks, hash }));
+        };
+        let place = || Place { coalescer: self.clone(), asks: group.asks.clone(), hash };
+        if group.in_flight == 0 {
+            group.in_flight = 1;
+            return Role::Lead(Lead::of(place()));
+        }
+        let since = *group.boarding.since.get_or_insert_with(clock::now);
+        if !group.watched {
+            group.watched = true;
+            tokio::spawn(watch(Watch { place: place(), over: false }, since + self.hurry()));
+        }
+        let (waiter, answer) = oneshot::channel();
+        group.boarding.waiters.push_back(waiter);
+        Role::Board(answer)
+    }
+
+    fn hurry(&self) -> Duration {
+        self.caller.patience() / HURRY
+    }
+
+    /// Of the keys alone: what else is asked differs by little, and would cost as much again.
+    fn hash(&self, asks: &[Ask]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for ask in asks {
+            hasher.write(ask.key.as_bytes());
+        }
+        hasher.finish()
+    }
+}
+
+impl Place {
+    /// Lets `act` on the group. One that nobody needs any more is gone afterwards.
+    fn with<R>(&self, act: impl FnOnce(&mut Group) -> R) -> Option<R> {
+        let mut groups = self.coalescer.groups.lock();
+        let mut found = groups.find_entry(self.hash, |group| *group.asks == *self.asks).ok()?;
+        let result = act(found.get_mut());
+        if found.get().in_flight == 0 && !found.get().watched {
+            found.remove();
+        }
+        Some(result)
+    }
+}
+
+impl Group {
+    /// Those who still wait, in the order they came.
+    fn leave(&mut self) -> Party {
+        let mut party = std::mem::take(&mut self.boarding);
+        party.waiters.retain(|waiter| !waiter.is_closed());
+        party
+    }
+}
+
+/// One call after the other, as long as somebody boards.
+async fn fly(mut flight: Flight, mut party: Party) {
+    let caller = flight.place.coalescer.caller.clone();
+    loop {
+        // The call before may have left tokens, or a denial, for these as well.
+        while let Some(waiter) = party.waiters.pop_front() {
+            let Some(verdict) = caller.known(&flight.place.asks) else {
+                party.waiters.push_front(waiter);
+                break;
+            };
+            let _ = waiter.send(verdict);
+        }
+        if !party.waiters.is_empty() {
+            party.fly(&caller, &flight.place.asks).await;
+        }
+        match flight.next() {
+            Some(next) => party = next,
+            None => return,
+        }
+    }
+}
+
+impl Party {
+    /// One call for all of them.
+    async fn fly(self, caller: &Arc<Caller>, asks: &[Ask]) {
+        let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
+        let due = self.since.unwrap_or_else(clock::now) + caller.patience();
+        let mut call = pin!(caller.take(asks, units));
+        let Ok(grant) = timeout_at(due, &mut call).await else {
+            // Dropping the waiters tells them. What becomes of the call is to be learned all the same.
+            drop(self.waiters);
+            call.await;
+            return;
+        };
+        let Some(grant) = grant else { return };
+        for (index, waiter) in (0..).zip(self.waiters) {
+            // One that left meanwhile has spent its unit.
+            let _ = waiter.send(unit(asks, &grant, index));
+        }
+    }
+}
+
+impl Flight {
+    /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
+    fn next(&mut self) -> Option<Party> {
+        let breaker = &self.place.coalescer.caller.node.breaker;
+        let next = self.place.with(|group| {
+            let party = group.leave();
+            if !party.waiters.is_empty() && !breaker.is_open() {
+                return Some(party);
+            }
+            group.in_flight -= 1;
+            None
+        });
+        let next = next.flatten();
+        self.landed = next.is_none();
+        next
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // Torn down in the air, with its runtime: who boarded is told by being dropped.
+        while !self.landed && self.next().is_some() {}
+    }
+}
+
+impl Lead {
+    fn of(place: Place) -> Self {
+        Self(Some(Flight { place, landed: false }))
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let Some(mut flight) = self.0.take() else { return };
+        if let (Some(party), Ok(runtime)) = (flight.next(), Handle::try_current()) {
+            runtime.spawn(fly(flight, party));
+        }
+    }
+}
+
+/// Has those who board leave when they have waited long enough for the call before them: from `at` on, as long as somebody
+/// boards.
+async fn watch(mut watch: Watch, mut at: Instant) {
+    loop {
+        sleep_until(at).await;
+        match watch.look() {
+            Some(next) => at = next,
+            None => return,
+        }
+    }
+}
+
+impl Watch {
+    /// When to look again, if those who board are not late yet.
+    fn look(&mut self) -> Option<Instant> {
+        let (now, hurry) = (clock::now(), self.place.coalescer.hurry());
+        let late = self.place.with(|group| {
+            let at = group.boarding.since.map(|since| since + hurry);
+            if let Some(at) = at.filter(|at| *at > now) {
+                return Ok(at);
+            }
+            group.watched = false;
+            let party = group.leave();
+            group.in_flight += u32::from(!party.waiters.is_empty());
+            Err(party)
+        });
+        self.over = !matches!(late, Some(Ok(_)));
+        match late? {
+            Ok(at) => return Some(at),
+            Err(party) if party.waiters.is_empty() => {}
+            Err(party) => drop(tokio::spawn(fly(Flight { place: self.place.clone(), landed: false }, party))),
+        }
+        None
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // Torn down with its runtime: another one must be able to watch.
+        if !self.over {
+            self.place.with(|group| group.watched = false);
+        }
+    }
+}
+
+/// What the request at `index` hears of a call for several: what was left after it, not after those behind it.
+fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
+    let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
+    let granted = index < grant.units;
+    let level = |(ask, level): (&Ask, &Level)| {
+        if !granted {
+            return *level;
+        }
+        let tokens = store::cost_of(asks, ask).saturating_mul(behind);
+        Level {
+            remaining: level.remaining.saturating_add(tokens),
+            retry_after_us: 0,
+            reset_after_us: level.reset_after_us.saturating_sub(ask.quota.flow_us(tokens)),
+        }
+    };
+    let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
+    Verdict::new(DecidedBy::Redis, granted, grant.at_us, levels)
+}

@@ -1,0 +1,284 @@
+//! What requests turned out to cost, settled with what was reserved for them.
+//!
+//! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to this
+//! node's bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). What it costs less comes back as far as it
+//! can without admitting too much, which [`bucket::covered_us`] argues. So what was admitted in any time t is at most burst +
+//! rate · t (of a window: its quota), in tokens as settled, and beside it what requests in flight at its end have not been charged yet: at most their
+//! `max` less their reservation. A node that dies settles nothing more: the reservations stand.
+//! Nobody waits for it. Bounded: what comes when too much waits is settled as while the store is away. Refuses to know where
+//! costs are read.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use metrics::{Counter, counter};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::algorithm::quota::Quota;
+use crate::algorithm::token_bucket as bucket;
+use crate::algorithm::token_bucket::MAX_TICKS;
+use crate::clock;
+use crate::decide::decision::{DecidedBy, Verdict};
+use crate::decide::store_client::Caller;
+use crate::limit::spec::OnOutage;
+use crate::store::memory::MemoryStore;
+use crate::store::{Adjustment, Ask, Change};
+
+/// Settlements that wait for the store on a worker, about 200 bytes each.
+const MOST_WAITING: usize = 4_096;
+
+/// Settlements of one call.
+const AT_ONCE: usize = 64;
+
+/// One per worker.
+pub struct Settler {
+    memory: Arc<MemoryStore>,
+    shared: Option<Arc<Caller>>,
+    queue: Mutex<Queue>,
+    idle: Notify,
+    lost: Counter,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Settlement>,
+    running: bool,
+}
+
+/// Tokens that were taken before it was known how many are needed: what `ask` asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Reservation {
+    pub ask: Ask,
+    pub decided_by: DecidedBy,
+    /// Microseconds of the clock of who decided.
+    pub taken_at_us: u64,
+    /// Microseconds of this node's monotonic clock, not before it was granted.
+    pub since_us: u64,
+}
+
+/// A correction on its way to the store.
+#[derive(Debug)]
+struct Settlement {
+    ask: Ask,
+    change: Change,
+}
+
+/// What settling came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    More,
+    Less,
+    /// Nothing to correct.
+    Even,
+    /// Less, but as much has flowed in since.
+    Late,
+}
+
+/// While it lives, someone works on the queue.
+struct Running {
+    settler: Arc<Settler>,
+    done: bool,
+}
+
+impl Settler {
+    /// `shared`: the way to the store, if there is one. Metrics go to the recorder that is installed by now.
+    pub(crate) fn new(memory: Arc<MemoryStore>, shared: Option<Arc<Caller>>) -> Self {
+        let lost = counter!("tollgate_ratelimit_settlements_lost_total");
+        Self { memory, shared, queue: Mutex::default(), idle: Notify::new(), lost }
+    }
+
+    /// Settles that the request cost `actual` tokens.
+    pub(crate) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> Settled {
+        let held_us = clock::monotonic_micros().saturating_sub(reservation.since_us);
+        let reserved = reservation.ask.cost;
+        let change = change(reservation.ask.quota, reserved, actual, reservation.taken_at_us, held_us);
+        let settled = match change {
+            None if actual == reserved => return Settled::Even,
+            None => return Settled::Late,
+            Some(Change::GiveBack { .. }) => Settled::Less,
+            Some(Change::Owe(_) | Change::Charge(_)) => Settled::More,
+        };
+        let Some((caller, change)) = self.shared.as_ref().zip(change) else {
+            let Reservation { ask, .. } = reservation;
+            let adjustments = change.map(|change| Adjustment { key: ask.key, quota: ask.quota, change });
+            self.memory.adjust_at(adjustments.as_slice(), clock::monotonic_micros());
+            return settled;
+        };
+        match (reservation.decided_by, reservation.ask.on_outage) {
+            // It was let pass uncounted while the store was away.
+            (DecidedBy::Local, OnOutage::Allow | OnOutage::Deny) => return Settled::Even,
+            (DecidedBy::Local, OnOutage::Local) if settled == Settled::Less => {
+                give_back_here(caller, &reservation, actual, held_us);
+            }
+            _ => self.send(caller, Settlement { ask: reservation.ask, change }),
+        }
+        settled
+    }
+
+    /// Waits until nothing waits for the store.
+    pub async fn idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if !self.queue.lock().running {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    fn send(self: &Arc<Self>, caller: &Arc<Caller>, settlement: Settlement) {
+        let runtime = Handle::try_current();
+        let mut queue = self.queue.lock();
+        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !caller.node.breaker.is_open())
+        else {
+            drop(queue);
+            self.without_store(caller, settlement);
+            return;
+        };
+        queue.waiting.push_back(settlement);
+        if !std::mem::replace(&mut queue.running, true) {
+            drop(queue);
+            let running = Running { settler: self.clone(), done: false };
+            runtime.spawn(running.work(caller.clone()));
+        }
+    }
+
+    /// What is next to go in one call: several charges of a bucket are one.
+    fn next(&self) -> Vec<Settlement> {
+        let mut batch: Vec<Settlement> = Vec::new();
+        let mut queue = self.queue.lock();
+        while batch.len() < AT_ONCE
+            && let Some(next) = queue.waiting.pop_front()
+        {
+            let same = |known: &&mut Settlement| known.ask.key == next.ask.key && known.ask.quota == next.ask.quota;
+            match (batch.iter_mut().find(same).map(|known| &mut known.change), next.change) {
+                (Some(Change::Charge(sum)), Change::Charge(ticks)) => {
+                    *sum = sum.saturating_add(ticks).min(MAX_TICKS);
+                }
+                _ => batch.push(next),
+            }
+        }
+        queue.running = !batch.is_empty();
+        batch
+    }
+
+    async fn call(&self, caller: &Arc<Caller>, batch: Vec<Settlement>) {
+        let adjustments: Vec<Adjustment> = batch.iter().map(Settlement::adjustment).collect();
+        if caller.node.breaker.is_open() || !caller.adjust(&adjustments).await {
+            batch.into_iter().for_each(|settlement| self.without_store(caller, settlement));
+            return;
+        }
+        for settlement in batch {
+            match settlement.change {
+                // An outage starts from what this node knows of the bucket.
+                Change::Charge(_) if settlement.ask.on_outage == OnOutage::Local => {
+                    self.memory.adjust_at(&[settlement.adjustment()], clock::monotonic_micros());
+                }
+                Change::GiveBack { .. } => caller.node.denials.forget(&settlement.ask.key),
+                Change::Owe(_) | Change::Charge(_) => {}
+            }
+        }
+    }
+
+    /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would admit
+    /// too much.
+    fn without_store(&self, caller: &Caller, Settlement { ask, change }: Settlement) {
+        let Change::Charge(charge) = change else {
+            self.lost.increment(1);
+            return;
+        };
+        let (node, now_us) = (&caller.node, clock::monotonic_micros());
+        let share = node.share.get();
+        // Another node's alone, while this lasts: it has heard of it as little as any.
+        let part = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost);
+        let parts = part.unwrap_or_else(|| ask.quota.shared_by(share.nodes())).parts_of(ask.quota);
+        let look = self.memory.take_at(std::slice::from_ref(&ask), 0, now_us, share);
+        let known_us = look.levels.first().map_or(0, |level| level.reset_after_us);
+        if ask.on_outage == OnOutage::Local {
+            let change = Change::Charge(charge.saturating_mul(parts.into()).min(MAX_TICKS));
+            self.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
+        }
+        let cost = charge / ask.quota.charge(1).max(1);
+        node.debts.incur(&Ask { cost, ..ask }, parts, known_us, self.memory.moment(ask.quota, now_us));
+    }
+}
+
+impl Reservation {
+    /// Of `ask`, which `verdict` has just granted.
+    pub fn of(ask: Ask, verdict: &Verdict) -> Self {
+        let Verdict { decided_by, taken_at_us, .. } = *verdict;
+        Self { ask, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
+    }
+}
+
+impl Running {
+    async fn work(mut self, caller: Arc<Caller>) {
+        loop {
+            let batch = self.settler.next();
+            if batch.is_empty() {
+                self.done = true;
+                return;
+            }
+            self.settler.call(&caller, batch).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Torn down with its runtime: the next one may begin.
+        if !self.done {
+            self.settler.queue.lock().running = false;
+        }
+        self.settler.idle.notify_waiters();
+    }
+}
+
+impl Settlement {
+    fn adjustment(&self) -> Adjustment {
+        Adjustment { key: self.ask.key.clone(), quota: self.ask.quota, change: self.change }
+    }
+}
+
+/// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the store.
+fn give_back_here(caller: &Caller, reservation: &Reservation, actual: u64, held_us: u64) {
+    let Reservation { ask, taken_at_us, .. } = reservation;
+    let (node, now_us) = (&caller.node, clock::monotonic_micros());
+    let Some(part) = node.share.get().of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { return };
+    if let Some(change) = change(part, ask.cost, actual, *taken_at_us, held_us) {
+        node.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
+    }
+    let (back, _) = unspent(ask.quota, ask.cost, actual, held_us);
+    let from_us = node.memory.moment(ask.quota, *taken_at_us).horizon_us;
+    node.debts.lessen(&ask.key, ask.quota, back, from_us, now_us);
+}
+
+/// What settling corrects, if anything is left to correct.
+fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u64) -> Option<Change> {
+    if actual >= reserved {
+        let more = quota.charge(actual - reserved).min(MAX_TICKS);
+        return (more > 0).then_some(Change::Charge(more));
+    }
+    let (left, covered_us) = unspent(quota, reserved, actual, held_us);
+    let (charge, taken_at_us) = (quota.charge(reserved - actual), taken_at_us.saturating_add(covered_us));
+    (left > 0).then_some(Change::GiveBack { charge, taken_at_us })
+}
+
+/// What is left of a reservation that was held so long, and for how many microseconds nothing was lost of it. A window has
+/// tokens until they come back together, and those that were not spent are as good as never taken.
+fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64) {
+    let charge = quota.charge(reserved.saturating_sub(actual));
+    match quota {
+        Quota::Bucket(shape) => {
+            let covered_us = bucket::covered_us(shape, shape.charge(actual), held_us);
+            let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
+            (charge.saturating_sub(flowed), covered_us)
+        }
+        Quota::Window(_) | Quota::InFlight(_) => (charge, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

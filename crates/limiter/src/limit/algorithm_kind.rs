@@ -1,0 +1,185 @@
+//! How a limit counts, and how much it allows, as an operator says it. Plain data, checked at the edge by `config`.
+//!
+//! Guarantees that what can be asked of stores was checked: [`Algorithm::quota`] is the only way there.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::algorithm::calendar::{Period, Unit};
+use crate::algorithm::concurrency::{InFlight, Scope};
+use crate::algorithm::quota::Quota;
+use crate::algorithm::token_bucket::{Shape, ShapeError};
+use crate::algorithm::window::{Window, WindowError};
+
+/// `tokens` every `period_us` microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub tokens: NonZeroU64,
+    pub period_us: NonZeroU64,
+}
+
+/// Quotas that come back with their window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowRate {
+    pub tokens: NonZeroU64,
+    pub per: Per,
+}
+
+/// A window's length as it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    Micros(NonZeroU64),
+    /// Of a calendar, and so of no fixed length.
+    Month,
+}
+
+/// How a limit counts, and how much it allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Tokens flow back one by one, and `burst` of them fit the bucket.
+    TokenBucket { rate: Rate, burst: NonZeroU64 },
+    /// So many tokens in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are minutes,
+    /// hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
+    FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
+    /// So many tokens in any stretch of time of this length.
+    SlidingWindow { rate: Rate },
+    /// So many requests in flight, each until its response's body has ended.
+    Concurrency { most: NonZeroU64, scope: Scope },
+}
+
+/// How a limit counts, its numbers left aside: what its plans share with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Manner {
+    TokenBucket,
+    FixedWindow { zone: Option<Arc<str>> },
+    SlidingWindow,
+    Concurrency { scope: Scope },
+}
+
+/// What only some algorithms count by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    #[error("a {0} has no burst")]
+    Burst(&'static str),
+    #[error("a {0} counts no months, which differ in length")]
+    Month(&'static str),
+    #[error("{0} has no rate")]
+    Rate(&'static str),
+    #[error("a {0} knows no max_in_flight")]
+    Slots(&'static str),
+}
+
+/// Why an algorithm's numbers cannot be counted by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    #[error(transparent)]
+    Bucket(#[from] ShapeError),
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error("windows by the calendar of a place are a minute, an hour, a day or a month long")]
+    NoUnit,
+    #[error("there is no time zone \"{0}\"")]
+    UnknownZone(Arc<str>),
+}
+
+impl Per {
+    /// The unit of a calendar that it is one of.
+    fn unit(self) -> Option<Unit> {
+        let Self::Micros(micros) = self else { return Some(Unit::Month) };
+        [Unit::Minute, Unit::Hour, Unit::Day].into_iter().find(|unit| unit.longest_us() == micros.get())
+    }
+
+    fn period(self, zone: Option<&Arc<str>>) -> Result<Period, QuotaError> {
+        match (self, zone) {
+            (Self::Micros(micros), None) => Ok(Period::every(micros.get())),
+            (per, zone) => {
+                let unit = per.unit().ok_or(QuotaError::NoUnit)?;
+                let name = zone.map_or("UTC", |zone| zone);
+                Period::calendar(unit, name).ok_or_else(|| QuotaError::UnknownZone(name.into()))
+            }
+        }
+    }
+}
+
+impl Manner {
+    /// As operators write it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token_bucket",
+            Self::FixedWindow { .. } => "fixed_window",
+            Self::SlidingWindow => "sliding_window",
+            Self::Concurrency { .. } => "concurrency",
+        }
+    }
+
+    /// The algorithm that counts so, by these numbers. A bucket's burst is the rate's tokens if nothing else is said.
+    ///
+    /// # Errors
+    /// When such numbers are another algorithm's.
+    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Misfit> {
+        let WindowRate { tokens, per } = rate;
+        let steady = || match per {
+            Per::Micros(period_us) => Ok(Rate { tokens, period_us }),
+            Per::Month => Err(Misfit::Month(self.name())),
+        };
+        let algorithm = match self {
+            Self::TokenBucket => Algorithm::TokenBucket { rate: steady()?, burst: burst.unwrap_or(tokens) },
+            Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
+            Self::SlidingWindow => Algorithm::SlidingWindow { rate: steady()? },
+            Self::Concurrency { .. } => return Err(Misfit::Rate(self.name())),
+        };
+        match (self, burst) {
+            (Self::TokenBucket, _) | (_, None) => Ok(algorithm),
+            (_, Some(_)) => Err(Misfit::Burst(self.name())),
+        }
+    }
+}
+
+impl Manner {
+    /// The algorithm that counts so many requests in flight.
+    ///
+    /// # Errors
+    /// When it does not count them.
+    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Misfit> {
+        match self {
+            Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
+            other => Err(Misfit::Slots(other.name())),
+        }
+    }
+}
+
+impl Algorithm {
+    pub fn manner(&self) -> Manner {
+        match self {
+            Self::TokenBucket { .. } => Manner::TokenBucket,
+            Self::FixedWindow { zone, .. } => Manner::FixedWindow { zone: zone.clone() },
+            Self::SlidingWindow { .. } => Manner::SlidingWindow,
+            Self::Concurrency { scope, .. } => Manner::Concurrency { scope: *scope },
+        }
+    }
+
+    /// What is asked of stores.
+    ///
+    /// # Errors
+    /// When the numbers are out of bounds, or there is no such calendar.
+    pub fn quota(&self) -> Result<Quota, QuotaError> {
+        Ok(match self {
+            Self::TokenBucket { rate, burst } => Shape::new(rate.tokens, rate.period_us, *burst)?.into(),
+            Self::FixedWindow { rate, zone } => {
+                Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
+            }
+            Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
+            Self::Concurrency { most, scope } => InFlight::new(most.get(), *scope).into(),
+        })
+    }
+
+    /// Tokens that may be taken at once, at most.
+    pub fn burst(&self) -> NonZeroU64 {
+        match self {
+            Self::TokenBucket { burst, .. } => *burst,
+            Self::FixedWindow { rate, .. } => rate.tokens,
+            Self::SlidingWindow { rate } => rate.tokens,
+            Self::Concurrency { most, .. } => *most,
+        }
+    }
+}

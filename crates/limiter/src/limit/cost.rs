@@ -1,0 +1,167 @@
+//! How many tokens a request takes.
+//!
+//! Guarantees at least one token, and that a request that says nothing, or something that cannot be read, is never cheaper
+//! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
+//! a request's body: what is not told in the head counts as the most.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use crate::limit::json_path::Path;
+use crate::limit::key::Facts;
+
+/// What a request is charged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// Every request takes as many.
+    Fixed(NonZeroU64),
+    /// A header field says how many: `default` without it, `max` at most, and if it is not one number above 0.
+    Header { name: HeaderName, default: NonZeroU64, max: NonZeroU64 },
+    /// One for each `unit` of bytes that the body begins: `max` at most, and for a body of unknown length.
+    Body { unit: NonZeroU64, max: NonZeroU64 },
+    /// The response says how many.
+    Response(Arc<ByResponse>),
+}
+
+/// A cost that is known after the response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByResponse {
+    pub field: Field,
+    /// Taken before; what the request costs if the response does not tell.
+    pub reserve: NonZeroU64,
+    /// What it costs at most. May be more than a bucket holds.
+    pub max: NonZeroU64,
+}
+
+/// Where a response tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    Header(HeaderName),
+    /// In its body: JSON, several of them on lines, or in the data of an event stream.
+    Json(Path),
+}
+
+impl Cost {
+    /// No bound but the burst.
+    pub const UNBOUNDED: NonZeroU64 = NonZeroU64::MAX;
+
+    /// What this request takes of a bucket of `burst` tokens. What varies is never more than a full bucket.
+    pub fn of(&self, facts: &Facts<'_>, burst: NonZeroU64) -> NonZeroU64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { name, default, max } => said(facts, name, *default, *max).min(*max).min(burst),
+            Self::Body { unit, max } => {
+                facts.body_length.map_or(*max, |length| units(length, *unit)).min(*max).min(burst)
+            }
+            Self::Response(by) => by.reserve.min(burst),
+        }
+    }
+
+    /// What a request takes that is not out of the ordinary: what clients are told is counted in such.
+    pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { default, max, .. } => (*default).min(*max).min(burst),
+            Self::Body { .. } => NonZeroU64::MIN,
+            Self::Response(by) => by.reserve.min(burst),
+        }
+    }
+
+    /// The most that any request takes at once, however large its bucket.
+    pub fn largest(&self) -> NonZeroU64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Header { max, .. } | Self::Body { max, .. } => *max,
+            Self::Response(by) => by.reserve,
+        }
+    }
+
+    /// What is left to settle after the response.
+    pub fn later(&self) -> Option<&Arc<ByResponse>> {
+        match self {
+            Self::Response(by) => Some(by),
+            Self::Fixed(_) | Self::Header { .. } | Self::Body { .. } => None,
+        }
+    }
+}
+
+impl From<NonZeroU64> for Cost {
+    fn from(cost: NonZeroU64) -> Self {
+        Self::Fixed(cost)
+    }
+}
+
+fn said(facts: &Facts<'_>, name: &HeaderName, default: NonZeroU64, max: NonZeroU64) -> NonZeroU64 {
+    let mut values = facts.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => default,
+        (Some(value), None) => number(value.as_bytes()).and_then(NonZeroU64::new).unwrap_or(max),
+        (Some(_), Some(_)) => max,
+    }
+}
+
+/// Digits only: no sign, no space. `None`: anything else, or beyond 64 bits.
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok()
+}
+
+fn units(length: u64, unit: NonZeroU64) -> NonZeroU64 {
+    NonZeroU64::new(length.div_ceil(unit.get())).unwrap_or(NonZeroU64::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method, Uri};
+
+    use super::*;
+
+    const BURST: u64 = 50;
+
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
+
+    fn cost(cost: &Cost, said: &[&'static str], body_length: Option<u64>) -> u64 {
+        let mut headers = HeaderMap::new();
+        for value in said {
+            headers.append("x-cost", HeaderValue::from_static(value));
+        }
+        let facts = Facts {
+            method: &Method::GET,
+            uri: &Uri::from_static("/"),
+            headers: &headers,
+            body_length,
+            client_ip: None,
+            host: "",
+            route: "",
+            param: &|_| None,
+        };
+        cost.of(&facts, nonzero(BURST)).get()
+    }
+
+    #[test]
+    fn a_header_says_it_and_what_it_says_wrong_costs_the_most() {
+        let by = Cost::Header { name: HeaderName::from_static("x-cost"), default: nonzero(2), max: nonzero(40) };
+        for (said, taken) in [(&[][..], 2), (&["7"], 7), (&["007"], 7), (&["40"], 40), (&["41"], 40)] {
+            assert_eq!(cost(&by, said, None), taken, "{said:?}");
+        }
+        for wrong in ["", "0", "-1", "+1", "1.5", "1 ", "18446744073709551616", "many"] {
+            assert_eq!(cost(&by, &[wrong], None), 40, "{wrong:?}");
+        }
+        assert_eq!(cost(&by, &["1", "1"], None), 40);
+        assert_eq!((by.usual(nonzero(1)).get(), by.largest().get()), (1, 40));
+    }
+
+    #[test]
+    fn a_body_costs_by_the_unit_it_begins() {
+        let by = Cost::Body { unit: nonzero(1_024), max: Cost::UNBOUNDED };
+        for (length, taken) in [(0, 1), (1, 1), (1_024, 1), (1_025, 2), (10_240, 10), (u64::MAX, BURST)] {
+            assert_eq!(cost(&by, &[], Some(length)), taken, "{length}");
+        }
+        assert_eq!(cost(&by, &[], None), BURST);
+        assert_eq!(cost(&Cost::Body { unit: nonzero(1), max: nonzero(5) }, &[], None), 5);
+    }
+}

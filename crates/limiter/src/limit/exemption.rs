@@ -1,0 +1,74 @@
+//! Whom a limit does not count.
+//!
+//! Refuses to know what an exemption is worth: whether a client may send such a header is for those in front to see to.
+
+use http::{HeaderName, HeaderValue};
+use ipnet::IpNet;
+
+use crate::limit::key::Facts;
+
+/// Requests that a limit skips: any of these conditions is enough.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Exempt {
+    /// Networks of clients.
+    pub clients: Vec<IpNet>,
+    /// Header fields with this value, or with any.
+    pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
+}
+
+impl Exempt {
+    /// Whether anything is exempt at all.
+    pub fn is_empty(&self) -> bool {
+        self.clients.is_empty() && self.headers.is_empty()
+    }
+
+    /// Whether this request is exempt. An IPv4 address written as IPv6 counts as IPv4.
+    pub fn covers(&self, facts: &Facts<'_>) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let client = facts.client_ip.map(|ip| ip.to_canonical());
+        let by_client = client.is_some_and(|client| self.clients.iter().any(|network| network.contains(&client)));
+        by_client || self.headers.iter().any(|(name, wanted)| sent(facts, name, wanted.as_ref()))
+    }
+}
+
+fn sent(facts: &Facts<'_>, name: &HeaderName, wanted: Option<&HeaderValue>) -> bool {
+    match wanted {
+        None => facts.headers.contains_key(name),
+        Some(wanted) => facts.headers.get_all(name).iter().any(|value| value == wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn covers(exempt: &Exempt, ip: &str, header: &'static str) -> bool {
+        let request = Request::builder().header("x-internal", header).body(()).unwrap();
+        exempt.covers(&Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            body_length: Some(0),
+            client_ip: ip.parse().ok(),
+            host: "",
+            route: "",
+            param: &|_| None,
+        })
+    }
+
+    #[test]
+    fn any_condition_is_enough() {
+        let name = HeaderName::from_static("x-internal");
+        let clients = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        let exempt = Exempt { clients, headers: vec![(name.clone(), Some(HeaderValue::from_static("yes")))] };
+        assert!(covers(&exempt, "10.1.2.3", "no") && covers(&exempt, "::ffff:10.1.2.3", "no"));
+        assert!(covers(&exempt, "fd12::1", "no") && covers(&exempt, "192.0.2.1", "yes") && covers(&exempt, "", "yes"));
+        assert!(!covers(&exempt, "192.0.2.1", "no") && !covers(&exempt, "", "Yes"));
+        assert!(covers(&Exempt { clients: vec![], headers: vec![(name, None)] }, "", "anything"));
+        assert!(!covers(&Exempt::default(), "10.0.0.1", "yes") && Exempt::default().is_empty());
+    }
+}

@@ -1,0 +1,16 @@
+//! What a person configures: a named limit, whom it counts, how much it allows and what happens beyond.
+//!
+//! Plain data. Nothing here waits, counts or asks a store.
+
+pub mod address_text;
+pub mod algorithm_kind;
+pub mod cost;
+pub mod exemption;
+pub mod fixed_response;
+pub mod host;
+pub mod json_path;
+pub mod key;
+pub mod plan;
+pub mod rollout;
+pub mod spec;
+pub mod units;

@@ -1,0 +1,323 @@
+//! What some clients have instead of a limit's own rate.
+//!
+//! Guarantees a look-up that neither waits nor copies, however many plans there are; and that a plan which was read as text
+//! is one that a request can pass. Refuses to know who gave a client its plan, and whether the client may say so itself.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::algorithm::concurrency::MAX_SLOTS;
+use crate::algorithm::quota::Quota;
+use crate::algorithm::token_bucket::MAX_BURST;
+use crate::limit::algorithm_kind::{Algorithm, Manner, Misfit, Per, QuotaError, WindowRate};
+use crate::limit::cost::Cost;
+use crate::limit::key::KeyPart;
+use crate::limit::units;
+
+/// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plans {
+    pub by: KeyPart,
+    pub source: PlanSource,
+}
+
+/// Where plans are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanSource {
+    /// Here, by the value as the key part reads it: addresses by their prefix, hosts in lower case.
+    Table(HashMap<Box<[u8]>, Plan>),
+    /// In the shared store, by [`KeyPart::field`].
+    Hash(PlanHash),
+}
+
+/// A hash of the shared store that has plans as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanHash {
+    /// The store puts its prefix before it.
+    pub name: Arc<str>,
+    /// For so long a plan is used without asking again.
+    pub cache: Duration,
+}
+
+/// A rate, and all that goes with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    algorithm: Algorithm,
+    quota: Quota,
+    cost: Option<Cost>,
+}
+
+/// What a text says, whatever counts by it.
+struct Written {
+    amount: Amount,
+    burst: Option<NonZeroU64>,
+    cost: Option<NonZeroU64>,
+}
+
+/// Tokens in a time, or requests at a time.
+enum Amount {
+    Rate(WindowRate),
+    Slots(NonZeroU64),
+}
+
+/// Why a text is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAPlan {
+    #[error("it is over {LONGEST_TEXT} bytes, or not ASCII")]
+    NotText,
+    #[error(
+        "it does not begin with a rate: {}; for a fixed_window also 1000/month, for concurrency max_in_flight=50",
+        units::RATE_FORMS
+    )]
+    Rate,
+    #[error("behind the rate stand burst=N and cost=N, each at most once, and nothing else")]
+    Word,
+    #[error("its burst is not a whole number from 1 to {MAX_BURST}")]
+    Burst,
+    #[error("its cost is not a whole number from 1 to the burst, or to the tokens of a window")]
+    Cost,
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+}
+
+/// More than any plan that says each thing once.
+pub const LONGEST_TEXT: usize = 128;
+
+impl Plans {
+    /// Every plan that is known beforehand, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Plan> {
+        let table = match &self.source {
+            PlanSource::Table(table) => Some(table.values()),
+            PlanSource::Hash(_) => None,
+        };
+        table.into_iter().flatten()
+    }
+}
+
+impl Plan {
+    /// Counts by `algorithm`; each request takes `cost`, or as many tokens as the limit says.
+    ///
+    /// # Errors
+    /// When the algorithm's numbers cannot be counted by.
+    pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
+        Ok(Self { quota: algorithm.quota()?, algorithm, cost })
+    }
+
+    /// The plan that `text` is for limits that count in this manner. Anyone may have written it.
+    ///
+    /// # Errors
+    /// When it is no plan.
+    pub fn read(text: &[u8], manner: &Manner) -> Result<Self, NotAPlan> {
+        let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
+        let text = str::from_utf8(text.ok_or(NotAPlan::NotText)?).map_err(|_| NotAPlan::NotText)?;
+        let Written { amount, burst, cost } = text.parse()?;
+        let algorithm = match amount {
+            Amount::Rate(rate) => manner.algorithm(rate, burst)?,
+            Amount::Slots(most) => manner.slots(most)?,
+        };
+        if cost.is_some_and(|cost| cost > algorithm.burst()) {
+            return Err(NotAPlan::Cost);
+        }
+        Ok(Self::new(algorithm, cost.map(Cost::Fixed))?)
+    }
+
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    pub fn quota(&self) -> Quota {
+        self.quota
+    }
+
+    /// `None`: the limit's.
+    pub fn cost(&self) -> Option<&Cost> {
+        self.cost.as_ref()
+    }
+}
+
+/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate in any order.
+impl FromStr for Written {
+    type Err = NotAPlan;
+
+    fn from_str(text: &str) -> Result<Self, NotAPlan> {
+        let mut words = text.split_ascii_whitespace();
+        let amount = words.next().and_then(amount).ok_or(NotAPlan::Rate)?;
+        let (mut burst, mut cost) = (None, None);
+        for word in words {
+            let (slot, number, wrong) = match word.split_once('=') {
+                Some(("burst", number)) => (&mut burst, number, NotAPlan::Burst),
+                Some(("cost", number)) => (&mut cost, number, NotAPlan::Cost),
+                _ => return Err(NotAPlan::Word),
+            };
+            let number = units::whole(number).and_then(NonZeroU64::new).ok_or(wrong)?;
+            if slot.replace(number).is_some() {
+                return Err(NotAPlan::Word);
+            }
+        }
+        if burst.is_some_and(|burst| burst.get() > MAX_BURST) {
+            return Err(NotAPlan::Burst);
+        }
+        match amount {
+            Amount::Slots(_) if burst.is_some() => Err(NotAPlan::Word),
+            amount => Ok(Self { amount, burst, cost }),
+        }
+    }
+}
+
+fn amount(word: &str) -> Option<Amount> {
+    if let Some(most) = word.strip_prefix("max_in_flight=") {
+        let most = units::whole(most).and_then(NonZeroU64::new)?;
+        return (most.get() <= MAX_SLOTS).then_some(Amount::Slots(most));
+    }
+    let (tokens, period_us) = units::parse_window_rate(word)?;
+    Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(Per::Month, Per::Micros) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::concurrency::Scope;
+    use crate::algorithm::token_bucket::ShapeError;
+    use crate::algorithm::window::WindowError;
+    use crate::limit::algorithm_kind::Rate;
+
+    const BUCKET: Manner = Manner::TokenBucket;
+    const SLIDING: Manner = Manner::SlidingWindow;
+
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
+
+    fn fixed(zone: Option<&str>) -> Manner {
+        Manner::FixedWindow { zone: zone.map(Into::into) }
+    }
+
+    fn steady(tokens: u64, seconds: u64) -> Rate {
+        Rate { tokens: nonzero(tokens), period_us: nonzero(seconds * 1_000_000) }
+    }
+
+    fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, NotAPlan> {
+        Ok(Plan::new(algorithm, cost.map(|cost| Cost::Fixed(nonzero(cost)))).unwrap())
+    }
+
+    fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, NotAPlan> {
+        with_cost(Algorithm::TokenBucket { rate: steady(tokens, seconds), burst: nonzero(burst) }, cost)
+    }
+
+    #[test]
+    fn requests_in_flight_have_plans_of_their_own() {
+        let manner = Manner::Concurrency { scope: Scope::Node };
+        let most = Algorithm::Concurrency { most: nonzero(50), scope: Scope::Node };
+        assert_eq!(Plan::read(b"max_in_flight=50 cost=2", &manner), with_cost(most, Some(2)));
+        assert_eq!(Plan::read(b"100/s", &manner), Err(NotAPlan::Misfit(Misfit::Rate("concurrency"))));
+        assert_eq!(Plan::read(b"max_in_flight=50", &BUCKET), Err(NotAPlan::Misfit(Misfit::Slots("token_bucket"))));
+        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &manner), Err(NotAPlan::Word));
+        assert_eq!(Plan::read(b"max_in_flight=0", &manner), Err(NotAPlan::Rate));
+        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &manner), Err(NotAPlan::Cost));
+    }
+
+    #[test]
+    fn a_plan_is_written_as_in_the_file() {
+        for (text, read) in [
+            ("100/s", plan(100, 1, 100, None)),
+            ("3/90s", plan(3, 90, 3, None)),
+            ("100/s burst=200", plan(100, 1, 200, None)),
+            ("1000/h cost=2 burst=50", plan(1_000, 3_600, 50, Some(2))),
+            (" 5/d  burst=007 \n", plan(5, 86_400, 7, None)),
+            ("10/s cost=10", plan(10, 1, 10, Some(10))),
+        ] {
+            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), read, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_plan_counts_as_its_limit_does() {
+        let sliding = with_cost(Algorithm::SlidingWindow { rate: steady(5, 90) }, Some(5));
+        assert_eq!(Plan::read(b"5/90s cost=5", &SLIDING), sliding);
+        for zone in [None, Some("Europe/Berlin")] {
+            let window = |tokens, per| WindowRate { tokens: nonzero(tokens), per };
+            let plan = |rate, cost| with_cost(Algorithm::FixedWindow { rate, zone: zone.map(Into::into) }, cost);
+            let hourly = window(100, Per::Micros(nonzero(3_600_000_000)));
+            assert_eq!(Plan::read(b"100/h", &fixed(zone)), plan(hourly, None));
+            assert_eq!(Plan::read(b"1000/month cost=2", &fixed(zone)), plan(window(1_000, Per::Month), Some(2)));
+        }
+    }
+
+    #[test]
+    fn what_another_algorithm_counts_by_is_no_plan() {
+        let berlin = fixed(Some("Europe/Berlin"));
+        let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
+        for (text, manner, why) in [
+            ("100/s burst=100", &SLIDING, NotAPlan::Misfit(Misfit::Burst("sliding_window"))),
+            ("100/s burst=200", &fixed(None), NotAPlan::Misfit(Misfit::Burst("fixed_window"))),
+            ("1000/month", &SLIDING, NotAPlan::Misfit(Misfit::Month("sliding_window"))),
+            ("1000/month burst=5", &BUCKET, NotAPlan::Misfit(Misfit::Month("token_bucket"))),
+            ("1000/2month", &fixed(None), NotAPlan::Rate),
+            ("100/s cost=101", &SLIDING, NotAPlan::Cost),
+            ("100/month cost=101", &fixed(None), NotAPlan::Cost),
+            ("5/90s", &berlin, NotAPlan::Quota(QuotaError::NoUnit)),
+            ("1000000001/s", &SLIDING, NotAPlan::Quota(too_large)),
+            ("1/367d", &fixed(None), NotAPlan::Quota(QuotaError::Window(WindowError::TooLong))),
+        ] {
+            assert_eq!(Plan::read(text.as_bytes(), manner), Err(why), "{text:?} {manner:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_nearly_a_plan_is_none() {
+        for (text, why) in [
+            ("", NotAPlan::Rate),
+            ("gold", NotAPlan::Rate),
+            ("0/s", NotAPlan::Rate),
+            ("-1/s", NotAPlan::Rate),
+            ("1.5/s", NotAPlan::Rate),
+            ("100", NotAPlan::Rate),
+            ("100 /s", NotAPlan::Rate),
+            ("100/w", NotAPlan::Rate),
+            ("burst=200 100/s", NotAPlan::Rate),
+            ("18446744073709551616/s", NotAPlan::Rate),
+            ("100/s 200", NotAPlan::Word),
+            ("100/s, burst=200", NotAPlan::Rate),
+            ("100/s burst =200", NotAPlan::Word),
+            ("100/s Burst=200", NotAPlan::Word),
+            ("100/s brust=200", NotAPlan::Word),
+            ("100/s burst=200 burst=200", NotAPlan::Word),
+            ("100/s burst=", NotAPlan::Burst),
+            ("100/s burst=0", NotAPlan::Burst),
+            ("100/s burst=1k", NotAPlan::Burst),
+            ("100/s burst=1000000001", NotAPlan::Burst),
+            ("100/s cost=0", NotAPlan::Cost),
+            ("100/s cost=101", NotAPlan::Cost),
+            ("100/s burst=5 cost=6", NotAPlan::Cost),
+            ("100/s cost==1", NotAPlan::Cost),
+            ("20000000/s", NotAPlan::Quota(ShapeError::TooFast.into())),
+            ("1/d burst=400", NotAPlan::Quota(ShapeError::TooSlow.into())),
+            ("100/s \u{a0}", NotAPlan::NotText),
+        ] {
+            assert_eq!(Plan::read(text.as_bytes(), &BUCKET), Err(why), "{text:?}");
+        }
+        assert_eq!(Plan::read(b"\xff", &BUCKET), Err(NotAPlan::NotText));
+        let long = |length| Plan::read(format!("1/s{}", " ".repeat(length - 3)).as_bytes(), &BUCKET);
+        assert_eq!((long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)), (true, Err(NotAPlan::NotText)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_plan_or_none_and_a_plan_lets_a_request_pass(text in "[0-9]{1,9}/[0-9]{0,2}(s|m|h|d|month)( (burst|cost)=[0-9]{1,9}){0,2}|[0-9/smhd a-z=burstco]{0,40}", bytes: Vec<u8>) {
+            for manner in [BUCKET, SLIDING, fixed(None), fixed(Some("Europe/Berlin"))] {
+                let _ = Plan::read(&bytes, &manner);
+                if let Ok(plan) = Plan::read(text.as_bytes(), &manner) {
+                    let cost = plan.cost().map_or(1, |cost| cost.largest().get());
+                    prop_assert!(plan.quota().holds(cost) && plan.algorithm().manner() == manner);
+                }
+            }
+        }
+    }
+}

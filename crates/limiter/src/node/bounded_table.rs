@@ -1,0 +1,130 @@
+//! A bounded table by key, for all workers of a node: a few places for each set of keys, and a lock per set.
+//!
+//! Guarantees its bound by construction, and that no operation looks at more than one set's places. Refuses to know what
+//! it keeps: whoever fills it says what is worth most, and learns what had to go.
+
+use std::hash::{BuildHasher, RandomState};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::limit::key::Key;
+
+/// Places of a set.
+const WAYS: usize = 8;
+
+type Set<V> = Vec<(Key, V)>;
+
+pub(crate) struct Table<V> {
+    /// A power of two of them.
+    sets: Box<[Mutex<Set<V>>]>,
+    /// Seeded: clients choose their keys.
+    hasher: RandomState,
+}
+
+impl<V> Table<V> {
+    /// Room for `places`, or a little more. Memory is taken as they fill.
+    pub fn new(places: usize) -> Self {
+        let sets = places.div_ceil(WAYS).next_power_of_two();
+        Self { sets: (0..sets).map(|_| Mutex::new(Vec::new())).collect(), hasher: RandomState::new() }
+    }
+
+    /// Lets `look` at what `key` has.
+    pub fn with<R>(&self, key: &Key, look: impl FnOnce(Option<&mut V>) -> R) -> R {
+        let mut set = self.set(key);
+        look(set.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value))
+    }
+
+    /// Lets `change` at what `key` has, or at `new` in its place. What is `worth` least makes room, and is returned.
+    pub fn upsert<R>(
+        &self,
+        key: &Key,
+        new: impl FnOnce() -> V,
+        worth: impl Fn(&V) -> u64,
+        change: impl FnOnce(&mut V) -> R,
+    ) -> (R, Option<V>) {
+        let mut set = self.set(key);
+        if let Some((_, value)) = set.iter_mut().find(|(known, _)| known == key) {
+            return (change(value), None);
+        }
+        let mut value = new();
+        let result = change(&mut value);
+        if set.len() < WAYS {
+            set.push((key.clone(), value));
+            return (result, None);
+        }
+        let least = set.iter_mut().min_by_key(|(_, known)| worth(known));
+        let displaced = least.map(|place| std::mem::replace(place, (key.clone(), value)).1);
+        (result, displaced)
+    }
+
+    /// Puts `value` in the place of what `key` has, or of what is `worth` least, if that is not more than `value` itself.
+    pub fn offer(&self, key: Key, value: V, worth: impl Fn(&V) -> u64) {
+        let mut set = self.set(&key);
+        if let Some((_, known)) = set.iter_mut().find(|(known, _)| *known == key) {
+            *known = value;
+        } else if set.len() < WAYS {
+            set.push((key, value));
+        } else if let Some(least) = set.iter_mut().min_by_key(|(_, known)| worth(known))
+            && worth(&least.1) <= worth(&value)
+        {
+            *least = (key, value);
+        }
+    }
+
+    pub fn remove(&self, key: &Key) -> Option<V> {
+        let mut set = self.set(key);
+        let place = set.iter().position(|(known, _)| known == key)?;
+        Some(set.swap_remove(place).1)
+    }
+
+    /// Empties the table, a set at a time.
+    pub fn drain(&self, mut each: impl FnMut(Key, V)) {
+        for set in &self.sets {
+            let taken = std::mem::take(&mut *set.lock());
+            taken.into_iter().for_each(|(key, value)| each(key, value));
+        }
+    }
+
+    /// Drops what is not worth keeping, a set at a time.
+    pub fn retain(&self, keep: impl Fn(&V) -> bool) {
+        for set in &self.sets {
+            set.lock().retain(|(_, value)| keep(value));
+        }
+    }
+
+    fn set(&self, key: &Key) -> MutexGuard<'_, Set<V>> {
+        let hash = self.hasher.hash_one(key.as_bytes());
+        self.sets[hash as usize & (self.sets.len() - 1)].lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_no_more_than_its_places_and_drops_what_is_worth_least() {
+        let table = Table::new(8);
+        for n in 0..8_u64 {
+            assert_eq!(table.upsert(&Key::from(&*n.to_string()), || n, |n| *n, |_| ()).1, None);
+        }
+        assert_eq!(table.upsert(&Key::from("8"), || 8, |n| *n, |_| ()).1, Some(0));
+        assert_eq!(table.with(&Key::from("0"), |found| found.copied()), None);
+        assert_eq!(table.with(&Key::from("8"), |found| found.copied()), Some(8));
+        assert_eq!((table.remove(&Key::from("3")), table.remove(&Key::from("3"))), (Some(3), None));
+    }
+
+    #[test]
+    fn what_is_worth_less_than_all_there_is_stays_out() {
+        let table = Table::new(8);
+        let offer = |name: &str, value: u64| {
+            table.offer(Key::from(name), value, |value| *value);
+            table.with(&Key::from(name), |found| found.copied())
+        };
+        for n in 10..18 {
+            assert_eq!(offer(&n.to_string(), n), Some(n));
+        }
+        assert_eq!((offer("low", 9), offer("same", 10)), (None, Some(10)));
+        assert_eq!(offer("11", 3), Some(3), "what is there is replaced, whatever it is worth");
+    }
+}

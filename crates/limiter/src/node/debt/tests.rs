@@ -1,0 +1,156 @@
+use std::num::NonZeroU64;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::algorithm::share::Share;
+use crate::algorithm::window::Window;
+use crate::limit::spec::OnOutage;
+use crate::store::memory::MemoryStore;
+
+const SECOND: u64 = 1_000_000;
+
+const AT: Moment = Moment { now_us: 0, horizon_us: 60 * SECOND };
+
+fn ask(key: &str, burst: u64) -> Ask {
+    let nonzero = |n| NonZeroU64::new(n).unwrap();
+    let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
+    Ask {
+        key: Key::from(key),
+        quota: shape.into(),
+        cost: 1,
+        largest_cost: 1,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }
+}
+
+fn owed(debts: &Debts, now_us: u64) -> u64 {
+    let tokens = |part: &Adjustment| match part.change {
+        Change::Owe(charge) => charge / part.quota.charge(1),
+        Change::Charge(_) | Change::GiveBack { .. } => 0,
+    };
+    debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
+}
+
+#[test]
+fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
+    let debts = Debts::new();
+    (0..8).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
+    assert_eq!(owed(&debts, SECOND), 3);
+    assert_eq!(owed(&debts, SECOND), 0, "it was taken out");
+}
+
+#[test]
+fn it_waits_for_what_the_store_knew_and_is_at_most_a_full_bucket() {
+    let debts = Debts::new();
+    (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, AT));
+    assert_eq!(owed(&debts, 3 * SECOND), 10);
+}
+
+#[test]
+fn tokens_of_a_window_are_owed_until_it_ends() {
+    let debts = Debts::new();
+    let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+    (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
+    assert_eq!(owed(&debts, 59 * SECOND), 8);
+    (0..30).for_each(|_| debts.incur(&window, 2, 0, AT));
+    let parts = debts.collect(59 * SECOND, 10);
+    debts.restore(&parts[0], |_| AT);
+    assert_eq!(owed(&debts, 60 * SECOND - 1), 20, "the quota at most");
+    (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
+    assert_eq!(owed(&debts, 60 * SECOND), 0);
+}
+
+#[test]
+fn what_is_owed_by_another_algorithm_is_owed_still() {
+    let debts = Debts::new();
+    let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+    for asks in [[&window, &ask("k", 20)], [&ask("k", 20), &window]] {
+        asks.iter().for_each(|ask| debts.incur(ask, 1, 0, AT));
+        assert_eq!(owed(&debts, 0), 2);
+    }
+}
+
+#[test]
+fn a_limit_that_shrinks_meanwhile_waives_nothing() {
+    let debts = Debts::new();
+    (0..80).for_each(|_| debts.incur(&ask("k", 100), 1, 0, AT));
+    (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
+    assert_eq!(owed(&debts, 0), 85);
+}
+
+#[test]
+fn what_could_not_be_settled_is_owed_still() {
+    let debts = Debts::new();
+    (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
+    let parts = debts.collect(0, 10);
+    debts.restore(&parts[0], |_| AT);
+    debts.incur(&ask("k", 20), 1, 0, AT);
+    assert_eq!(owed(&debts, 0), 6);
+}
+
+#[test]
+fn an_operator_waives_all_of_it_or_what_is_beyond() {
+    let debts = Debts::new();
+    (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
+    debts.lower(&Key::from("k"), 300_000, 0);
+    assert_eq!(owed(&debts, 0), 3);
+    (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, SECOND, AT));
+    debts.lower(&Key::from("k"), 0, 0);
+    assert_eq!(owed(&debts, 0), 0);
+}
+
+#[test]
+fn what_was_reserved_and_not_spent_is_not_owed() {
+    let debts = Debts::new();
+    debts.incur(&Ask { cost: 8, ..ask("k", 20) }, 1, 0, AT);
+    let quota = ask("k", 20).quota;
+    debts.lessen(&Key::from("k"), quota, quota.charge(5), 0, 0);
+    debts.lessen(&Key::from("other"), quota, quota.charge(5), 0, 0);
+    assert_eq!(owed(&debts, 0), 3);
+}
+
+#[test]
+fn any_number_of_keys_takes_bounded_room_and_parts_are_bounded_too() {
+    let debts = Debts::new();
+    for n in 0..100_000 {
+        debts.incur(&ask(&n.to_string(), 20), 1, 0, AT);
+    }
+    let parts = debts.collect(0, 64);
+    let kept: usize = parts.iter().map(Vec::len).sum();
+    assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
+    assert!(parts.iter().all(|part| part.len() <= 64));
+}
+
+proptest! {
+    /// Nodes that all know the store's level, then decide for themselves, then settle.
+    #[test]
+    fn settled_debts_leave_no_more_than_if_all_had_been_asked_for(
+        nodes in 1_u32..5,
+        used in 0_u32..60,
+        requests in prop::collection::vec((0_u32..5, 0_u64..SECOND), 1..80),
+    ) {
+        let ask = [ask("k", 60)];
+        let (truth, store) = (MemoryStore::new(10), MemoryStore::new(10));
+        truth.take_at(&ask, used, 0, Share::WHOLE);
+        let level = store.take_at(&ask, used, 0, Share::WHOLE).levels[0];
+        let locals: Vec<_> = (0..nodes).map(|_| (MemoryStore::new(10), Debts::new())).collect();
+        locals.iter().for_each(|(local, _)| local.note(&ask[0], &level, 0));
+        let mut now = 0;
+        for (node, wait) in requests {
+            now += wait;
+            let (rank, (local, debts)) = (node % nodes, &locals[(node % nodes) as usize]);
+            let share = Share::new(nodes, rank);
+            let before = local.take_at(&ask, 0, now, share).levels[0];
+            if local.take_at(&ask, 1, now, share).units == 1 {
+                debts.incur(&ask[0], nodes, before.reset_after_us, Moment { now_us: now, horizon_us: 0 });
+                let owed = Change::Owe(ask[0].quota.charge(1));
+                truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
+            }
+        }
+        locals.iter().flat_map(|(_, debts)| debts.collect(now, 10)).for_each(|part| store.adjust_at(&part, now));
+        let left = |memory: &MemoryStore| memory.take_at(&ask, 0, now, Share::WHOLE).levels[0].remaining;
+        prop_assert!(left(&store) <= left(&truth), "{} left, of {}", left(&store), left(&truth));
+    }
+}

@@ -1,0 +1,190 @@
+//! Denials remembered: who was told to come back later is not asked for before.
+//!
+//! Guarantees that nobody is denied from memory longer than the store denies: the wait counts from before the question was
+//! sent, and it is kept for the same limit and for costs that are not below the one denied. Bounded; what makes room is
+//! asked again. A leased limit is asked again after an eighth of its lease at the earliest, so that there is something to
+//! take, and after its lease at the latest, because other nodes may have given back; a limit whose costs are settled later,
+//! after a second, for the same reason. Refuses to know who else takes from the bucket, so what it says is left is what was left.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::algorithm::level::Level;
+use crate::algorithm::quota::Quota;
+use crate::limit::key::Key;
+use crate::node::bounded_table::Table;
+use crate::store::Ask;
+
+/// Denials kept per node, about 150 bytes each.
+const PLACES: usize = 16_384;
+
+/// How long another node's give-back of a reservation may go unnoticed.
+const LONGEST_WITHOUT_NEWS_US: u64 = 1_000_000;
+
+/// One per node.
+pub(crate) struct DenialCache {
+    table: Table<Denial>,
+    /// No denial lasts longer than this: a look at it spares the others, as long as nobody is denied.
+    latest_us: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+struct Denial {
+    quota: Quota,
+    cost: u64,
+    remaining: u64,
+    /// Microseconds of this node's monotonic clock.
+    until_us: u64,
+    retry_at_us: u64,
+    full_at_us: u64,
+}
+
+impl DenialCache {
+    pub fn new() -> Self {
+        Self { table: Table::new(PLACES), latest_us: AtomicU64::new(0) }
+    }
+
+    /// Notes that the store denied `cost` tokens of `ask`'s bucket, in answer to a call sent at `sent_us`.
+    pub fn note(&self, ask: &Ask, cost: u64, level: &Level, sent_us: u64) {
+        let denial = Denial {
+            quota: ask.quota,
+            cost,
+            remaining: level.remaining,
+            until_us: sent_us.saturating_add(kept_us(ask, level.retry_after_us)),
+            retry_at_us: sent_us.saturating_add(level.retry_after_us),
+            full_at_us: sent_us.saturating_add(level.reset_after_us),
+        };
+        self.table.upsert(&ask.key, || denial, |known| known.until_us, |place| *place = denial);
+        self.latest_us.fetch_max(denial.until_us, Ordering::Relaxed);
+    }
+
+    /// Nobody was denied yet: no clock need be read to know that nobody is.
+    pub fn is_empty(&self) -> bool {
+        self.latest_us.load(Ordering::Relaxed) == 0
+    }
+
+    /// What denies `cost` tokens of `ask`'s bucket at `now_us`, if it is known to.
+    pub fn find(&self, ask: &Ask, cost: u64, now_us: u64) -> Option<Level> {
+        if now_us >= self.latest_us.load(Ordering::Relaxed) {
+            return None;
+        }
+        let denial = self.table.with(&ask.key, |found| found.copied())?;
+        (denial.quota == ask.quota).then(|| denial.level(cost, now_us)).flatten()
+    }
+
+    /// Forgets what is known of `key`: its bucket was reset.
+    pub fn forget(&self, key: &Key) {
+        self.table.remove(key);
+    }
+}
+
+impl Denial {
+    /// A dearer request waits longer, for the tokens that it takes more.
+    fn level(&self, cost: u64, now_us: u64) -> Option<Level> {
+        let kept_us = self.until_us.checked_sub(now_us).filter(|wait| *wait > 0)?;
+        let wait_us = kept_us.max(self.retry_at_us.saturating_sub(now_us));
+        let dearer_us = self.quota.dearer_us(cost.checked_sub(self.cost)?);
+        Some(Level {
+            remaining: self.remaining,
+            retry_after_us: wait_us.saturating_add(dearer_us),
+            reset_after_us: self.full_at_us.saturating_sub(now_us),
+        })
+    }
+}
+
+/// How long a denial with this wait is kept.
+fn kept_us(ask: &Ask, wait_us: u64) -> u64 {
+    match ask.quota.lease_us() {
+        0 if ask.settled_later => wait_us.min(LONGEST_WITHOUT_NEWS_US),
+        0 => wait_us,
+        lease_us => wait_us.clamp(lease_us / 8, lease_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::algorithm::token_bucket::Shape;
+    use crate::limit::spec::OnOutage;
+
+    fn ask(key: &str, burst: u64) -> Ask {
+        let nonzero = |n| NonZeroU64::new(n).unwrap();
+        let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
+        Ask {
+            key: Key::from(key),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        }
+    }
+
+    fn denied(retry_after_us: u64) -> Level {
+        Level { remaining: 2, retry_after_us, reset_after_us: 5_000_000 }
+    }
+
+    #[test]
+    fn denies_until_the_wait_is_over_and_counts_it_down() {
+        let cache = DenialCache::new();
+        assert_eq!(cache.find(&ask("k", 20), 3, 0), None);
+        cache.note(&ask("k", 20), 3, &denied(100_000), 1_000);
+        let level = cache.find(&ask("k", 20), 3, 41_000);
+        assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
+        assert!(cache.find(&ask("k", 20), 3, 100_999).is_some());
+        assert_eq!(cache.find(&ask("k", 20), 3, 101_000), None);
+    }
+
+    #[test]
+    fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
+        let cache = DenialCache::new();
+        cache.note(&ask("k", 20), 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&ask("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
+        assert_eq!(cache.find(&ask("k", 20), 2, 0), None);
+    }
+
+    #[test]
+    fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
+        let cache = DenialCache::new();
+        cache.note(&ask("k", 20), 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&ask("k", 30), 3, 0), None);
+        assert_eq!(cache.find(&ask("other", 20), 3, 0), None);
+        cache.forget(&Key::from("k"));
+        assert_eq!(cache.find(&ask("k", 20), 3, 0), None);
+    }
+
+    #[test]
+    fn a_leased_limit_is_asked_again_neither_at_once_nor_late() {
+        let cache = DenialCache::new();
+        let mut leased = ask("k", 1_000);
+        leased.quota = leased.quota.leased(1);
+        cache.note(&leased, 1, &denied(10), 0);
+        assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
+        assert_eq!(cache.find(&leased, 1, 6_250), None);
+        cache.note(&leased, 1, &denied(100_000), 0);
+        assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
+        assert_eq!(cache.find(&leased, 1, 50_000), None);
+    }
+
+    #[test]
+    fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
+        let cache = DenialCache::new();
+        let reserved = Ask { settled_later: true, ..ask("k", 20) };
+        cache.note(&reserved, 3, &denied(4_000_000), 0);
+        assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
+        assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
+        cache.note(&reserved, 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&reserved, 3, 100_000), None);
+    }
+
+    #[test]
+    fn any_number_of_keys_takes_bounded_room() {
+        let cache = DenialCache::new();
+        for n in 0..100_000 {
+            cache.note(&ask(&n.to_string(), 20), 1, &denied(100_000), 0);
+        }
+        let kept = (0..100_000).filter(|n: &u32| cache.find(&ask(&n.to_string(), 20), 1, 1).is_some()).count();
+        assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
+    }
+}

@@ -1,0 +1,155 @@
+//! What limits make of one request, put down for people.
+//!
+//! Guarantees the same keys, plans and costs as a request gets, since the same code finds them. Asks no store, counts
+//! nothing.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use http::HeaderValue;
+
+use crate::algorithm::quota::Quota;
+use crate::decide::plans::cache::Lookup;
+use crate::limit::algorithm_kind::Algorithm;
+use crate::limit::cost::ByResponse;
+use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::plan::Plan;
+use crate::limit::spec::Limit;
+use crate::request::denial::Denial;
+pub use crate::request::rule::Origin;
+use crate::request::rule::{Price, Terms};
+use crate::store::Ask;
+
+/// The limits of a route, applied to a request.
+#[derive(Debug)]
+pub struct Explained {
+    /// In the order in which they are asked.
+    pub limits: Vec<Applied>,
+    /// `RateLimit-Policy` of the answer.
+    pub policy: Option<HeaderValue>,
+}
+
+/// A limit on a request.
+#[derive(Clone, Debug)]
+pub struct Applied {
+    pub limit: Arc<Limit>,
+    /// The client's plan, as a key has it: secrets are hashed.
+    pub plan: Option<String>,
+    /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
+    pub origin: Option<Origin>,
+    /// What has to be read before it is known, or known anew.
+    pub lookup: Option<Lookup>,
+    /// The plan's, or the limit's own.
+    pub algorithm: Algorithm,
+    pub quota: Quota,
+    /// Tokens that this request takes.
+    pub cost: NonZeroU64,
+    pub usual_cost: NonZeroU64,
+    largest_cost: u64,
+    /// What is settled after the response; then the cost is what is reserved.
+    pub later: Option<Arc<ByResponse>>,
+    /// The parts of the key that the request lacks, by [`part_name`].
+    pub lacking: Vec<String>,
+    pub bucket: Bucket,
+}
+
+/// What a limit counts a request by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bucket {
+    /// The bucket with this key.
+    Asked(Key),
+    /// The bucket with this key, but the request passes whatever is left: the limit is not enforced on it.
+    Watched(Key),
+    /// The request is exempt.
+    Exempt,
+    /// A part is missing: the limit does not apply.
+    Skipped,
+    /// A part is missing: the request is refused with 400.
+    Refused,
+}
+
+impl Applied {
+    pub(crate) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
+        let (plan, lookup) = terms.plan(facts);
+        let Price { quota, cost, usual_cost, largest_cost, later } = terms.price(plan.as_deref(), facts);
+        let limit = terms.limit.clone();
+        Self {
+            plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
+            origin: terms.origin(facts),
+            lookup,
+            algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
+            quota,
+            cost,
+            usual_cost,
+            largest_cost,
+            later,
+            lacking: lacking(&limit.key, facts),
+            bucket: Bucket::of(&limit, facts),
+            limit,
+        }
+    }
+
+    /// Why a request that lacks a part of the key is refused.
+    pub fn key_missing(&self) -> Denial {
+        Denial::KeyMissing { limit: self.limit.name.clone(), part: self.lacking.first().cloned().unwrap_or_default() }
+    }
+
+    /// What the limit asks for this request, if it asks anything.
+    pub fn ask(&self) -> Option<Ask> {
+        let (Bucket::Asked(key) | Bucket::Watched(key)) = &self.bucket else { return None };
+        Some(self.ask_of(key.clone()))
+    }
+
+    /// The same of the bucket with this key.
+    pub(crate) fn ask_of(&self, key: Key) -> Ask {
+        let Self { quota, largest_cost, .. } = *self;
+        let (on_outage, settled_later) = (self.limit.on_outage, self.later.is_some());
+        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage, settled_later }
+    }
+
+    pub(crate) fn acts(&self) -> bool {
+        matches!(self.bucket, Bucket::Asked(_))
+    }
+}
+
+impl Bucket {
+    fn of(limit: &Limit, facts: &Facts<'_>) -> Self {
+        if limit.exempt.covers(facts) {
+            return Self::Exempt;
+        }
+        match limit.key.extract(&limit.name, facts) {
+            Extracted::Key(key) if limit.enforced.takes(key.as_bytes()) => Self::Asked(key),
+            Extracted::Key(key) => Self::Watched(key),
+            Extracted::Skip => Self::Skipped,
+            Extracted::Refuse => Self::Refused,
+        }
+    }
+}
+
+/// What a request says in `part`, as keys have it.
+fn shown(part: &KeyPart, facts: &Facts<'_>) -> Option<String> {
+    let alone = KeySpec { parts: vec![part.clone()], on_missing: OnMissing::Skip };
+    let Extracted::Key(key) = alone.extract("", facts) else { return None };
+    // Less the colon behind the name.
+    Some(String::from_utf8_lossy(key.as_bytes().get(1..)?).into_owned())
+}
+
+/// The parts of `spec` that a request lacks, by [`part_name`].
+pub fn lacking(spec: &KeySpec, facts: &Facts<'_>) -> Vec<String> {
+    spec.parts.iter().filter(|part| shown(part, facts).is_none()).map(part_name).collect()
+}
+
+/// What a part is called where an operator describes a request: `client_ip`, `header.x-tenant`.
+pub fn part_name(part: &KeyPart) -> String {
+    match part {
+        KeyPart::ClientIp { .. } => "client_ip".to_owned(),
+        KeyPart::Header(name) => format!("header.{name}"),
+        KeyPart::Cookie(name) => format!("cookie.{name}"),
+        KeyPart::Query(name) => format!("query.{name}"),
+        KeyPart::PathParam(name) => format!("path.{name}"),
+        KeyPart::Method => "method".to_owned(),
+        KeyPart::Host => "host".to_owned(),
+        KeyPart::Route => "route".to_owned(),
+        KeyPart::Constant(_) => "constant".to_owned(),
+    }
+}

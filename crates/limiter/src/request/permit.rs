@@ -1,0 +1,210 @@
+//! What a request holds of its limits until its response's body has ended.
+//!
+//! The one place for that: whoever has the response hands its head and its body past here, or drops this. A request that
+//! holds nothing, which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever
+//! becomes of the response, and that nothing of the body is kept or changed. Refuses to know servers and bodies' types.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::oneshot;
+
+use crate::decide::limiter::Limiter;
+use crate::decide::settlement::{Reservation, Settled, Settler};
+use crate::limit::cost::ByResponse;
+use crate::node::permits::Slot;
+use crate::request::metrics::{SettlementOutcome as Outcome, Settlements};
+use crate::request::usage::reader::{Reading, Told};
+
+/// What one request holds. Dropped before its end is told, a reservation stands.
+#[derive(Debug, Default)]
+#[must_use = "dropped at once, it is given up before there is a response"]
+pub struct Holding(Option<Box<Held>>);
+
+/// Why there is no response to read a cost from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// No upstream had the request, through no fault of the client's.
+    NotForwarded,
+    /// An upstream may have worked on it.
+    Forwarded,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    deposits: Vec<Deposit>,
+    slots: Vec<Slot>,
+    /// Those who stay in slots beside the request, as long as it does.
+    companions: Vec<oneshot::Sender<()>>,
+}
+
+/// Tokens reserved, and where the response says how many are needed.
+#[derive(Debug)]
+struct Deposit {
+    reading: Reading,
+    due: Due,
+}
+
+#[derive(Debug)]
+enum Due {
+    /// Settled by who drops the request.
+    Here(Box<Account>),
+    /// By who asks beside the request, and may not have an answer yet.
+    Elsewhere(oneshot::Sender<Told>),
+}
+
+/// What is settled after the response.
+#[derive(Clone, Debug)]
+pub(crate) struct Later {
+    pub by: Arc<ByResponse>,
+    pub settlements: Arc<Settlements>,
+}
+
+/// A reservation with all that settling it takes.
+pub(crate) struct Account {
+    pub reservation: Reservation,
+    pub settler: Arc<Settler>,
+    pub settlements: Arc<Settlements>,
+}
+
+impl Later {
+    /// What settles `reservation`, which was granted by `limiter`.
+    pub fn account(self, reservation: Reservation, limiter: &Limiter) -> Account {
+        Account { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
+    }
+}
+
+impl Holding {
+    /// Holds a reservation until the response has told its cost.
+    pub(crate) fn reserve(&mut self, later: Later, reservation: Reservation, limiter: &Limiter) {
+        let by = later.by.clone();
+        self.add(by, Due::Here(Box::new(later.account(reservation, limiter))));
+    }
+
+    /// Lets `told` know what the response said.
+    pub(crate) fn report(&mut self, later: &Later, told: oneshot::Sender<Told>) {
+        self.add(later.by.clone(), Due::Elsewhere(told));
+    }
+
+    /// Stays in these slots until the response has ended.
+    pub(crate) fn stay_in(&mut self, slots: Vec<Slot>) {
+        if !slots.is_empty() {
+            self.0.get_or_insert_default().slots.extend(slots);
+        }
+    }
+
+    /// Resolves when the response has ended.
+    pub(crate) fn end(&mut self) -> oneshot::Receiver<()> {
+        let (companion, ended) = oneshot::channel();
+        self.0.get_or_insert_default().companions.push(companion);
+        ended
+    }
+
+    fn add(&mut self, by: Arc<ByResponse>, due: Due) {
+        let held = self.0.get_or_insert_default();
+        held.deposits.push(Deposit { reading: Reading::new(by), due });
+    }
+
+    /// Whether there is nothing to hold, and the rest need not be called.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Before the request goes on: where the body of the response is to tell, asks for one without a content coding.
+    pub fn prepare(&self, fields: &mut HeaderMap) {
+        let Some(held) = &self.0 else { return };
+        if held.deposits.iter().any(|deposit| deposit.reading.wants_plain_text()) {
+            // Without the field any coding would be welcome (RFC 9110 §12.5.3).
+            fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+    }
+
+    /// The head of the response.
+    pub fn answered(&mut self, fields: &HeaderMap) {
+        let Some(held) = &mut self.0 else { return };
+        held.deposits.iter_mut().for_each(|deposit| deposit.reading.head(fields));
+        // What the head says need not wait for the body.
+        held.deposits.extract_if(.., |deposit| !deposit.reading.reads_on()).for_each(|deposit| deposit.end(true));
+        if held.is_empty() {
+            self.0 = None;
+        }
+    }
+
+    /// There is no response but one that says why. Where no upstream had the request, all of it comes back.
+    pub fn failed(&mut self, unanswered: Unanswered) {
+        let told = match unanswered {
+            Unanswered::NotForwarded => Told::Unreached,
+            Unanswered::Forwarded => Told::Nothing,
+        };
+        let Some(held) = self.0.take() else { return };
+        held.deposits.into_iter().for_each(|deposit| deposit.due.settle(told));
+    }
+
+    /// A piece of the response's body.
+    pub fn saw(&mut self, piece: &[u8]) {
+        if let Some(held) = &mut self.0 {
+            held.deposits.iter_mut().for_each(|deposit| deposit.reading.feed(piece));
+        }
+    }
+
+    /// The body has ended, or was given up.
+    pub fn ended(&mut self, complete: bool) {
+        let Some(held) = self.0.take() else { return };
+        held.deposits.into_iter().for_each(|deposit| deposit.end(complete));
+    }
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.deposits.is_empty() && self.slots.is_empty() && self.companions.is_empty()
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.ended(false);
+    }
+}
+
+impl Deposit {
+    fn end(self, complete: bool) {
+        self.due.settle(self.reading.end(complete));
+    }
+}
+
+impl Due {
+    fn settle(self, told: Told) {
+        match self {
+            Self::Here(account) => account.settle(told),
+            // Who would have listened was denied.
+            Self::Elsewhere(listener) => drop(listener.send(told)),
+        }
+    }
+}
+
+impl Account {
+    pub fn settle(self, told: Told) {
+        let reserved = self.reservation.ask.cost;
+        let (actual, outcome) = match told {
+            Told::Tokens(tokens) => (tokens, None),
+            Told::Nothing => (reserved, Some(Outcome::Absent)),
+            Told::Unreadable => (reserved, Some(Outcome::Unreadable)),
+            Told::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
+            Told::Unreached => (0, Some(Outcome::Unreached)),
+        };
+        let settled = self.settler.settle(self.reservation, actual);
+        self.settlements.count(outcome.unwrap_or(match settled {
+            Settled::More => Outcome::More,
+            Settled::Less => Outcome::Less,
+            Settled::Even => Outcome::Even,
+            Settled::Late => Outcome::Late,
+        }));
+    }
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Account").field(&self.reservation).finish()
+    }
+}

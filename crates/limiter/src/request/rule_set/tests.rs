@@ -1,0 +1,316 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+
+use super::*;
+use crate::decide::plans::cache::PlanCache;
+use crate::limit::algorithm_kind::{Algorithm, Rate};
+use crate::limit::cost::{ByResponse, Cost, Field};
+use crate::limit::fixed_response::Respond;
+use crate::limit::key::{KeyPart, KeySpec, OnMissing};
+use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
+use crate::limit::rollout::Enforced;
+use crate::limit::spec::Limit;
+use crate::request::permit::Unanswered;
+use crate::store::memory::MemoryStore;
+
+fn nonzero(number: u64) -> NonZeroU64 {
+    NonZeroU64::new(number).unwrap()
+}
+
+/// `burst` an hour, counted together.
+fn limit(name: &str, burst: u64) -> Limit {
+    let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
+    Limit::new(name, key, Rate { tokens: nonzero(burst), period_us: nonzero(3_600_000_000) }, nonzero(burst))
+}
+
+fn answer(status: u16) -> Arc<Respond> {
+    Arc::new(Respond { status: StatusCode::from_u16(status).unwrap(), headers: vec![], body: "".into() })
+}
+
+/// Limits and where they count.
+struct Guard {
+    rules: Rules,
+    limiter: Limiter,
+}
+
+impl Guard {
+    fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
+        let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
+        let uses: Vec<_> = uses.collect();
+        let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
+        Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
+    }
+
+    fn ask(&self) -> Asking {
+        self.ask_as("")
+    }
+
+    /// Asks for a client on this plan.
+    fn ask_as(&self, plan: &'static str) -> Asking {
+        let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
+        headers.insert("x-plan", HeaderValue::from_static(plan));
+        let facts = Facts {
+            method: &method,
+            uri: &uri,
+            headers: &headers,
+            body_length: Some(0),
+            client_ip: None,
+            host: "",
+            route: "",
+            param: &|_| None,
+        };
+        let mut asking = Asking::default();
+        self.rules.ask(&facts, &mut asking).unwrap();
+        asking
+    }
+
+    /// Judges a request to the end, as long as it need not wait. Says how often the limiter was asked.
+    fn pass(&self) -> (Judged, usize) {
+        let mut asking = self.ask();
+        for times in 1.. {
+            let verdict = self.limiter.decide_now(&asking.asks).unwrap();
+            if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
+                return (self.rules.judge(&mut asking, verdict), times);
+            }
+        }
+        unreachable!()
+    }
+
+    fn ratelimit(judged: &Judged) -> String {
+        let mut headers = HeaderMap::new();
+        judged.fields.clone().apply(&mut headers);
+        headers.get(headers::RATELIMIT).map_or("", |value| value.to_str().unwrap()).to_owned()
+    }
+}
+
+#[test]
+fn a_limit_that_degrades_drops_out_and_the_others_still_hold() {
+    let degrade = OnLimit::Degrade(Degrade::Respond(answer(200)));
+    let guard = Guard::new([limit("all", 3), Limit { on_limit: degrade, ..limit("each", 1) }]);
+    assert_eq!((guard.pass().0.degraded, guard.pass().1), (None, 2));
+    let (judged, _) = guard.pass();
+    assert_eq!((judged.denied.is_none(), judged.degraded.is_some()), (true, true));
+    assert!(Guard::ratelimit(&judged).starts_with("\"all\";r=0;"), "charged as well: {:?}", judged.fields);
+    assert!(Guard::ratelimit(&judged).contains("\"each\";r=0;t=3600"), "and both are told: {:?}", judged.fields);
+    let (judged, _) = guard.pass();
+    let Some(Denial::QuotaExceeded { violated, .. }) = judged.denied else { panic!("{judged:?}") };
+    assert_eq!((violated, judged.degraded), (vec!["all".into(), "each".into()], None));
+}
+
+#[test]
+fn a_limit_that_rejects_goes_before_those_that_do_not() {
+    let queue = Queueing { max_wait: Duration::from_secs(1), max_waiting: std::num::NonZeroUsize::MIN };
+    let answered = OnLimit::Answer(answer(503));
+    let limits = [
+        Limit { on_limit: OnLimit::Queue(queue), ..limit("q", 1) },
+        Limit { on_limit: OnLimit::Degrade(Degrade::Upstream("u".into())), ..limit("d", 1) },
+        Limit { on_limit: answered, ..limit("r", 1) },
+    ];
+    let guard = Guard::new(limits.clone());
+    assert!(guard.pass().0.denied.is_none());
+    let (judged, times) = guard.pass();
+    assert!(matches!(&judged.denied, Some(Denial::QuotaExceeded { violated, .. }) if violated.len() == 3));
+    assert_eq!(times, 1);
+
+    let guard = Guard::new(limits[..2].to_vec());
+    guard.pass();
+    let mut asking = guard.ask();
+    let mut next = || {
+        let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+        guard.rules.next(&mut asking, &verdict)
+    };
+    assert_eq!((next(), next()), (Next::AskAgain, Next::Wait(0)));
+    let line = guard.rules.line(&asking, 0).unwrap();
+    assert_eq!((line.limit, line.bounds, line.charge_us), ("q", queue, 3_600_000_000));
+}
+
+#[test]
+fn the_answer_is_that_of_the_first_limit_that_denies() {
+    let guard = Guard::new([Limit { on_limit: OnLimit::Answer(answer(503)), ..limit("own", 1) }, limit("plain", 1)]);
+    guard.pass();
+    let denied = guard.pass().0.denied.unwrap();
+    assert_eq!(denied, Denial::FixedAnswer { answer: answer(503), retry_after_secs: 3_600 });
+}
+
+#[test]
+fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
+    let guard = Guard::new([Limit { enforced: Enforced::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
+    for left in [2, 1, 0] {
+        let (judged, _) = guard.pass();
+        assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
+        assert!(judged.denied.is_none());
+        assert!(judged.reserved.hold(&guard.limiter).is_empty());
+    }
+    let shadow = Guard { rules: Guard::new([limit("shadow", 1)]).rules, limiter: guard.limiter };
+    assert!(shadow.pass().0.denied.is_some(), "its bucket is spent");
+}
+
+#[test]
+fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
+    let plan = |tokens, cost| {
+        let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
+        let algorithm = Algorithm::TokenBucket { rate, burst: nonzero(tokens) };
+        Plan::new(algorithm, NonZeroU64::new(cost).map(Cost::Fixed)).unwrap()
+    };
+    let table = [("gold", plan(100, 0)), ("dear", plan(100, 10))];
+    let table = table.map(|(name, plan)| (name.as_bytes().into(), plan)).into();
+    let by = KeyPart::Header(HeaderName::from_static("x-plan"));
+    let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
+    let guard = Guard::new([limit]);
+    let pass = |plan| {
+        let mut asking = guard.ask_as(plan);
+        let largest = asking.asks[0].largest_cost;
+        let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+        let mut headers = HeaderMap::new();
+        guard.rules.judge(&mut asking, verdict).fields.apply(&mut headers);
+        let told =
+            [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
+        (largest, told.join(" "))
+    };
+    assert_eq!(pass("none"), (1, "\"l\";q=10;w=3600 \"l\";r=9;t=360".into()));
+    assert_eq!(pass("gold"), (1, "\"l\";q=100;w=3600 \"l\";r=98;t=72".into()));
+    assert_eq!(pass("dear"), (10, "\"l\";q=10;w=3600 \"l\";r=8;t=432".into()));
+    assert_eq!(
+        pass("none").1,
+        "\"l\";q=10;w=3600 \"l\";r=0;t=108",
+        "twelve are used, and flow off as fast as the other plan's"
+    );
+}
+
+/// A limit with plans in the store, and what is known of them.
+fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
+    let by = KeyPart::Header(HeaderName::from_static("x-plan"));
+    let hash = PlanHash { name: "plans".into(), cache: Duration::from_secs(5) };
+    let mut limit = Limit { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..limit("l", 10) };
+    change(&mut limit);
+    let (caches, uses) = (PlanCaches::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
+    let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
+    let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
+    (Guard { rules, limiter }, caches.of(&"plans".into(), uses[0].limit.algorithm.manner()))
+}
+
+fn learn(cache: &PlanCache, field: &str, text: &str) {
+    let told = (Key::from(field), Some(text.as_bytes().to_vec()));
+    cache.learn(std::iter::once(told), crate::clock::monotonic_micros());
+}
+
+/// Burst, cost, the largest of any request, and the cost that clients are told in.
+fn held_to(asking: &Asking) -> (u64, u64, u64, u64) {
+    let (ask, owner) = (&asking.asks[0], &asking.owners[0]);
+    (ask.quota.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
+}
+
+#[test]
+fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_wanted() {
+    let (guard, cache) = planned(|_| ());
+    learn(&cache, "gold", "50/h burst=40 cost=4");
+    let mut known = guard.ask_as("gold");
+    assert_eq!((known.take_wanted().len(), held_to(&known), known.owners[0].planned), (0, (40, 4, 4, 4), true));
+
+    let mut asking = guard.ask_as("late");
+    let wanted = asking.take_wanted();
+    assert_eq!((wanted.len(), held_to(&asking)), (1, (10, 1, 1, 1)), "the limit's own meanwhile");
+    assert!(guard.limiter.read_plans(&wanted).is_none(), "there is nobody to ask here");
+    learn(&cache, "late", "50/h burst=40 cost=4");
+    guard.rules.take_in(&mut asking, &wanted);
+    assert_eq!((held_to(&asking), asking.owners[0].planned), ((40, 4, 4, 4), true));
+    let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+    let judged = guard.rules.judge(&mut asking, verdict);
+    assert_eq!(Guard::ratelimit(&judged), "\"l\";r=9;t=288");
+}
+
+#[test]
+fn a_late_plan_is_the_same_as_one_known_before() {
+    let by_header = Cost::Header { name: HeaderName::from_static("x-plan"), default: nonzero(2), max: nonzero(9) };
+    let by_body = Cost::Body { unit: nonzero(1), max: Cost::UNBOUNDED };
+    let costs = [Cost::Fixed(nonzero(7)), by_header, by_body, settled("l", 4).cost];
+    for (cost, text) in
+        costs.iter().flat_map(|cost| ["50/h", "50/h burst=3", "50/h burst=5 cost=5"].map(|text| (cost, text)))
+    {
+        let (guard, cache) = planned(|limit| limit.cost = cost.clone());
+        let mut late = guard.ask_as("8");
+        let wanted = late.take_wanted();
+        learn(&cache, "8", text);
+        guard.rules.take_in(&mut late, &wanted);
+        let known = guard.ask_as("8");
+        assert_eq!((held_to(&late), &late.asks), (held_to(&known), &known.asks), "{cost:?} {text}");
+        let settles = [&late, &known].map(|asking| asking.owners[0].later.is_some());
+        let due = cost.later().is_some() && !text.contains("cost");
+        assert_eq!(settles, [due, due], "{cost:?} {text}: a plan's own cost is all there is to it");
+        assert!(late.asks[0].cost <= late.asks[0].quota.burst(), "{cost:?} {text}: it can pass");
+        assert!(late.asks[0].cost <= late.asks[0].largest_cost, "{cost:?} {text}");
+    }
+}
+
+#[test]
+fn no_request_waits_for_the_plan_of_a_limit_that_only_counts() {
+    let (guard, _) = planned(|limit| limit.enforced = Enforced::NONE);
+    let wanted = guard.ask_as("gold").take_wanted();
+    assert_eq!((wanted.len(), wanted[0].is_awaited()), (1, false));
+}
+
+/// Tokens left, by limit.
+fn left(guard: &Guard) -> Vec<u64> {
+    let asking = guard.ask();
+    let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
+    asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
+}
+
+fn settled(name: &str, reserve: u64) -> Limit {
+    let field = Field::Header(HeaderName::from_static("x-used"));
+    let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
+    Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
+}
+
+#[test]
+fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
+    let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
+    let told = |said: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-used", HeaderValue::from_static(said));
+        headers
+    };
+    let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+    assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
+    holding.answered(&told("20"));
+    assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
+    guard.pass().0.reserved.hold(&guard.limiter).failed(Unanswered::NotForwarded);
+    assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
+    let (denied, _) = guard.pass();
+    assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
+    assert_eq!(left(&guard), [80, 0, 80]);
+}
+
+#[test]
+fn what_becomes_of_a_reservation_without_a_response() {
+    let guard = Guard::new([settled("a", 10)]);
+    let hold = || guard.pass().0.reserved.hold(&guard.limiter);
+    for (failure, remaining) in [(Unanswered::NotForwarded, 100), (Unanswered::Forwarded, 90)] {
+        hold().failed(failure);
+        assert_eq!(left(&guard), [remaining], "{failure:?}");
+    }
+    drop(hold());
+    assert_eq!(left(&guard), [80], "whoever leaves leaves what was reserved");
+}
+
+#[test]
+fn a_shadow_settles_as_if_it_were_enforced() {
+    let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
+    let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+    holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+    let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
+    assert_eq!(left(&enforced), [75]);
+}
+
+#[test]
+fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
+    let guard = Guard::new([limit("a", 5), limit("b", 5)]);
+    let mut asking = guard.ask();
+    let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
+    let judged = guard.rules.judge(&mut asking, verdict);
+    assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
+    let violated = vec!["b".into()];
+    assert_eq!(judged.denied, Some(Denial::QuotaExceeded { violated, retry_after_secs: 3 }));
+}

@@ -1,0 +1,196 @@
+//! What a response tells of its request's cost, read while it passes.
+//!
+//! Guarantees that nothing of the body is kept, changed or waited for. What cannot be read tells nothing: then the
+//! reservation stands. Refuses to know what is done with what it was told.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+use crate::limit::cost::{ByResponse, Field, number};
+use crate::request::usage::event_stream::{EventStream, Part};
+use crate::request::usage::json::{Said, Scanner};
+
+/// What a request turned out to cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// So many tokens, `max` at most.
+    Tokens(u64),
+    /// The field is not there.
+    Nothing,
+    /// It is no whole number, comes twice, or the body is encoded.
+    Unreadable,
+    /// The body broke off. What was told before is the least.
+    Cut(Option<u64>),
+    /// No upstream was reached.
+    Unreached,
+}
+
+/// Looks for one field in one response.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    by: Arc<ByResponse>,
+    body: Option<Box<Text>>,
+    told: Told,
+}
+
+#[derive(Debug)]
+enum Text {
+    Json(Scanner),
+    Events(EventStream, Scanner),
+}
+
+impl Reading {
+    pub fn new(by: Arc<ByResponse>) -> Self {
+        Self { by, body: None, told: Told::Nothing }
+    }
+
+    /// Whether the response should come without a content coding, or it will not tell.
+    pub fn wants_plain_text(&self) -> bool {
+        matches!(self.by.field, Field::Json(_))
+    }
+
+    /// Looks at the response's head.
+    pub fn head(&mut self, fields: &HeaderMap) {
+        match &self.by.field {
+            Field::Header(name) => {
+                let mut values = fields.get_all(name).iter();
+                self.told = match (values.next(), values.next()) {
+                    (None, _) => Told::Nothing,
+                    (Some(value), None) => number(value.as_bytes()).map_or(Told::Unreadable, |said| self.tokens(said)),
+                    (Some(_), Some(_)) => Told::Unreadable,
+                };
+            }
+            Field::Json(_) if is_encoded(fields) => self.told = Told::Unreadable,
+            Field::Json(path) => {
+                let scanner = Scanner::new(path.clone());
+                let text = if is_event_stream(fields) {
+                    Text::Events(EventStream::default(), scanner)
+                } else {
+                    Text::Json(scanner)
+                };
+                self.body = Some(Box::new(text));
+            }
+        }
+    }
+
+    /// Whether the body may tell more.
+    pub fn reads_on(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Looks at a piece of the body.
+    pub fn feed(&mut self, piece: &[u8]) {
+        match self.body.as_deref_mut() {
+            None => {}
+            Some(Text::Json(scanner)) => scanner.feed(piece),
+            Some(Text::Events(events, scanner)) => events.feed(piece, |part| match part {
+                Part::Data(data) => scanner.feed(data),
+                Part::LineEnd => scanner.feed(b"\n"),
+                Part::EventEnd => scanner.restart(),
+            }),
+        }
+    }
+
+    /// What came of it. A field of the head is known whatever becomes of the body.
+    pub fn end(self, complete: bool) -> Told {
+        let said = match self.body.as_deref() {
+            None => return self.told,
+            Some(Text::Json(scanner) | Text::Events(_, scanner)) => scanner.said(),
+        };
+        match said {
+            Said::Number(number) if complete => self.tokens(number),
+            Said::Number(number) => Told::Cut(Some(number.min(self.by.max.get()))),
+            _ if !complete => Told::Cut(None),
+            Said::Nonsense => Told::Unreadable,
+            Said::Nothing => Told::Nothing,
+        }
+    }
+
+    fn tokens(&self, said: u64) -> Told {
+        Told::Tokens(said.min(self.by.max.get()))
+    }
+}
+
+fn is_encoded(fields: &HeaderMap) -> bool {
+    fields.get_all(CONTENT_ENCODING).iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+fn is_event_stream(fields: &HeaderMap) -> bool {
+    const TYPE: &[u8] = b"text/event-stream";
+    let Some(said) = fields.get(CONTENT_TYPE).map(|value| value.as_bytes()) else { return false };
+    let (kind, rest) = said.split_at(said.len().min(TYPE.len()));
+    kind.eq_ignore_ascii_case(TYPE) && !rest.first().is_some_and(|byte| !matches!(byte, b';' | b' ' | b'\t'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+    use crate::limit::json_path::Path;
+
+    fn by(field: Field) -> Reading {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        Reading::new(Arc::new(ByResponse { field, reserve: nonzero(5), max: nonzero(100) }))
+    }
+
+    fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            map.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        map
+    }
+
+    fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Told {
+        let mut reading = by(Field::Json(Path::parse("usage.total").unwrap()));
+        reading.head(&fields(head));
+        body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
+        reading.end(complete)
+    }
+
+    #[test]
+    fn a_field_of_the_head_is_one_whole_number() {
+        let header = |values: &[(&'static str, &'static str)], complete| {
+            let mut reading = by(Field::Header(HeaderName::from_static("x-used")));
+            reading.head(&fields(values));
+            assert!(!reading.reads_on());
+            reading.end(complete)
+        };
+        assert_eq!(header(&[("x-used", "7")], false), Told::Tokens(7), "whatever becomes of the body");
+        assert_eq!(header(&[("x-used", "0")], true), Told::Tokens(0));
+        assert_eq!(header(&[("x-used", "101")], true), Told::Tokens(100));
+        assert_eq!(header(&[], true), Told::Nothing);
+        for wrong in ["", "-1", "1.5", "7 tokens", "18446744073709551616"] {
+            assert_eq!(header(&[("x-used", wrong)], true), Told::Unreadable, "{wrong:?}");
+        }
+        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), Told::Unreadable);
+    }
+
+    #[test]
+    fn a_body_tells_by_its_end() {
+        let body = r#"{"usage":{"total":7.5}}"#;
+        assert_eq!(json(&[], body, true), Told::Tokens(8));
+        assert_eq!(json(&[("content-encoding", "Identity")], body, true), Told::Tokens(8));
+        assert_eq!(json(&[], body, false), Told::Cut(Some(8)));
+        assert_eq!(json(&[], &body[..20], false), Told::Cut(None));
+        assert_eq!(json(&[], r#"{"usage":{"total":700}}"#, true), Told::Tokens(100));
+        assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), Told::Unreadable);
+        assert_eq!(json(&[], "<html>", true), Told::Nothing);
+        assert_eq!(json(&[("content-encoding", "gzip")], body, true), Told::Unreadable);
+    }
+
+    #[test]
+    fn the_last_event_that_tells_counts() {
+        let events = "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total\":3}}\r\n\r\ndata: {\"usage\":\ndata: {\"total\":9}}\n\n\
+                      data: {\"broken\n\n: {\"usage\":{\"total\":1}}\n\ndata: {\"usage\":null}\n\ndata: [DONE]\n\n";
+        for kind in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
+            assert_eq!(json(&[("content-type", kind)], events, true), Told::Tokens(9));
+        }
+        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), Told::Nothing);
+    }
+}

@@ -1,0 +1,119 @@
+//! Looking at buckets of this process, and taking from what is held against them.
+
+use crate::algorithm::quota::Quota;
+use crate::algorithm::share::Share;
+use crate::algorithm::state::State;
+use crate::limit::key::Key;
+use crate::store::Ask;
+use crate::store::inspect::{Changed, Gift, Holder, Seen};
+use crate::store::memory::MemoryStore;
+
+impl MemoryStore {
+    /// What `ask`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
+    /// shared out, and another node has the whole of this key.
+    pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<Seen> {
+        let key = ask.key.as_bytes();
+        let part = share.of(key, ask.quota, ask.largest_cost)?;
+        let hash = self.hash(key);
+        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, ask.quota, now_us, self.epoch_us());
+        Some(Seen { part, state: found.state })
+    }
+
+    /// Gives back at `now_us`, where there is no shared store.
+    pub fn give_at(&self, ask: &Ask, gift: Gift, now_us: u64) -> Changed {
+        let to = |state: &mut State| *state = gift.applied(state.clone());
+        let [before, after] = self.change(ask.key.as_bytes(), ask.quota, now_us, to);
+        let seen = |state| Seen { part: ask.quota, state };
+        Changed { before: seen(before), after: seen(after) }
+    }
+}
+
+impl Holder for MemoryStore {
+    fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64) {
+        let hash = self.hash(key.as_bytes());
+        let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
+        if known {
+            return;
+        }
+        self.change(key.as_bytes(), quota, now_us, |state| *state = state.clone().full_by(full_in_us));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use super::*;
+    use crate::algorithm::token_bucket::Shape;
+    use crate::limit::spec::OnOutage;
+
+    fn ask() -> Ask {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
+        Ask {
+            key: Key::from("l:k"),
+            quota: shape.into(),
+            cost: 1,
+            largest_cost: 1,
+            on_outage: OnOutage::Local,
+            settled_later: false,
+        }
+    }
+
+    fn spent(tokens: u32) -> MemoryStore {
+        let store = MemoryStore::new(10);
+        store.take_at(&[ask()], tokens, 0, Share::WHOLE);
+        store
+    }
+
+    fn left(store: &MemoryStore, share: Share) -> Option<u64> {
+        store.peek_at(&ask(), 0, share).map(|seen| seen.level(1).remaining)
+    }
+
+    #[test]
+    fn a_look_takes_nothing_and_keeps_no_bucket() {
+        let store = MemoryStore::new(10);
+        assert_eq!(left(&store, Share::WHOLE), Some(20));
+        assert!(store.is_empty());
+        let store = spent(8);
+        assert_eq!([(); 3].map(|()| left(&store, Share::WHOLE)), [Some(12); 3]);
+    }
+
+    #[test]
+    fn a_look_goes_by_the_share_of_the_node() {
+        let store = spent(10);
+        assert_eq!(left(&store, Share::new(2, 0)), Some(5));
+        let single = Ask { largest_cost: 11, ..ask() };
+        let here = (0..2).filter(|rank| store.peek_at(&single, 0, Share::new(2, *rank)).is_some()).count();
+        assert_eq!(here, 1, "one node has the whole of a limit that cannot be shared");
+    }
+
+    #[test]
+    fn gifts_fill_the_bucket_and_not_more() {
+        let store = spent(20);
+        let changed = store.give_at(&ask(), Gift::Tokens(5), 0);
+        assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
+        assert_eq!(store.give_at(&ask(), Gift::Tokens(50), 0).after.level(1).remaining, 20);
+        assert_eq!(store.take_at(&[ask()], 50, 0, Share::WHOLE).units, 20);
+        assert_eq!(store.give_at(&ask(), Gift::All, 0).after.level(1).remaining, 20);
+    }
+
+    #[test]
+    fn what_is_held_is_lowered_and_never_raised() {
+        let store = spent(10);
+        for (full_in_us, remaining) in [(2_000_000, 10), (500_000, 15), (0, 20)] {
+            store.lower(&ask().key, ask().quota, full_in_us, 0);
+            assert_eq!(left(&store, Share::WHOLE), Some(remaining));
+        }
+    }
+
+    #[test]
+    fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
+        let nonzero = |number| NonZeroU64::new(number).unwrap();
+        let plan = Ask { quota: Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(), ..ask() };
+        let store = MemoryStore::new(10);
+        store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
+        store.lower(&plan.key, ask().quota, 300_000, 0);
+        assert_eq!(store.peek_at(&plan, 0, Share::WHOLE).map(|seen| seen.level(1).remaining), Some(200));
+    }
+}

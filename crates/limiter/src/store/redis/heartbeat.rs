@@ -1,0 +1,101 @@
+//! How many nodes share the limits, and which of them this is.
+//!
+//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays), and
+//! that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not make
+//! each node take the whole of every limit. Refuses to know what the share is used for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::types::{Key, Value};
+use fred::util::redis_keyslot;
+
+use crate::algorithm::share::Share;
+use crate::clock::{self, Instant};
+use crate::node::fleet_share::ShareCell;
+use crate::store::StoreError;
+use crate::store::redis::client::{ConnectError, Voice};
+use crate::store::redis::script;
+use crate::store::redis::spec::RedisSpec;
+use crate::store::redis::topology::link::{Link, Trouble};
+
+/// How often a node announces itself.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// A node that was silent for so long is gone: two beats may be lost.
+const TTL: Duration = Duration::from_secs(3);
+
+/// No request waits for a beat.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// `!` starts no limit's name, so no bucket has this key.
+const NODES_KEY: &str = "!nodes";
+
+/// This process's membership.
+pub struct Fleet {
+    link: Link,
+    key: Key,
+    id: String,
+    share: Arc<ShareCell>,
+}
+
+/// A lower count than the one believed, since when.
+type Doubt = Option<Instant>;
+
+impl Fleet {
+    /// Starts connecting, in the current runtime, and returns at once. The node is announced by [`Self::run`].
+    ///
+    /// # Errors
+    /// When the URL is not one, or TLS cannot be set up.
+    pub fn join(spec: &RedisSpec, share: Arc<ShareCell>) -> Result<Self, ConnectError> {
+        Ok(Self {
+            link: Link::start(spec, TIMEOUT, Voice::Aloud)?,
+            key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
+            id: format!("{:032x}", fastrand::u128(..)),
+            share,
+        })
+    }
+
+    /// Announces this node every second and keeps the share up to date. Runs until dropped.
+    pub async fn run(&self) {
+        let mut doubt = Doubt::None;
+        loop {
+            match self.beat(TTL).await {
+                Ok(told) => self.learn(told, &mut doubt),
+                Err(error) => tracing::debug!(%error, "this node could not announce itself"),
+            }
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    /// Takes this node out, so that the others need not wait for its silence, and closes the connection.
+    pub async fn leave(&self) {
+        if let Err(error) = self.beat(Duration::ZERO).await {
+            tracing::debug!(%error, "this node could not take its leave");
+        }
+        self.link.quit().await;
+    }
+
+    async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
+        let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
+        let slot = redis_keyslot(self.key.as_bytes());
+        let reply: Result<Vec<i64>, _> = self.link.run(&script::HEARTBEAT, slot, input).await;
+        match reply.map_err(Trouble::of_one_key)?.as_slice() {
+            [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
+                (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),
+                _ => Err(StoreError::Protocol),
+            },
+            _ => Err(StoreError::Protocol),
+        }
+    }
+
+    fn learn(&self, told: Share, doubt: &mut Doubt) {
+        let fewer = told.nodes() < self.share.get().nodes();
+        let since = *doubt.get_or_insert_with(clock::now);
+        if !fewer || clock::now().saturating_duration_since(since) >= TTL {
+            *doubt = None;
+            self.share.set(told);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! How to reach the shared store, as an operator says it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::redis::tls::TlsSpec;
+
+/// How to reach the shared store.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisSpec {
+    /// What [`Address::parse`] takes, credentials included: print [`RedisSpec::redacted_url`] instead.
+    pub url: Arc<str>,
+    /// For those URLs that say TLS.
+    pub tls: TlsSpec,
+    /// The longest a decision may wait for the store.
+    pub timeout: Duration,
+    /// Prefix of every key written.
+    pub key_prefix: Arc<str>,
+    /// Nodes to assume until the store has told how many there are.
+    pub expected_nodes: u32,
+}
+
+impl RedisSpec {
+    /// The URL without credentials: nothing between the scheme and the last `@`, and no query, which may carry some too.
+    pub fn redacted_url(&self) -> String {
+        let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        let host = host.split('?').next().unwrap_or_default();
+        let credentials = if rest.contains('@') { "…@" } else { "" };
+        format!("{scheme}://{credentials}{host}")
+    }
+}
+
+impl fmt::Debug for RedisSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSpec")
+            .field("url", &self.redacted_url())
+            .field("tls", &self.tls)
+            .field("timeout", &self.timeout)
+            .field("key_prefix", &self.key_prefix)
+            .field("expected_nodes", &self.expected_nodes)
+            .finish()
+    }
+}

@@ -1,0 +1,168 @@
+//! The crash scenario with gateways in processes of their own, killed with SIGKILL while they are driven.
+//!
+//! Guarantees that no process and no file outlives the run. The gateways are this very program; what is measured is what
+//! their clients saw, over HTTP.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU32;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fastrand::Rng;
+use http::{HeaderName, Uri};
+use tollgate_limiter::clock;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+
+use crate::plan::{Plan, Scenario};
+use crate::report::Outcome;
+use crate::target::{self, Targets};
+use crate::{Error, Progress};
+
+const KEY_HEADER: &str = "x-torture-client";
+
+/// Between two kills.
+const EVERY_US: u64 = 2_000_000;
+
+/// A gateway that does not accept connections by then has failed.
+const START: Duration = Duration::from_secs(10);
+
+/// A gateway process and its file.
+struct Gateway {
+    address: SocketAddr,
+    file: PathBuf,
+    child: Option<Child>,
+}
+
+/// Runs `plan`'s nodes as processes, kills one of them every two seconds, and judges what clients were let through. Judged
+/// by the bound alone: tokens in flight die with a process.
+///
+/// # Errors
+/// When a gateway does not start.
+pub fn spawned(plan: &Plan, redis: &RedisSpec, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+    let mut rng = Rng::with_seed(plan.seed);
+    let mut gateways = (0..plan.nodes.get()).map(|_| Gateway::start(plan, redis)).collect::<Result<Vec<_>, _>>()?;
+    let urls = gateways.iter().map(Gateway::url).collect::<Result<Vec<_>, _>>()?;
+    let per_node = plan.workers.saturating_mul(plan.clients);
+    let targets = Targets {
+        urls,
+        key_header: Some(HeaderName::from_static(KEY_HEADER)),
+        concurrency: NonZeroU32::MIN.max(per_node.saturating_mul(plan.nodes)),
+    };
+    let mut next_us = clock::monotonic_micros() + EVERY_US / 2;
+    let tally = target::drive(plan, &targets, progress, &mut |now_us| {
+        if now_us >= next_us {
+            next_us += EVERY_US;
+            let index = rng.usize(0..gateways.len());
+            gateways[index].kill();
+            gateways[index].launch()?;
+        }
+        Ok(())
+    })?;
+    let name = format!("{} (kill -9)", Scenario::Crash.name());
+    Ok(Outcome::of(&name, &plan.limit, &tally, &[], Scenario::Crash.owes()))
+}
+
+impl Gateway {
+    fn start(plan: &Plan, redis: &RedisSpec) -> Result<Self, Error> {
+        let address = free_address()?;
+        let file =
+            std::env::temp_dir().join(format!("tollgate-torture-{}-{}.yaml", std::process::id(), address.port()));
+        // It holds what the URL holds, a password perhaps.
+        let mut open = OpenOptions::new();
+        open.write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file)?
+            .write_all(configuration(plan, redis, address).as_bytes())?;
+        let mut gateway = Self { address, file, child: None };
+        gateway.launch()?;
+        gateway.until_up()?;
+        Ok(gateway)
+    }
+
+    fn launch(&mut self) -> Result<(), Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["run", "--log", "off", "--config"]).arg(&self.file).stdin(Stdio::null());
+        self.child = Some(command.stdout(Stdio::null()).spawn()?);
+        Ok(())
+    }
+
+    fn until_up(&mut self) -> Result<(), Error> {
+        let begun = clock::now();
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+            if let Some(status) = ended {
+                return Err(Error::Gateway(format!("it ended with {status}")));
+            }
+            if clock::now().saturating_duration_since(begun) > START {
+                return Err(Error::Gateway(format!("nothing listens on {}", self.address)));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn url(&self) -> Result<Uri, Error> {
+        let url = format!("http://{}/", self.address);
+        url.parse().map_err(|_| Error::Target(url))
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
+/// Below the ports that systems hand out by themselves: a gateway that was killed must find its own free again.
+fn free_address() -> Result<SocketAddr, Error> {
+    let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
+    let free = ports.map(|port| TcpListener::bind(("127.0.0.1", port))).find_map(Result::ok);
+    let listener = free.ok_or_else(|| Error::Gateway("no port is free".to_owned()))?;
+    Ok(listener.local_addr()?)
+}
+
+/// One limit, one route that answers by itself. JSON is YAML, and quotes what needs it.
+fn configuration(plan: &Plan, redis: &RedisSpec, address: SocketAddr) -> String {
+    let rate = format!("{}/{}s", plan.limit.rate.tokens, plan.limit.rate.period_us.get() / 1_000_000);
+    let store = serde_json::json!({
+        "redis": &*redis.url,
+        "timeout": format!("{}ms", redis.timeout.as_millis()),
+        "key_prefix": &*redis.key_prefix,
+        "expected_nodes": plan.nodes,
+    });
+    let limit = serde_json::json!({
+        "key": {"header": KEY_HEADER},
+        "rate": rate,
+        "burst": plan.limit.burst,
+        "consistency": plan.consistency_word(),
+    });
+    let route = serde_json::json!({
+        "name": "torture",
+        "match": {"path": "/*"},
+        "respond": {"status": 200, "body": "admitted\n"},
+        "limits": [{"limit": "torture", "cost": plan.cost}],
+    });
+    let file = serde_json::json!({
+        "workers": plan.workers,
+        "admin": "off",
+        "listeners": [{"address": address}],
+        "store": store,
+        "limits": {"torture": limit},
+        "routes": [route],
+    });
+    file.to_string()
+}
