@@ -9,17 +9,17 @@ use bytes::BytesMut;
 use divan::{Bencher, black_box};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tollgate::gateway::path;
-use tollgate::gateway::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
+use tollgate::gateway::route::{Action, FixedResponse, HostMatch, Match, PathPattern, Route, Segment};
 use tollgate::gateway::table::RouteTable;
 use tollgate::proxy::additions::{self, Additions, Hop};
 use tollgate::proxy::forwarded::{Origin, TrustedProxies};
 use tollgate::proxy::headers;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::key::{Facts, Key, KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::request::headers::{Fields, Standing};
+use tollgate_limiter::request::headers::{RateLimitFields, Standing};
 use tollgate_limiter::store::Ask;
 use tollgate_limiter::store::memory::MemoryStore;
 
@@ -27,9 +27,9 @@ fn main() {
     divan::main();
 }
 
-fn shape(per_second: u64) -> Shape {
+fn shape(per_second: u64) -> TokenBucket {
     let number = |number| NonZeroU64::new(number).unwrap();
-    Shape::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
+    TokenBucket::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
 }
 
 fn ask(key: &str, per_second: u64) -> Ask {
@@ -55,7 +55,11 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 methods: vec![],
                 headers: vec![],
             },
-            action: Action::Respond(Respond { status: StatusCode::OK, headers: vec![], body: bytes::Bytes::new() }),
+            action: Action::Respond(FixedResponse {
+                status: StatusCode::OK,
+                headers: vec![],
+                body: bytes::Bytes::new(),
+            }),
             limits: vec![],
             max_body: None,
             timeout: None,
@@ -133,7 +137,7 @@ fn tell_what_is_left(bencher: Bencher<'_, '_>) {
     bencher.bench(|| {
         let mut headers = HeaderMap::with_capacity(8);
         let standings = std::iter::once(("per-client", black_box(standing)));
-        Fields::render(policy.clone(), standings, false).apply(&mut headers);
+        RateLimitFields::render(policy.clone(), standings, false).apply(&mut headers);
         headers
     });
 }

@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use control::{Live, Signals};
 use tollgate_limiter::limit::algorithm_kind::QuotaError;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::{Node, permits as slots};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
@@ -41,7 +41,7 @@ const UPKEEP: Duration = Duration::from_secs(2);
 struct Common {
     gateway: Arc<ArcSwap<Gateway>>,
     memory: Arc<MemoryStore>,
-    slots: Arc<slots::Slots>,
+    slots: Arc<slots::PermitTable>,
     fleet: Option<FleetState>,
     drain: Drain,
 }
@@ -131,7 +131,7 @@ fn access_log(config: &Config, running: Option<telemetry::AccessLog>) -> anyhow:
 
 impl FleetState {
     fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
-        let share = Arc::new(ShareCell::expecting(spec.expected_nodes));
+        let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
         Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
     }
 }

@@ -10,17 +10,17 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::{Held, InFlight, Scope};
+use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, Scope};
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::decide::decision::{DecidedBy, Verdict};
+use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::{Node, recovery};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct Shared {
@@ -53,7 +53,7 @@ impl Store for Shared {
         self.store.adjust(adjustments)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.claims.fetch_add(1, Ordering::Relaxed);
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
@@ -72,16 +72,16 @@ impl Store for Shared {
 
 /// A node of `nodes`, the first of them.
 fn node(store: &Arc<Shared>, nodes: u32) -> Limiter {
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     share.set(Share::new(nodes, 0));
     Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
 }
 
 fn slots(key: &str, most: u64) -> Ask {
-    ask(key, InFlight::new(most, Scope::Fleet), 1)
+    ask(key, ConcurrencyLimit::new(most, Scope::Fleet), 1)
 }
 
-async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Verdict> {
+async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Decision> {
     Some(node.decide(asks).await).filter(|verdict| verdict.granted)
 }
 
@@ -240,7 +240,7 @@ async fn a_slow_store_is_asked_once_and_its_no_is_the_answer() {
 #[tokio::test]
 async fn requests_that_passed_while_the_store_was_away_are_told_of_without_another_one() {
     let store = Shared::memory();
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
     let one = Limiter::of_node(state.clone(), store.clone());
     state.breaker.failed(&StoreError::Io, 9);
@@ -256,7 +256,7 @@ async fn requests_that_passed_while_the_store_was_away_are_told_of_without_anoth
 async fn a_limit_of_each_node_asks_no_store() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [ask("k", InFlight::new(2, Scope::Node), 1)];
+    let asks = [ask("k", ConcurrencyLimit::new(2, Scope::Node), 1)];
     let inside = join_all([enter(&one, &asks), enter(&one, &asks), enter(&two, &asks), enter(&one, &asks)]).await;
     assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
     assert_eq!(store.claims.load(Ordering::Relaxed), 0);

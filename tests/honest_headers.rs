@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, join_all};
 use http::header::RETRY_AFTER;
 use http::{HeaderName, Request, Response, StatusCode};
 use tokio::time::sleep;
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm_kind::Rate;
@@ -25,9 +25,9 @@ use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::limit::spec::{Consistency, Limit, LimitUse};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -54,7 +54,7 @@ impl Store for Distant {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.0.claim(claims)
     }
 
@@ -93,7 +93,7 @@ fn local() -> Vec<Limiter> {
 
 /// The workers of a node, each with its own way to the store.
 fn distant(workers: usize) -> Vec<Limiter> {
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share));
     let buckets = Arc::new(MemoryStore::new(1_000));
     (0..workers).map(|_| Limiter::of_node(node.clone(), Arc::new(Distant(buckets.clone())))).collect()

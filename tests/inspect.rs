@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::redis::{RedisServer, free_port, spec_at};
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::inspect::{Gift, Inspect, Notice};
+use tollgate_limiter::store::inspect::{BucketChange, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
 use tollgate_limiter::store::{Ask, Store, StoreError};
@@ -76,14 +76,14 @@ async fn tokens_are_given_back_exactly_and_never_beyond_full() {
     let redis = Fixture::start().await;
     let ask = ask("k", shape(10, HOUR, 20), 1);
     assert_eq!(redis.take(&ask, 20).await, 20);
-    let changed = redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
+    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
     assert_eq!((redis.take(&ask, 20).await, redis.take(&ask, 1).await), (5, 0));
-    let changed = redis.inspector.give(&ask, Gift::Tokens(u64::MAX)).await.unwrap();
+    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(u64::MAX)).await.unwrap();
     assert_eq!(changed.after.level(1).remaining, 20);
     assert_eq!(redis.server.command(&["EXISTS", "t:k"]), ":0", "a full bucket is none");
     assert_eq!(redis.take(&ask, 50).await, 20, "full, and not more");
-    redis.inspector.give(&ask, Gift::All).await.unwrap();
+    redis.inspector.give(&ask, TokenGrant::All).await.unwrap();
     assert_eq!(redis.take(&ask, 50).await, 20);
 }
 
@@ -92,7 +92,7 @@ async fn what_is_given_back_expires_when_it_is_full() {
     let redis = Fixture::start().await;
     let ask = ask("k", shape(10, HOUR, 10), 1);
     redis.take(&ask, 10).await;
-    redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
+    redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
     let ttl: u64 = redis.server.command(&["PTTL", "t:k"]).trim_start_matches(':').parse().unwrap();
     assert!(ttl > 1_790_000 && ttl <= 1_800_002, "{ttl}");
 }
@@ -103,7 +103,7 @@ async fn tokens_mean_the_same_after_the_limit_has_changed() {
     let (old, new) = (ask("k", shape(10, HOUR, 20), 1), ask("k", shape(7, 3 * HOUR, 10), 1));
     redis.take(&old, 15).await;
     assert_eq!(redis.left(&new).await, 0, "more was taken than the new burst");
-    let changed = redis.inspector.give(&new, Gift::Tokens(4)).await.unwrap();
+    let changed = redis.inspector.give(&new, TokenGrant::Tokens(4)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 4));
     assert_eq!(redis.take(&new, 20).await, 4);
 }
@@ -114,7 +114,7 @@ async fn a_value_of_another_program_is_told_and_left_alone() {
     redis.server.command(&["SET", "t:k", "hello"]);
     let ask = ask("k", shape(10, HOUR, 20), 1);
     assert!(matches!(redis.inspector.peek(&ask).await, Err(StoreError::Script(_))));
-    assert!(matches!(redis.inspector.give(&ask, Gift::All).await, Err(StoreError::Script(_))));
+    assert!(matches!(redis.inspector.give(&ask, TokenGrant::All).await, Err(StoreError::Script(_))));
     assert_eq!(redis.stored("k"), "hello");
 }
 
@@ -124,7 +124,7 @@ async fn a_gift_that_was_given_up_is_not_made_later() {
     let ask = ask("k", shape(10, HOUR, 20), 1);
     redis.take(&ask, 20).await;
     redis.server.stop();
-    let refused = redis.inspector.give(&ask, Gift::All).await;
+    let refused = redis.inspector.give(&ask, TokenGrant::All).await;
     redis.server.cont();
     assert!(refused.is_err(), "{refused:?}");
     eventually("redis answers again", || async { redis.inspector.peek(&ask).await.is_ok() }).await;
@@ -139,8 +139,8 @@ async fn without_redis_the_answer_comes_in_time_and_is_an_error() {
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
-fn notice(key: &str, full_in_us: u64) -> Notice {
-    Notice { key: Key::from(key), full_in_us }
+fn notice(key: &str, full_in_us: u64) -> BucketChange {
+    BucketChange { key: Key::from(key), full_in_us }
 }
 
 #[tokio::test]

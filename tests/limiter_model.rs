@@ -10,19 +10,19 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, ready};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use support::{HOUR, SECOND, ask, shape};
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::algorithm::token_bucket::Shape;
-use tollgate_limiter::decide::decision::{DecidedBy, Verdict};
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::Node as NodeState;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store, StoreError};
 
 /// What passed, and when.
 #[derive(Default)]
@@ -200,7 +200,7 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
     for _ in 0..300 {
         let memory = MemoryStore::new(100);
         let rates: Vec<(u64, u64)> = (0..3).map(|_| (random.u64(1..1_000), random.u64(1..200))).collect();
-        let versions: Vec<Shape> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
+        let versions: Vec<TokenBucket> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
         let (mut passed, mut now) = (Admitted::default(), 0);
         let usual = random.u64(1..100_000);
         let mut ask_by = |version: usize, units, now| {
@@ -243,7 +243,7 @@ fn a_note_of_what_a_faster_limit_left_is_no_full_bucket_of_a_slower_one() {
 }
 
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.
-fn outage(nodes: u32, limit: Shape, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
+fn outage(nodes: u32, limit: TokenBucket, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
     let request = [ask("k", limit, cost)];
     let mut admitted = Admitted::default();
     let mut admitting = vec![false; nodes as usize];
@@ -327,7 +327,7 @@ impl Store for Told {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
@@ -346,7 +346,7 @@ fn node(failing: bool, nodes: u32) -> Node {
     let store = Arc::new(Told::default());
     store.failing.store(failing, Ordering::Relaxed);
     let breaker = Arc::new(Breaker::new());
-    let share = Arc::new(ShareCell::expecting(nodes));
+    let share = Arc::new(FleetShare::expecting(nodes));
     let limiter = Limiter::shared(Arc::new(MemoryStore::new(100)), store.clone(), breaker.clone(), share);
     Node { store, breaker, limiter }
 }
@@ -405,7 +405,7 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
 async fn in_an_outage_each_limit_does_as_it_says() {
     use OnOutage::{Allow, Deny, Local};
     let node = node(true, 1);
-    async fn decide(node: &Node, asks: &[Ask]) -> Verdict {
+    async fn decide(node: &Node, asks: &[Ask]) -> Decision {
         node.limiter.decide(asks).await
     }
     let allowed = decide(&node, &[with(Allow, "allow", 3)]).await;
@@ -439,7 +439,7 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let breaker = Arc::new(metrics::with_local_recorder(&recorder, Breaker::new));
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {

@@ -17,19 +17,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::Held;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node as NodeState;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 /// Redis must decide again this soon after its return.
 const RECOVERY: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ impl Store for Counted {
         self.store.adjust(adjustments)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.store.claim(claims)
     }
 
@@ -64,13 +64,13 @@ struct Node {
     limiter: Limiter,
     counted: Arc<Counted>,
     breaker: Arc<Breaker>,
-    share: Arc<ShareCell>,
+    share: Arc<FleetShare>,
     _tasks: JoinSet<()>,
 }
 
 impl Node {
     fn start(spec: &RedisSpec) -> Self {
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(spec.expected_nodes)));
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
         let workers = [RedisStore::connect(spec).unwrap(), RedisStore::connect(spec).unwrap()];
         let counted = Arc::new(Counted { store: workers[0].clone(), calls: AtomicU64::new(0) });
         let memory = Arc::new(MemoryStore::new(10_000));
@@ -79,7 +79,7 @@ impl Node {
         let mut tasks = JoinSet::new();
         let stores = workers.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
         tasks.spawn(run_control(state, stores));
-        let fleet = Fleet::join(spec, share.clone()).unwrap();
+        let fleet = Heartbeat::join(spec, share.clone()).unwrap();
         tasks.spawn(async move { fleet.run().await });
         Self { limiter, counted, breaker, share, _tasks: tasks }
     }
@@ -253,7 +253,7 @@ async fn what_a_few_failed_calls_left_to_the_node_is_settled() {
 }
 
 /// Requests that passed, of `each` that every node gets in turn.
-async fn flat_out(nodes: &[Node], limit: Shape, each: u32) -> u32 {
+async fn flat_out(nodes: &[Node], limit: TokenBucket, each: u32) -> u32 {
     let mut granted = 0;
     for _ in 0..each {
         for node in nodes {

@@ -12,16 +12,16 @@ use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use support::{HOUR, SECOND, ask, shape};
 use tollgate_limiter::algorithm::calendar::{Period, Unit};
-use tollgate_limiter::algorithm::concurrency::{Claim, Held, LEASE_US};
+use tollgate_limiter::algorithm::concurrency::{GrantedPermits, LEASE_US, PermitRequest};
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, Shape};
+use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
 use tollgate_limiter::algorithm::window::{Span, Window};
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim};
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim};
 
 /// Every algorithm, and what is done with them.
 macro_rules! lua {
@@ -180,16 +180,16 @@ impl Scripted {
     }
 
     /// What the nodes of these claims hold then; all of one node.
-    fn claim(&self, claims: &[SlotClaim], now_us: u64) -> Vec<Held> {
+    fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         self.redis.now_us.set(now_us);
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
-        for SlotClaim { most, claim, .. } in claims {
+        for PermitClaim { most, claim, .. } in claims {
             args.extend([*most, claim.wanted, claim.needed, claim.turn].map(|number| number.to_string()));
         }
         let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
         let reply = self.run(&self.concurrency, keys, args).unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
-        reply[2..].chunks(2).map(|pair| Held { own: number(pair[0]), others: number(pair[1]) }).collect()
+        reply[2..].chunks(2).map(|pair| GrantedPermits { own: number(pair[0]), others: number(pair[1]) }).collect()
     }
 
     fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
@@ -231,10 +231,10 @@ struct Step {
     owed: u64,
     back: Option<(u64, i64)>,
     /// Then an operator gives it so many tokens back, or all.
-    gift: Option<Gift>,
+    gift: Option<TokenGrant>,
 }
 
-fn any_shape() -> impl Strategy<Value = Shape> {
+fn any_shape() -> impl Strategy<Value = TokenBucket> {
     prop_oneof![
         Just(shape(3, HOUR, 3)),
         Just(shape(7, SECOND, 20)),
@@ -277,8 +277,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_quota(), 1_u64..8), 1..4);
     let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
     let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
-    let gift =
-        prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(Gift::Tokens(n))), 1 => Just(Some(Gift::All))];
+    let gift = prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(TokenGrant::Tokens(n))), 1 => Just(Some(TokenGrant::All))];
     (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
         let asks = asked.into_iter().map(|(key, (quota, cost))| ask(key, quota, cost.min(quota.burst())));
         Step { wait, asks: asks.collect(), units, owed, back, gift }
@@ -308,7 +307,7 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
             memory.adjust_at(&[adjustment], now_us);
         }
         if let Some(gift) = step.gift {
-            let tokens = if let Gift::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
+            let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
             let [_, after] = script.give(&step.asks[0], tokens, now_us);
             let changed = memory.give_at(&step.asks[0], gift, now_us);
             prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
@@ -322,7 +321,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
     let turn = (0_u64..400, 0_usize..3, 0_u32..40, 0_u64..4, prop::option::of((1_u64..6, -10_i64..60_000)));
     (prop::collection::vec(any_shape(), 3), prop::collection::vec(turn, 1..80)).prop_map(|(versions, turns)| {
         let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
-            let shape: Shape = versions[version];
+            let shape: TokenBucket = versions[version];
             // So that what is consumed flows off by about as much as is taken.
             let wait = wait * shape.micros(shape.emission()) / 40;
             Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
@@ -333,7 +332,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
 
 /// What the script admits when versions of a limit take turns: in every window at most the largest
 /// burst and what the largest rate brings.
-fn bucket(quota: Quota) -> Option<Shape> {
+fn bucket(quota: Quota) -> Option<TokenBucket> {
     if let Quota::Bucket(shape) = quota { Some(shape) } else { None }
 }
 
@@ -345,14 +344,15 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
         passed.push((now_us, u128::from(script.take(&step.asks, step.units, now_us).units)));
     }
     let shapes = || steps.iter().filter_map(|step| bucket(step.asks[0].quota));
-    let burst = shapes().map(Shape::burst).max().unwrap_or_default();
+    let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
         let mut sum = 0;
         for (at, amount) in &passed[first..] {
             sum += amount;
-            let ticks = |shape: Shape| u128::from(at - from) * u128::from(shape.ticks_per_us());
+            let ticks = |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
             // Exceeds what refills at every rate: at the largest, too.
-            let over = |shape: Shape| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
+            let over =
+                |shape: TokenBucket| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
             prop_assert!(!shapes().all(over), "{} in {} us, burst {}", sum, at - from, burst);
         }
     }
@@ -383,8 +383,8 @@ proptest! {
         let mut now_us: u64 = 1_763_000_000_000_000;
         for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
             now_us += wait;
-            let claim = Claim { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
-            let claims = ["a", "b"].map(|key| SlotClaim { key: Key::from(key), most, node, claim });
+            let claim = PermitRequest { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
+            let claims = ["a", "b"].map(|key| PermitClaim { key: Key::from(key), most, node, claim });
             prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
         }
     }

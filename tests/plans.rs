@@ -24,7 +24,7 @@ use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::spec::{Consistency, Limit, LimitUse};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::request::headers::RATELIMIT_POLICY;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
@@ -56,7 +56,7 @@ impl Fixture {
     async fn start(server: &RedisServer, limit: LimitUse) -> Self {
         let store = Arc::new(RedisStore::connect(&server.spec()).unwrap());
         let memory = Arc::new(MemoryStore::new(1_000));
-        let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
+        let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
         let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
         let fixture = Self { layer: RateLimitLayer::new(limiter, &[limit]).unwrap() };
         let asks = || async { fixture.ask("warm-up").await.status().is_success() };

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use support::redis::RedisServer;
 use support::{HOUR, SECOND, ask, eventually, shape};
 use tollgate_limiter::algorithm::calendar::{Period, Unit};
-use tollgate_limiter::algorithm::concurrency::{Claim, Held};
+use tollgate_limiter::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, SlotClaim, Store};
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store};
 
 /// A store and what keeps it alive.
 struct Fixture {
@@ -295,24 +295,27 @@ async fn a_window_owes_and_gets_back(store: Fixture) {
 }
 
 /// What `node` says of the key "k", of ten slots.
-fn said(node: u64, turn: u64, wanted: u64, needed: u64) -> [SlotClaim; 1] {
-    [SlotClaim { key: Key::from("k"), most: 10, node, claim: Claim { wanted, needed, turn } }]
+fn said(node: u64, turn: u64, wanted: u64, needed: u64) -> [PermitClaim; 1] {
+    [PermitClaim { key: Key::from("k"), most: 10, node, claim: PermitRequest { wanted, needed, turn } }]
 }
 
 async fn nodes_share_slots_and_keep_those_that_requests_are_in(store: Fixture) {
-    let claim = async |said: [SlotClaim; 1]| store.store.claim(&said).await.unwrap()[0];
-    assert_eq!(claim(said(1, 1, 7, 7)).await, Held { own: 7, others: 0 });
-    assert_eq!(claim(said(2, 1, 7, 2)).await, Held { own: 3, others: 7 });
-    assert_eq!(claim(said(3, 1, 1, 0)).await, Held { own: 0, others: 10 });
-    assert_eq!(claim(said(1, 2, 1, 1)).await, Held { own: 1, others: 3 });
-    assert_eq!(claim(said(1, 1, 9, 9)).await, Held { own: 1, others: 3 }, "an older word");
-    assert_eq!(claim(said(2, 2, 0, 0)).await, Held { own: 0, others: 1 });
-    let two = [said(4, 1, 5, 0), [SlotClaim { key: Key::from("other"), ..said(4, 2, 20, 0)[0].clone() }]].concat();
-    assert_eq!(store.store.claim(&two).await.unwrap(), [Held { own: 5, others: 1 }, Held { own: 10, others: 0 }]);
+    let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0];
+    assert_eq!(claim(said(1, 1, 7, 7)).await, GrantedPermits { own: 7, others: 0 });
+    assert_eq!(claim(said(2, 1, 7, 2)).await, GrantedPermits { own: 3, others: 7 });
+    assert_eq!(claim(said(3, 1, 1, 0)).await, GrantedPermits { own: 0, others: 10 });
+    assert_eq!(claim(said(1, 2, 1, 1)).await, GrantedPermits { own: 1, others: 3 });
+    assert_eq!(claim(said(1, 1, 9, 9)).await, GrantedPermits { own: 1, others: 3 }, "an older word");
+    assert_eq!(claim(said(2, 2, 0, 0)).await, GrantedPermits { own: 0, others: 1 });
+    let two = [said(4, 1, 5, 0), [PermitClaim { key: Key::from("other"), ..said(4, 2, 20, 0)[0].clone() }]].concat();
+    assert_eq!(
+        store.store.claim(&two).await.unwrap(),
+        [GrantedPermits { own: 5, others: 1 }, GrantedPermits { own: 10, others: 0 }]
+    );
 }
 
 async fn slots_of_a_node_that_says_nothing_come_back_within_seconds(store: Fixture) {
-    let claim = async |said: [SlotClaim; 1]| store.store.claim(&said).await.unwrap()[0].own;
+    let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0].own;
     assert_eq!(claim(said(1, 1, 10, 10)).await, 10);
     assert_eq!(claim(said(2, 1, 1, 0)).await, 0);
     eventually("the first node's slots are free", || async { claim(said(2, 2, 1, 0)).await == 1 }).await;

@@ -14,10 +14,10 @@ use std::time::Duration;
 use support::redis::{RedisServer, free_port};
 use support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 use tollgate::clock;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::fields::Fields;
+use tollgate_limiter::store::fields::HashReader;
 use tollgate_limiter::store::inspect::Inspect;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
@@ -161,14 +161,14 @@ async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
 
 /// Requests on one limit until `enough`, as fast as it is decided: none may fail, or take longer than the time limit.
 struct Load {
-    limit: Shape,
+    limit: TokenBucket,
     admitted: AtomicU64,
     asked: AtomicU64,
     enough: AtomicBool,
 }
 
 impl Load {
-    fn of(limit: Shape) -> Arc<Self> {
+    fn of(limit: TokenBucket) -> Arc<Self> {
         Arc::new(Self { limit, admitted: AtomicU64::new(0), asked: AtomicU64::new(0), enough: AtomicBool::new(false) })
     }
 
@@ -269,7 +269,7 @@ fn spread(cluster: &Cluster) -> [String; 3] {
         .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
 }
 
-fn asks(names: &[&str], limit: Shape) -> Vec<Ask> {
+fn asks(names: &[&str], limit: TokenBucket) -> Vec<Ask> {
     names.iter().map(|name| ask(name, limit, 1)).collect()
 }
 

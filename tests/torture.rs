@@ -19,8 +19,8 @@ use support::redis::RedisServer;
 use tollgate_limiter::limit::algorithm_kind::Rate;
 use tollgate_limiter::limit::spec::Consistency;
 use tollgate_limiter::store::Store;
-use tollgate_torture::report::Outcome;
 use tollgate_torture as torture;
+use tollgate_torture::report::Outcome;
 use tollgate_torture::{Backing, Limit, Plan, Scenario};
 
 fn plan(nodes: u32, millis: u64) -> Plan {

@@ -13,15 +13,15 @@ use sha2::{Digest, Sha256};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::Holds;
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, Per};
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, WindowLength};
 use tollgate_limiter::limit::cost::{ByResponse, Field};
 use tollgate_limiter::limit::key::{Key, OnMissing};
 use tollgate_limiter::limit::spec::{Consistency, Limit, OnOutage};
 use tollgate_limiter::limit::units::show_rate;
 use tollgate_limiter::request::catalog::Listed;
-use tollgate_limiter::request::explanation::{Applied, Origin, part_name};
+use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin, part_name};
 use tollgate_limiter::store::Ask;
-use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::inspect::TokenGrant;
 
 use super::Panel;
 use super::describe::{BucketQuery, Pairs};
@@ -170,7 +170,7 @@ pub async fn reset(
         return Err(Problem::bad_request("a reset gives all tokens back")
             .hint(format!("to give some back: POST /buckets/{limit}/grant?tokens=…")));
     }
-    change(&panel, &limit, &query, Gift::All, &Asker::of(peer, &headers)?).await
+    change(&panel, &limit, &query, TokenGrant::All, &Asker::of(peer, &headers)?).await
 }
 
 /// `POST /buckets/{limit}/grant`
@@ -186,14 +186,14 @@ pub async fn grant(
     if tokens == 0 {
         return Err(Problem::bad_request("tokens is a whole number of at least 1").hint("add tokens=5"));
     }
-    change(&panel, &limit, &query, Gift::Tokens(tokens), &Asker::of(peer, &headers)?).await
+    change(&panel, &limit, &query, TokenGrant::Tokens(tokens), &Asker::of(peer, &headers)?).await
 }
 
 async fn change(
     panel: &Panel,
     limit: &str,
     query: &BucketQuery,
-    gift: Gift,
+    gift: TokenGrant,
     asker: &Asker,
 ) -> Result<Json<ChangeView>, Problem> {
     if query.local {
@@ -201,7 +201,7 @@ async fn change(
     }
     let listed = find(&panel.gateway.load(), limit)?;
     // Tokens of a bucket that is thought to be smaller than it is would be more than they should.
-    if let (Gift::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
+    if let (TokenGrant::Tokens(_), Some(by)) = (gift, query.lacks_plan(&listed)) {
         return Err(Problem::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
@@ -220,7 +220,7 @@ async fn change(
 }
 
 /// By the client's plan, read for the occasion if this node does not have it.
-async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(Ask, Applied), Problem> {
+async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(Ask, AppliedLimit), Problem> {
     let met = query.meet(listed)?;
     if panel.desk.read_plans(met.1.lookup.as_slice()).await { query.meet(listed) } else { Ok(met) }
 }
@@ -254,10 +254,10 @@ impl Asker {
         Ok(Self { peer, operator: text(OPERATOR)?, reason: text(REASON)? })
     }
 
-    fn log(&self, view: &ChangeView, gift: Gift) {
+    fn log(&self, view: &ChangeView, gift: TokenGrant) {
         let tokens = match gift {
-            Gift::All => None,
-            Gift::Tokens(tokens) => Some(tokens),
+            TokenGrant::All => None,
+            TokenGrant::Tokens(tokens) => Some(tokens),
         };
         tracing::info!(
             action = view.action, limit = view.limit, bucket = view.logged_as, tokens,
@@ -269,8 +269,8 @@ impl Asker {
 }
 
 impl PolicyView {
-    pub fn of(applied: &Applied) -> Self {
-        let Applied { limit, plan, algorithm, quota, cost, later, .. } = applied;
+    pub fn of(applied: &AppliedLimit) -> Self {
+        let AppliedLimit { limit, plan, algorithm, quota, cost, later, .. } = applied;
         let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
         let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
         let settled = later.as_deref().map(SettledView::of);
@@ -316,8 +316,8 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
         Algorithm::FixedWindow { rate, zone } => {
             let place = zone.as_ref().map_or_else(String::new, |zone| format!(" in {zone}"));
             match rate.per {
-                Per::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
-                Per::Month => format!("{}/month{place}", rate.tokens),
+                WindowLength::Micros(period_us) => show_rate(rate.tokens, period_us) + &place,
+                WindowLength::Month => format!("{}/month{place}", rate.tokens),
             }
         }
         Algorithm::Concurrency { most, scope: Scope::Fleet } => format!("{most} in flight"),
@@ -326,10 +326,10 @@ fn show_algorithm(algorithm: &Algorithm) -> String {
 }
 
 /// Where a plan is from, in words. `planned`: there is one.
-fn from(origin: &Origin, planned: bool) -> Option<String> {
+fn from(origin: &PlanOrigin, planned: bool) -> Option<String> {
     let (hash, reading) = match origin {
-        Origin::File => return planned.then(|| "the file".to_owned()),
-        Origin::Hash { hash, reading } => (hash, reading),
+        PlanOrigin::File => return planned.then(|| "the file".to_owned()),
+        PlanOrigin::Hash { hash, reading } => (hash, reading),
     };
     let said = match reading.as_ref().map(|reading| &reading.holds) {
         None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
@@ -354,8 +354,8 @@ impl From<Level> for LevelView {
 }
 
 impl ChangeView {
-    fn of(limit: &Limit, key: &Key, gift: Gift, dry_run: bool, given: &Given) -> Self {
-        let action = if gift == Gift::All { "reset" } else { "grant" };
+    fn of(limit: &Limit, key: &Key, gift: TokenGrant, dry_run: bool, given: &Given) -> Self {
+        let action = if gift == TokenGrant::All { "reset" } else { "grant" };
         Self {
             action: action.to_owned(),
             dry_run,

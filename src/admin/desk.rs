@@ -15,9 +15,9 @@ use tollgate_limiter::decide::plans::cache::Lookup;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
-use tollgate_limiter::node::permits::Slots;
-use tollgate_limiter::store::inspect::{Changed, Gift, Holder, Inspect, Notice};
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::node::permits::PermitTable;
+use tollgate_limiter::store::inspect::{BeforeAndAfter, BucketChange, CacheListener, Inspect, TokenGrant};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Ask, StoreError};
 
@@ -26,10 +26,10 @@ use crate::clock;
 /// The buckets of a node and of its fleet.
 pub struct Desk {
     memory: Arc<MemoryStore>,
-    slots: Arc<Slots>,
+    slots: Arc<PermitTable>,
     fleet: Option<Fleet>,
     /// What keeps something of buckets in this process; the memory among them.
-    holders: Vec<Arc<dyn Holder>>,
+    holders: Vec<Arc<dyn CacheListener>>,
     changes: [Counter; 2],
 }
 
@@ -37,7 +37,7 @@ pub struct Desk {
 pub struct Fleet {
     pub inspect: Arc<dyn Inspect>,
     pub breaker: Arc<Breaker>,
-    pub share: Arc<ShareCell>,
+    pub share: Arc<FleetShare>,
     pub plans: Arc<PlanReader>,
 }
 
@@ -72,11 +72,11 @@ impl Desk {
     /// Resolves its metrics, so the recorder must be installed already. `holders` are those beside the memory.
     pub fn new(
         memory: Arc<MemoryStore>,
-        slots: Arc<Slots>,
+        slots: Arc<PermitTable>,
         fleet: Option<Fleet>,
-        holders: Vec<Arc<dyn Holder>>,
+        holders: Vec<Arc<dyn CacheListener>>,
     ) -> Self {
-        let itself: Arc<dyn Holder> = memory.clone();
+        let itself: Arc<dyn CacheListener> = memory.clone();
         let holders = std::iter::once(itself).chain(holders).collect();
         let changes = ["grant", "reset"].map(|action| counter!("tollgate_admin_changes_total", "action" => action));
         Self { memory, slots, fleet, holders, changes }
@@ -116,7 +116,7 @@ impl Desk {
     ///
     /// # Errors
     /// When the store could not be asked.
-    pub async fn rehearse(&self, ask: &Ask, gift: Gift) -> Result<Given, StoreError> {
+    pub async fn rehearse(&self, ask: &Ask, gift: TokenGrant) -> Result<Given, StoreError> {
         let (seen, source) = match &self.fleet {
             Some(fleet) => (Some(fleet.inspect.peek(ask).await?), Source::Redis),
             None => (self.memory.peek_at(ask, clock::monotonic_micros(), Share::WHOLE), Source::Local),
@@ -130,26 +130,26 @@ impl Desk {
     /// # Errors
     /// When the store could not be asked. A node alone changes nothing then: its own buckets are a share that others do not
     /// know of.
-    pub async fn give(&self, ask: &Ask, gift: Gift) -> Result<Given, StoreError> {
+    pub async fn give(&self, ask: &Ask, gift: TokenGrant) -> Result<Given, StoreError> {
         let now_us = clock::monotonic_micros();
-        let (Changed { before, after }, source, untold) = match &self.fleet {
+        let (BeforeAndAfter { before, after }, source, untold) = match &self.fleet {
             None => (self.memory.give_at(ask, gift, now_us), Source::Local, None),
             Some(fleet) => {
                 let changed = fleet.inspect.give(ask, gift).await?;
                 let full_in_us = changed.after.full_in_us();
                 self.lower(&ask.key, ask.quota, full_in_us);
                 // After the change: told before, a node could learn the old level again from a decision in between.
-                let told = fleet.inspect.tell(&Notice { key: ask.key.clone(), full_in_us }).await;
+                let told = fleet.inspect.tell(&BucketChange { key: ask.key.clone(), full_in_us }).await;
                 (changed, Source::Redis, told.err())
             }
         };
-        self.changes[usize::from(gift == Gift::All)].increment(1);
+        self.changes[usize::from(gift == TokenGrant::All)].increment(1);
         Ok(Given { before: before.level(ask.cost), after: after.level(ask.cost), source, untold })
     }
 
     /// Takes over a change that some node made of `ask`'s bucket. Goes by what the store says now: requests may have taken
     /// from the bucket since, and were noted here.
-    pub async fn take_over(&self, ask: &Ask, notice: &Notice) {
+    pub async fn take_over(&self, ask: &Ask, notice: &BucketChange) {
         let seen = match &self.fleet {
             Some(fleet) => fleet.inspect.peek(ask).await.ok(),
             None => None,

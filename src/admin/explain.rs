@@ -4,10 +4,10 @@
 
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
-use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::spec::{Degrade, Limit, OnLimit};
 use tollgate_limiter::limit::units::{show_duration, show_size};
-use tollgate_limiter::request::explanation::{Applied, Bucket};
+use tollgate_limiter::request::explanation::{AppliedLimit, CountedBy};
 
 use super::Panel;
 use super::buckets::{LevelView, PolicyView, show};
@@ -167,7 +167,7 @@ impl ExplainView {
             listener: described.listener,
         };
         let limits = &explanation.limits;
-        let key_missing = limits.limits.iter().find(|limit| limit.bucket == Bucket::Refused);
+        let key_missing = limits.limits.iter().find(|limit| limit.bucket == CountedBy::Refused);
         let bare = Self {
             request,
             route: None,
@@ -213,17 +213,17 @@ impl From<&Failure> for RefusedView {
 }
 
 impl LimitView {
-    fn of(applied: &Applied) -> Self {
-        let Applied { limit, lacking, bucket, .. } = applied;
+    fn of(applied: &AppliedLimit) -> Self {
+        let AppliedLimit { limit, lacking, bucket, .. } = applied;
         let policy = PolicyView::of(applied);
         let (bucket, note) = match bucket {
-            Bucket::Asked(key) | Bucket::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
-            Bucket::Asked(key) | Bucket::Watched(key) => {
+            CountedBy::Asked(key) | CountedBy::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
+            CountedBy::Asked(key) | CountedBy::Watched(key) => {
                 (Some(show(key)), Some("shared with all requests that lack it"))
             }
-            Bucket::Exempt => (None, None),
-            Bucket::Skipped => (None, Some("does not apply without it")),
-            Bucket::Refused => (None, Some("refuses the request without it")),
+            CountedBy::Exempt => (None, None),
+            CountedBy::Skipped => (None, Some("does not apply without it")),
+            CountedBy::Refused => (None, Some("refuses the request without it")),
         };
         let outage = match policy.on_outage.as_str() {
             "allow" => "every request passes",
@@ -234,7 +234,7 @@ impl LimitView {
             limit: limit.name.to_string(),
             policy,
             bucket,
-            lacking: if applied.bucket == Bucket::Exempt { Vec::new() } else { lacking.clone() },
+            lacking: if applied.bucket == CountedBy::Exempt { Vec::new() } else { lacking.clone() },
             enforced: enforced(limit, &applied.bucket).map(str::to_owned),
             on_limit: over(&limit.on_limit),
             note: note.map(str::to_owned),
@@ -253,15 +253,15 @@ impl LimitView {
 }
 
 /// `None`: it acts on every request.
-fn enforced(limit: &Limit, bucket: &Bucket) -> Option<&'static str> {
+fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     match bucket {
-        Bucket::Exempt => Some("not on this request, which is exempt"),
-        Bucket::Watched(_) if limit.enforced == Enforced::NONE => {
+        CountedBy::Exempt => Some("not on this request, which is exempt"),
+        CountedBy::Watched(_) if limit.enforced == Rollout::NONE => {
             Some("not at all: it counts, and lets everything pass")
         }
-        Bucket::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
-        Bucket::Asked(_) if limit.enforced != Enforced::ALL => Some("on this key already, and not on all"),
-        Bucket::Asked(_) | Bucket::Skipped | Bucket::Refused => None,
+        CountedBy::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
+        CountedBy::Asked(_) if limit.enforced != Rollout::ALL => Some("on this key already, and not on all"),
+        CountedBy::Asked(_) | CountedBy::Skipped | CountedBy::Refused => None,
     }
 }
 

@@ -6,7 +6,7 @@ use metrics::counter;
 use tollgate_limiter::limit::algorithm_kind::QuotaError;
 use tollgate_limiter::limit::spec::{LimitUse, OnLimit};
 use tollgate_limiter::request::catalog::Catalog;
-use tollgate_limiter::request::rule_set::{LargestCosts, Rules};
+use tollgate_limiter::request::rule_set::{LargestCosts, RuleSet};
 
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
@@ -35,7 +35,7 @@ pub fn gateway(
         let rules = config
             .listeners
             .iter()
-            .map(|listener| Rules::new(listener.limits.iter().chain(limits), &costs, &plans, config.legacy_headers));
+            .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &plans, config.legacy_headers));
         let rules = rules.collect::<Result<_, QuotaError>>()?;
         Ok::<_, QuotaError>(Guard { rules, metrics: Arc::new(RouteMetrics::of(name)) })
     };

@@ -16,9 +16,9 @@ use tokio::time::{interval, sleep};
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::Store;
-use tollgate_limiter::store::inspect::{Holder, Notice};
+use tollgate_limiter::store::inspect::{BucketChange, CacheListener};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::workers::Workers;
@@ -111,7 +111,8 @@ pub async fn run(
         desk: desk.clone(),
     };
     let opened = admin.map(|socket| open_admin(socket, panel)).transpose()?;
-    let fleet = common.fleet.as_ref().map(|state| Fleet::join(&state.spec, state.node.share.clone())).transpose()?;
+    let fleet =
+        common.fleet.as_ref().map(|state| Heartbeat::join(&state.spec, state.node.share.clone())).transpose()?;
 
     readiness.enter(Phase::Serving);
     tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
@@ -166,7 +167,7 @@ fn open_admin(socket: StdListener, panel: Panel) -> anyhow::Result<tokio::task::
 /// What a reset or a grant must reach in this process, beside the local buckets: see [`Node`].
 fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
     let fleet = common.fleet.as_ref().zip(inspector);
-    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn Holder>).collect();
+    let holders = fleet.iter().map(|(state, _)| state.node.clone() as Arc<dyn CacheListener>).collect();
     let fleet = fleet.map(|(state, inspector)| desk::Fleet {
         inspect: Arc::new(inspector.clone()),
         breaker: state.node.breaker.clone(),
@@ -179,7 +180,7 @@ fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
 /// Takes over what operators changed, on whatever node.
 async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
     let Some(inspector) = inspector else { return pending().await };
-    let take_over = async |notice: Notice| {
+    let take_over = async |notice: BucketChange| {
         let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
         if let Some(ask) = ask {
@@ -228,7 +229,7 @@ async fn guard_store(common: &Common, workers: &Workers) {
     pending().await
 }
 
-async fn beat(fleet: Option<&Fleet>) {
+async fn beat(fleet: Option<&Heartbeat>) {
     match fleet {
         Some(fleet) => fleet.run().await,
         None => pending().await,

@@ -4,9 +4,9 @@ use futures_util::future::BoxFuture;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 use super::*;
 use crate::gateway::Entrance;
@@ -31,7 +31,7 @@ impl Store for Buggy {
         panic!("a bug, as told to")
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         panic!("a bug")
     }
 
@@ -44,7 +44,7 @@ async fn serve() -> std::net::SocketAddr {
     let config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
     let gateway = Arc::new(ArcSwap::from_pointee(assemble::gateway(&config, None, None).unwrap()));
     let memory = Arc::new(MemoryStore::new(1));
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let limiter = Limiter::shared(memory, Arc::new(Buggy), Arc::new(Breaker::new()), share);
     let entrance = Entrance { gateway, listener: 0, limiter, proxy: Arc::default(), in_flight: Arc::default() };
     let spec = Arc::new(config.listeners[0].server.clone());

@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 use http::{HeaderValue, Method, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use serde::Serialize;
-use tollgate_limiter::request::permit::Holding;
+use tollgate_limiter::request::permit::Permit;
 
 use crate::body::Observer;
 use crate::clock::{self, Instant};
@@ -51,7 +51,7 @@ pub struct Account {
     /// Why the gateway answered itself, by the failure's name.
     pub problem: Option<&'static str>,
     /// What the request's limits want to know of the answer.
-    pub holding: Holding,
+    pub holding: Permit,
     bytes: u64,
     complete: bool,
 }
@@ -174,7 +174,7 @@ impl Account {
         log: Option<Box<Entered>>,
     ) -> Box<Self> {
         let status = error::client_closed();
-        let (holding, bytes, complete) = (Holding::default(), 0, false);
+        let (holding, bytes, complete) = (Permit::default(), 0, false);
         Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, holding, bytes, complete })
     }
 

@@ -10,8 +10,8 @@ use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate_limiter::limit::host;
 use tollgate_limiter::limit::key::Facts;
-use tollgate_limiter::request::explanation::Explained;
-use tollgate_limiter::request::rule_set::Rules;
+use tollgate_limiter::request::explanation::LimitsExplanation;
+use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::route::{Action, Forward, HostPolicy, Match, Route};
 use super::table::{Fits, Found};
@@ -46,7 +46,7 @@ pub struct Explanation {
     /// Every route with what became of it: those that host and path allow first, most specific first.
     pub routes: Vec<Judged>,
     /// The listener's, then the route's. Those of the listener also where no route takes the request.
-    pub limits: Explained,
+    pub limits: LimitsExplanation,
     pub outcome: Outcome,
 }
 
@@ -135,8 +135,8 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
 }
 
-fn limits(rules: Option<&Rules>, facts: &Facts<'_>) -> Explained {
-    rules.map_or_else(|| Explained { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
+fn limits(rules: Option<&RuleSet>, facts: &Facts<'_>) -> LimitsExplanation {
+    rules.map_or_else(|| LimitsExplanation { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
 }
 
 fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<Judged> {

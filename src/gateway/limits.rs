@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Facts;
-use tollgate_limiter::request::rule_set::{Asking, Judged, Next, Rules};
+use tollgate_limiter::request::rule_set::{Judged, Next, PendingRequest, RuleSet};
 
 use super::queue::{Queues, Ticket, TooLong};
 use crate::error::Failure;
@@ -33,10 +33,10 @@ pub enum Hold<'a> {
 pub fn hold<'a>(
     queues: &'a Queues,
     limiter: &'a Limiter,
-    rules: &'a Rules,
+    rules: &'a RuleSet,
     facts: &Facts<'_>,
 ) -> Result<Hold<'a>, Failure> {
-    let mut asking = Asking::default();
+    let mut asking = PendingRequest::default();
     rules.ask(facts, &mut asking)?;
     if !rules.is_lenient()
         && !asking.lacks_plans()
@@ -47,7 +47,7 @@ pub fn hold<'a>(
     Ok(Hold::Waiting(Box::pin(wait_for(queues, limiter, rules, asking))))
 }
 
-async fn wait_for(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+async fn wait_for(queues: &Queues, limiter: &Limiter, rules: &RuleSet, mut asking: PendingRequest) -> Judged {
     let wanted = asking.take_wanted();
     if let Some(reading) = limiter.read_plans(&wanted) {
         // Once per client and node, and then again when nobody asked for its plan for long.
@@ -63,7 +63,7 @@ async fn wait_for(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking:
 }
 
 /// The same where the first no need not be the last word.
-async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: Asking) -> Judged {
+async fn insist(queues: &Queues, limiter: &Limiter, rules: &RuleSet, mut asking: PendingRequest) -> Judged {
     let mut ticket = match behind_others(queues, rules, &mut asking) {
         Ok(ticket) => ticket,
         Err(verdict) => return rules.judge(&mut asking, *verdict),
@@ -92,7 +92,11 @@ async fn insist(queues: &Queues, limiter: &Limiter, rules: &Rules, mut asking: A
 }
 
 /// A place behind those who wait already for what this request needs, if anyone does.
-fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<Option<Ticket>, Box<Verdict>> {
+fn behind_others(
+    queues: &Queues,
+    rules: &RuleSet,
+    asking: &mut PendingRequest,
+) -> Result<Option<Ticket>, Box<Decision>> {
     for at in 0..asking.asks.len() {
         let Some(line) = rules.line(asking, at) else { continue };
         let Some(queue) = queues.get(line.limit).filter(|queue| queue.has_line(line.key)) else { continue };
@@ -107,9 +111,9 @@ fn behind_others(queues: &Queues, rules: &Rules, asking: &mut Asking) -> Result<
 /// The place to wait at after a denial, if waiting is of use.
 fn wait_at(
     queues: &Queues,
-    rules: &Rules,
-    asking: &Asking,
-    verdict: &Verdict,
+    rules: &RuleSet,
+    asking: &PendingRequest,
+    verdict: &Decision,
     at: usize,
     ticket: Option<Ticket>,
 ) -> Option<Ticket> {
@@ -123,7 +127,7 @@ fn wait_at(
 }
 
 /// The verdict on a request whose turn did not come in time.
-fn turned_away(rules: &Rules, asking: &mut Asking, ticket: &Ticket) -> Verdict {
+fn turned_away(rules: &RuleSet, asking: &mut PendingRequest, ticket: &Ticket) -> Decision {
     let at = asking.asks.iter().position(|ask| ask.key == *ticket.key()).unwrap_or_default();
     rules.turn_away(asking, at, micros(ticket.wait()))
 }

@@ -16,7 +16,7 @@ use table::RouteTable;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::decide::plans::cache::PlanCaches;
 use tollgate_limiter::request::catalog::Catalog;
-use tollgate_limiter::request::rule_set::Rules;
+use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::proxy::Proxy;
 use crate::proxy::forwarded::TrustedProxies;
@@ -63,7 +63,7 @@ pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 /// What stands before an action: its limits and its metrics.
 pub struct Guard {
     /// By listener: the listener's limits, then the route's.
-    pub rules: Vec<Rules>,
+    pub rules: Vec<RuleSet>,
     pub metrics: Arc<RouteMetrics>,
 }
 

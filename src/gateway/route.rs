@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
-pub use tollgate_limiter::limit::fixed_response::Respond;
+pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 use tollgate_limiter::limit::spec::LimitUse;
 
 /// One route.
@@ -66,7 +66,7 @@ pub struct HeaderMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(Forward),
-    Respond(Respond),
+    Respond(FixedResponse),
     /// Answers with a description of the request.
     Echo,
 }

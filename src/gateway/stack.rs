@@ -19,9 +19,9 @@ use http_body::Body as _;
 use tollgate_limiter::limit::host;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::spec::Degrade;
-use tollgate_limiter::request::headers::Fields;
-use tollgate_limiter::request::permit::Holding;
-use tollgate_limiter::request::rule_set::Rules;
+use tollgate_limiter::request::headers::RateLimitFields;
+use tollgate_limiter::request::permit::Permit;
+use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::account::{self, Account, Entered};
 use super::limits::{self, Hold};
@@ -59,7 +59,7 @@ pub fn serve(
         // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
         let exchange = Exchange::open(&gateway, entrance, peer, &request);
         let mut account = exchange.account(&gateway, entrance, Some(&request));
-        let mut fields = Fields::default();
+        let mut fields = RateLimitFields::default();
 
         // A panic is a bug of ours and ends this request only; everything inside is dropped, nothing is used again. Caught
         // around each poll and not by a future around it: that would move what is inside, which is large.
@@ -73,7 +73,7 @@ pub fn serve(
         };
         let result = passed.unwrap_or_else(|_| {
             gateway.panics.increment(1);
-            account.holding = Holding::default();
+            account.holding = Permit::default();
             Err(Failure::Panicked)
         });
         // What was not forwarded still has its table of fields: the next request may use it.
@@ -86,7 +86,7 @@ pub fn serve(
 pub fn refuse(gateway: &Gateway, entrance: &Entrance, peer: IpAddr, failure: Failure) -> Response<Body> {
     let exchange = Exchange::open(gateway, entrance, peer, &Request::new(Body::empty()));
     let account = exchange.account(gateway, entrance, None);
-    exchange.close(Err(failure), Fields::default(), account)
+    exchange.close(Err(failure), RateLimitFields::default(), account)
 }
 
 async fn pass(
@@ -94,7 +94,7 @@ async fn pass(
     entrance: &Entrance,
     exchange: &Exchange,
     account: &mut Account,
-    fields: &mut Fields,
+    fields: &mut RateLimitFields,
     request: &mut Request<Body>,
 ) -> Result<Response<Body>, Failure> {
     // Dot segments go first: what is matched, limited and forwarded must be one and the same path.
@@ -143,7 +143,7 @@ fn hold<'a>(
     gateway: &'a Gateway,
     entrance: &'a Entrance,
     exchange: &Exchange,
-    rules: &'a Rules,
+    rules: &'a RuleSet,
     [host, path]: [&str; 2],
     route: Option<&Route>,
     request: &Request<Body>,
@@ -240,7 +240,7 @@ impl Exchange {
     fn close(
         &self,
         result: Result<Response<Body>, Failure>,
-        fields: Fields,
+        fields: RateLimitFields,
         mut account: Box<Account>,
     ) -> Response<Body> {
         let mut response = match result {

@@ -7,14 +7,14 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate_limiter::algorithm::concurrency::Held;
-use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -66,7 +66,7 @@ impl Store for Desk {
         Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
@@ -89,7 +89,7 @@ pub struct Fixture {
 impl Fixture {
     pub fn new() -> Self {
         let (desk, calls, adjusted) = Desk::open();
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
         let local = Arc::new(MemoryStore::new(100));
         let node = Arc::new(Node::new(local, breaker.clone(), share));
         let limiter = Limiter::of_node(node.clone(), Arc::new(desk));
@@ -97,7 +97,7 @@ impl Fixture {
     }
 
     /// A request on its way: it has asked or boarded when this returns.
-    pub async fn send(&self, asks: &[Ask]) -> JoinHandle<Verdict> {
+    pub async fn send(&self, asks: &[Ask]) -> JoinHandle<Decision> {
         let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
         let request = tokio::spawn(async move { limiter.decide(&asks).await });
         tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ impl Fixture {
     }
 
     /// A request and the call it makes, if it makes one.
-    pub async fn decide(&mut self, asks: &[Ask]) -> (Verdict, bool) {
+    pub async fn decide(&mut self, asks: &[Ask]) -> (Decision, bool) {
         let request = self.send(asks).await;
         let call = self.calls.try_recv();
         let called = call.is_ok();

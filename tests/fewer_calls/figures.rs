@@ -8,15 +8,15 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::Mutex;
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 use crate::support::redis::RedisServer;
 use crate::support::{SECOND, ask, eventually, shape};
@@ -42,7 +42,7 @@ impl Store for Counted {
         self.store.adjust(adjustments)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.store.claim(claims)
     }
 
@@ -77,7 +77,7 @@ impl Node {
         let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
         eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
         let store = Arc::new(Counted { store, calls: AtomicU64::new(0) });
-        let share = Arc::new(ShareCell::expecting(2));
+        let share = Arc::new(FleetShare::expecting(2));
         share.set(Share::new(2, 0));
         let memory = Arc::new(MemoryStore::new(1_000));
         let limiter = Limiter::shared(memory, store.clone(), Arc::new(Breaker::new()), share);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::store::inspect::Holder;
+use tollgate_limiter::store::inspect::CacheListener;
 use tollgate_limiter::store::{Ask, Change};
 
 use crate::desk::Fixture;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tollgate::clock;
 use tollgate_limiter::algorithm::quota::Quota;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::store::Ask;
@@ -19,9 +19,9 @@ pub const SECOND: u64 = 1_000_000;
 pub const HOUR: u64 = 3_600 * SECOND;
 
 /// `tokens` every `period_us`, `burst` at once.
-pub fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
+pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
-    Shape::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+    TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
 }
 
 pub fn ask<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> Ask {
@@ -58,7 +58,7 @@ where
 
 /// What is named here is not dead in the test crates that don't use it.
 const _: () = {
-    let _ = (SECOND, HOUR, shape as fn(_, _, _) -> _, ask::<Shape> as fn(&str, _, _) -> _);
+    let _ = (SECOND, HOUR, shape as fn(_, _, _) -> _, ask::<TokenBucket> as fn(&str, _, _) -> _);
     let _ = eventually::<Ready<bool>, fn() -> Ready<bool>>;
     let _ = eventually_within::<Ready<bool>, fn() -> Ready<bool>>;
 };

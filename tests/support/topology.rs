@@ -15,12 +15,12 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node as NodeState;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::support::redis::{RedisServer, free_port, spec_at};
@@ -46,11 +46,11 @@ pub struct Node {
 
 impl Node {
     pub fn start(spec: &RedisSpec) -> Self {
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(spec.expected_nodes)));
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
         let store: Arc<dyn Store> = Arc::new(RedisStore::connect(spec).unwrap());
         let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
         let limiter = Limiter::of_node(state.clone(), store.clone());
-        let fleet = Fleet::join(spec, share).unwrap();
+        let fleet = Heartbeat::join(spec, share).unwrap();
         let mut tasks = JoinSet::new();
         tasks.spawn(run_control(state, vec![store]));
         tasks.spawn(async move { fleet.run().await });

@@ -18,19 +18,19 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::decide::decision::Verdict;
+use crate::decide::decision::Decision as Decided;
 use crate::decide::limiter::Limiter;
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm_kind::QuotaError;
-use crate::limit::fixed_response::Respond;
+use crate::limit::fixed_response::FixedResponse;
 use crate::limit::host;
 use crate::limit::key::Facts;
 use crate::limit::spec::{Degrade, Limit, LimitUse};
 use crate::request::denial::Denial;
-use crate::request::headers::Fields;
-use crate::request::permit::Holding;
-use crate::request::permit_body::Watched;
-use crate::request::rule_set::{Asking, Judged, LargestCosts, Next, Rules};
+use crate::request::headers::RateLimitFields;
+use crate::request::permit::Permit;
+use crate::request::permit_body::PermitBody;
+use crate::request::rule_set::{Judged, LargestCosts, Next, PendingRequest, RuleSet};
 
 /// The field that a request's id is read from, for the problem of a denied one.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,7 +39,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 #[derive(Clone)]
 pub struct RateLimitLayer {
     limiter: Limiter,
-    rules: Arc<Rules>,
+    rules: Arc<RuleSet>,
 }
 
 /// A service behind limits. Made by [`RateLimitLayer`].
@@ -63,7 +63,7 @@ impl RateLimitLayer {
     pub fn new(limiter: Limiter, limits: &[LimitUse]) -> Result<Self, QuotaError> {
         let limits: Vec<LimitUse> = limits.iter().map(on_the_spot).collect();
         let costs = LargestCosts::over(limits.iter());
-        Ok(Self { limiter, rules: Arc::new(Rules::new(limits.iter(), &costs, &PlanCaches::default(), false)?) })
+        Ok(Self { limiter, rules: Arc::new(RuleSet::new(limits.iter(), &costs, &PlanCaches::default(), false)?) })
     }
 }
 
@@ -81,7 +81,7 @@ where
     ReqBody: http_body::Body,
     ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Response = Response<Watched<ResBody>>;
+    type Response = Response<PermitBody<ResBody>>;
     type Error = S::Error;
     type Future = Limited<S, ReqBody>;
 
@@ -98,12 +98,18 @@ where
             Err(failure) => Step::Refused { failure: Some(failure) },
             Ok(asking) => Step::Deciding { decision: self.layer.decide(asking), held: Some((inner, request)) },
         };
-        Limited { step, layer: self.layer.clone(), request_id, fields: Fields::default(), holding: Holding::default() }
+        Limited {
+            step,
+            layer: self.layer.clone(),
+            request_id,
+            fields: RateLimitFields::default(),
+            holding: Permit::default(),
+        }
     }
 }
 
 impl RateLimitLayer {
-    fn ask<B: http_body::Body>(&self, request: &Request<B>) -> Result<Asking, Denial> {
+    fn ask<B: http_body::Body>(&self, request: &Request<B>) -> Result<PendingRequest, Denial> {
         let (extensions, host) = (request.extensions(), host::of(request.uri(), request.headers()));
         let facts = Facts {
             method: request.method(),
@@ -115,12 +121,12 @@ impl RateLimitLayer {
             route: extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str),
             param: &|_| None,
         };
-        let mut asking = Asking::default();
+        let mut asking = PendingRequest::default();
         self.rules.ask(&facts, &mut asking)?;
         Ok(asking)
     }
 
-    fn decide(&self, mut asking: Asking) -> Decision {
+    fn decide(&self, mut asking: PendingRequest) -> Decision {
         let wanted = asking.take_wanted();
         if let Some(reading) = self.limiter.read_plans(&wanted) {
             let (limiter, rules) = (self.limiter.clone(), self.rules.clone());
@@ -144,8 +150,8 @@ impl RateLimitLayer {
 
 /// A decision that was made in process, or that waits for the store.
 enum Decision {
-    Made(Option<Box<(Asking, Verdict)>>),
-    Waiting(BoxFuture<'static, (Asking, Verdict)>),
+    Made(Option<Box<(PendingRequest, Decided)>>),
+    Waiting(BoxFuture<'static, (PendingRequest, Decided)>),
 }
 
 pin_project! {
@@ -159,8 +165,8 @@ pin_project! {
         step: Step<S, B, S::Future>,
         layer: RateLimitLayer,
         request_id: Option<HeaderValue>,
-        fields: Fields,
-        holding: Holding,
+        fields: RateLimitFields,
+        holding: Permit,
     }
 }
 
@@ -168,7 +174,7 @@ pin_project! {
     #[project = StepProj]
     enum Step<S, B, F> {
         Refused { failure: Option<Denial> },
-        Degraded { answer: Arc<Respond> },
+        Degraded { answer: Arc<FixedResponse> },
         Deciding { decision: Decision, held: Option<(S, Request<B>)> },
         Passing { #[pin] inner: F },
     }
@@ -179,7 +185,7 @@ where
     S: Service<Request<B>, Response = Response<ResBody>>,
     ResBody: http_body::Body<Data = Bytes> + From<Bytes>,
 {
-    type Output = Result<Response<Watched<ResBody>>, S::Error>;
+    type Output = Result<Response<PermitBody<ResBody>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -200,7 +206,7 @@ where
                     let response = ready!(inner.poll(cx))?;
                     let mut holding = std::mem::take(this.holding);
                     holding.answered(response.headers());
-                    let response = response.map(|body| Watched::new(body, holding));
+                    let response = response.map(|body| PermitBody::new(body, holding));
                     return Poll::Ready(Ok(answer(response, this.fields)));
                 }
                 StepProj::Deciding { decision, held } => {
@@ -229,7 +235,7 @@ where
 
 impl Decision {
     /// Must not be polled again once ready.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Asking, Verdict)> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(PendingRequest, Decided)> {
         match self {
             Self::Made(made) => made.take().map_or(Poll::Pending, |made| Poll::Ready(*made)),
             Self::Waiting(waiting) => waiting.as_mut().poll(cx),
@@ -242,7 +248,7 @@ fn on_the_spot(LimitUse { limit, cost }: &LimitUse) -> LimitUse {
     LimitUse { limit: Arc::new(limit), cost: cost.clone() }
 }
 
-fn answer<B>(mut response: Response<B>, fields: &mut Fields) -> Response<B> {
+fn answer<B>(mut response: Response<B>, fields: &mut RateLimitFields) -> Response<B> {
     std::mem::take(fields).apply(response.headers_mut());
     response
 }
@@ -260,9 +266,9 @@ mod tests {
     use super::*;
     use crate::limit::algorithm_kind::{Algorithm, Rate};
     use crate::limit::cost::{ByResponse, Cost, Field};
-    use crate::limit::json_path::Path;
+    use crate::limit::json_path::JsonPath;
     use crate::limit::key::{KeyPart, KeySpec, OnMissing};
-    use crate::limit::rollout::Enforced;
+    use crate::limit::rollout::Rollout;
     use crate::limit::spec::{OnLimit, Queueing};
     use crate::request::headers::{DEGRADED, RATELIMIT};
     use crate::store::memory::MemoryStore;
@@ -278,7 +284,7 @@ mod tests {
         RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
     }
 
-    async fn ask(layer: &RateLimitLayer) -> Response<Watched<Body>> {
+    async fn ask(layer: &RateLimitLayer) -> Response<PermitBody<Body>> {
         let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
         layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
     }
@@ -295,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn something_cheaper_that_is_at_hand_is_given() {
-        let answer = Arc::new(Respond { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
+        let answer = Arc::new(FixedResponse { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
         let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Respond(answer)));
         assert_eq!(ask(&layer).await.status(), StatusCode::OK);
         let degraded = ask(&layer).await;
@@ -317,7 +323,7 @@ mod tests {
     }
 
     /// Answers with this body, told as 40 in the head.
-    async fn answered(layer: &RateLimitLayer, body: Body) -> Response<Watched<Body>> {
+    async fn answered(layer: &RateLimitLayer, body: Body) -> Response<PermitBody<Body>> {
         let body = Arc::new(std::sync::Mutex::new(Some(body)));
         let inner = service_fn(move |request: Request<Body>| {
             let mut response = Response::new(body.lock().unwrap().take().unwrap());
@@ -342,7 +348,7 @@ mod tests {
         let response = answered(&layer, Body::from("whatever")).await;
         assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
 
-        let layer = settling(Field::Json(Path::parse("used").unwrap()));
+        let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
         let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
         let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
         let response = answered(&layer, streamed()).await;
@@ -359,7 +365,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
-        let layer = settling(Field::Json(Path::parse("used").unwrap()));
+        let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
         for _ in 0..10 {
             assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
         }
@@ -368,7 +374,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_shadow_lets_everything_pass() {
-        let layer = layer(|limit| limit.enforced = Enforced::NONE);
+        let layer = layer(|limit| limit.enforced = Rollout::NONE);
         for _ in 0..3 {
             let passed = ask(&layer).await;
             assert_eq!((passed.status(), passed.headers().get(RATELIMIT)), (StatusCode::OK, None));

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tokio::time::{sleep_until, timeout_at};
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
@@ -48,7 +48,7 @@ enum Spread {
 
 /// What a node's clients are told.
 pub struct Orders {
-    pub shape: ArcSwap<Shape>,
+    pub shape: ArcSwap<TokenBucket>,
     pub stop: AtomicBool,
 }
 
@@ -96,7 +96,7 @@ impl Demand {
 }
 
 impl Orders {
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: TokenBucket) -> Self {
         Self { shape: ArcSwap::from_pointee(shape), stop: AtomicBool::new(false) }
     }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tollgate_limiter::algorithm::token_bucket::ShapeError;
+use tollgate_limiter::algorithm::token_bucket::TokenBucketError;
 use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::ConnectError;
 
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("{0}")]
     Plan(&'static str),
     #[error("the limit cannot be one: {0}")]
-    Limit(#[from] ShapeError),
+    Limit(#[from] TokenBucketError),
     #[error("{0}")]
     Store(#[from] ConnectError),
     #[error("no Redis decides at the address given")]

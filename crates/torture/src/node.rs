@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::{self, recovery};
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::Error;
@@ -106,7 +106,7 @@ impl Node {
             Backing::Memory | Backing::Custom(_) => 1,
         };
         let memory = Arc::new(MemoryStore::new(MAX_BUCKETS));
-        let share = Arc::new(ShareCell::expecting(expected));
+        let share = Arc::new(FleetShare::expecting(expected));
         let calls = StoreCalls::default();
         let of_node = || node::Node::new(memory, Arc::new(Breaker::new()), share);
         let parts = Parts {
@@ -207,7 +207,7 @@ impl Work {
 fn control(parts: &Parts, stores: Vec<Arc<dyn Store>>, mut phase: watch::Receiver<Phase>) -> Result<(), Error> {
     runtime()?.block_on(async {
         let fleet = match &parts.backing {
-            Backing::Redis(spec) => Some(Fleet::join(spec, parts.limits.share.clone())?),
+            Backing::Redis(spec) => Some(Heartbeat::join(spec, parts.limits.share.clone())?),
             Backing::Memory | Backing::Custom(_) => None,
         };
         let guard = recovery::run_control(parts.limits.clone(), stores);
@@ -222,7 +222,7 @@ fn control(parts: &Parts, stores: Vec<Arc<dyn Store>>, mut phase: watch::Receive
     })
 }
 
-async fn beat(fleet: Option<&Fleet>) {
+async fn beat(fleet: Option<&Heartbeat>) {
     if let Some(fleet) = fleet {
         fleet.run().await;
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use tollgate_limiter::algorithm::token_bucket::{Shape, ShapeError};
+use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use tollgate_limiter::limit::algorithm_kind::Rate;
 use tollgate_limiter::limit::spec::Consistency;
 
@@ -72,8 +72,8 @@ impl Plan {
     ///
     /// # Errors
     /// When it is out of the limiter's bounds.
-    pub fn shape(&self, limit: &Limit) -> Result<Shape, ShapeError> {
-        let shape = Shape::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
+    pub fn shape(&self, limit: &Limit) -> Result<TokenBucket, TokenBucketError> {
+        let shape = TokenBucket::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
         Ok(match self.consistency {
             Consistency::Exact => shape,
             Consistency::Leased => shape.leased(self.cost.get()),

@@ -3,10 +3,10 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use tollgate_limiter::algorithm::concurrency::{MAX_SLOTS, Scope};
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, ShapeError};
+use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError};
 use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, Manner, QuotaError, WindowRate};
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, WindowRate};
 use tollgate_limiter::limit::spec::Consistency;
 
 use crate::config::decode::{At, Slot};
@@ -25,7 +25,7 @@ pub(super) struct Counting<'a> {
 pub(super) struct Numbers<'a> {
     pub rate: &'a Slot<At<WindowRate>>,
     pub burst: &'a Slot<At<raw::Whole<1, MAX_BURST>>>,
-    pub max_in_flight: &'a Slot<At<raw::Whole<1, MAX_SLOTS>>>,
+    pub max_in_flight: &'a Slot<At<raw::Whole<1, MAX_PERMITS>>>,
     pub place: &'a Place,
 }
 
@@ -44,12 +44,12 @@ impl<'a> Counting<'a> {
         Some(Self { kind, zone, scope: scope.map(|scope| scope.value).unwrap_or_default() })
     }
 
-    fn manner(&self) -> Manner {
+    fn manner(&self) -> AlgorithmKind {
         match self.kind {
-            Kind::TokenBucket => Manner::TokenBucket,
-            Kind::FixedWindow => Manner::FixedWindow { zone: self.zone.map(|zone| Arc::clone(&zone.value.0)) },
-            Kind::SlidingWindow => Manner::SlidingWindow,
-            Kind::Concurrency => Manner::Concurrency { scope: self.scope },
+            Kind::TokenBucket => AlgorithmKind::TokenBucket,
+            Kind::FixedWindow => AlgorithmKind::FixedWindow { zone: self.zone.map(|zone| Arc::clone(&zone.value.0)) },
+            Kind::SlidingWindow => AlgorithmKind::SlidingWindow,
+            Kind::Concurrency => AlgorithmKind::Concurrency { scope: self.scope },
         }
     }
 
@@ -103,11 +103,13 @@ impl<'a> Counting<'a> {
         let burst = if let Slot::Good(at) = numbers.burst { &at.place } else { &rate.place };
         let zone = self.zone.map_or(&rate.place, |zone| &zone.place);
         let (place, hint) = match bound {
-            QuotaError::Bucket(ShapeError::TooFast) => {
+            QuotaError::Bucket(TokenBucketError::TooFast) => {
                 (&rate.place, format!("write at most {MAX_TOKENS_PER_SECOND}/s"))
             }
-            QuotaError::Bucket(ShapeError::BurstTooLarge) => (burst, format!("set \"burst\" to at most {MAX_BURST}")),
-            QuotaError::Bucket(ShapeError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
+            QuotaError::Bucket(TokenBucketError::BurstTooLarge) => {
+                (burst, format!("set \"burst\" to at most {MAX_BURST}"))
+            }
+            QuotaError::Bucket(TokenBucketError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
             QuotaError::Window(WindowError::QuotaTooLarge) => {
                 (&rate.place, format!("write at most {MAX_QUOTA} tokens"))
             }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, Shape, ShapeError};
+use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
 use tollgate_limiter::limit::algorithm_kind::Algorithm;
 use tollgate_limiter::limit::cost::{ByResponse, Cost};
 
@@ -64,7 +64,7 @@ fn flowing_off(max: &At<raw::Whole<1, MAX_BURST>>, algorithm: &Algorithm, report
     let tokens = NonZeroU64::new(max.value.0)?;
     // A window forgets at its end.
     let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
-    if let Err(ShapeError::TooSlow) = Shape::new(rate.tokens, rate.period_us, tokens) {
+    if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
         let trouble = Trouble::new(format!("{tokens} tokens would take over 366 days to come back"));
         report.mistake(&max.place, trouble.hint("lower \"max\" or raise the rate"));
         return None;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use tollgate_limiter::limit::exemption::Exempt;
+use tollgate_limiter::limit::exemption::Exemption;
 use tollgate_limiter::limit::key::{KeyPart, KeySpec};
 use tollgate_limiter::limit::plan::Plans;
 use tollgate_limiter::limit::spec::{Limit, LimitUse};
@@ -54,13 +54,13 @@ pub(super) fn limit(
     })
 }
 
-fn exempt(raw: &raw::Exempt, report: &mut Report) -> Option<Exempt> {
+fn exempt(raw: &raw::Exempt, report: &mut Report) -> Option<Exemption> {
     let clients = optional(&raw.client, |list| Some(list.iter().map(|at| at.value.0).collect::<Vec<_>>()));
     let headers = optional(&raw.headers, |table| {
         check_names(table, report);
         table.0.iter().map(|row| Some((row.key.clone()?, row.value.as_ref()?.0.clone()))).collect::<Option<Vec<_>>>()
     });
-    let exempt = Exempt { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
+    let exempt = Exemption { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
     if exempt.is_empty() {
         let trouble = Trouble::new("nobody is exempt");
         report.mistake(&raw.place, trouble.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use tollgate_limiter::limit::fixed_response::Respond;
-use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::fixed_response::FixedResponse;
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::spec::{Degrade, OnLimit, Queueing};
 
 use super::named::Named;
@@ -21,7 +21,7 @@ pub(super) fn build(
     raw: &raw::Limit,
     upstreams: &Named<UpstreamSpec>,
     report: &mut Report,
-) -> Option<(OnLimit, Enforced)> {
+) -> Option<(OnLimit, Rollout)> {
     let enforced = raw.enforce.value();
     let on_limit = match raw.on_limit.good()? {
         raw::OnLimit::Reject(None) => OnLimit::Reject,
@@ -29,18 +29,18 @@ pub(super) fn build(
         raw::OnLimit::Queue(bounds) => OnLimit::Queue(queueing(bounds)?),
         raw::OnLimit::Degrade(degrade) => OnLimit::Degrade(self::degrade(degrade, upstreams, report)?),
         raw::OnLimit::Shadow(place) => {
-            if enforced.is_some_and(|enforced| enforced != Enforced::ALL) {
+            if enforced.is_some_and(|enforced| enforced != Rollout::ALL) {
                 let trouble = Trouble::new("a limit that is all shadow enforces no share of its keys");
                 report.mistake(place, trouble.hint("remove \"on_limit\" or \"enforce\""));
                 return None;
             }
-            return Some((OnLimit::Reject, Enforced::NONE));
+            return Some((OnLimit::Reject, Rollout::NONE));
         }
     };
     Some((on_limit, enforced?))
 }
 
-fn answer(raw: &raw::Refusal, report: &mut Report) -> Option<Respond> {
+fn answer(raw: &raw::Refusal, report: &mut Report) -> Option<FixedResponse> {
     let headers = optional(&raw.headers, |table| {
         for row in table.0.iter().filter(|row| row.key.as_ref() == Some(&CONTENT_TYPE)) {
             let trouble = Trouble::new("the type of the body has a key of its own");
@@ -53,7 +53,7 @@ fn answer(raw: &raw::Refusal, report: &mut Report) -> Option<Respond> {
     if matches!(raw.body, Slot::Good(_)) {
         headers.push((CONTENT_TYPE, raw.content_type.value()?));
     }
-    Some(Respond { status: raw.status.value()?.0, headers, body: body?.unwrap_or_default() })
+    Some(FixedResponse { status: raw.status.value()?.0, headers, body: body?.unwrap_or_default() })
 }
 
 fn queueing(raw: &raw::QueueBounds) -> Option<Queueing> {

@@ -12,7 +12,7 @@ use crate::config::decode::{At, Row, Slot, Table};
 use crate::config::mistake::{Report, Trouble, quote};
 use crate::config::node::Place;
 use crate::config::raw;
-use crate::gateway::route::{Action, Forward, PathPattern, Respond, Rewrite, Segment};
+use crate::gateway::route::{Action, FixedResponse, Forward, PathPattern, Rewrite, Segment};
 use crate::upstream::UpstreamSpec;
 
 /// What the route does. `None`: said in the report.
@@ -113,7 +113,7 @@ fn check_prefix(prefix: &At<raw::Prefix>, path: Option<&PathPattern>, report: &m
 }
 
 /// A fixed answer. `None`: said in the report.
-pub(super) fn respond(raw: &raw::Respond, report: &mut Report) -> Option<Respond> {
+pub(super) fn respond(raw: &raw::Respond, report: &mut Report) -> Option<FixedResponse> {
     let headers = optional(&raw.headers, |table| response_headers(table, report));
     let status = raw.status.value();
     if let (Some(status), Slot::Good(body)) = (status, &raw.body) {
@@ -125,7 +125,7 @@ pub(super) fn respond(raw: &raw::Respond, report: &mut Report) -> Option<Respond
         }
     }
     let body = optional(&raw.body, |at| Some(Bytes::copy_from_slice(at.value.0.as_bytes())));
-    Some(Respond { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
+    Some(FixedResponse { status: status?, headers: headers?.unwrap_or_default(), body: body?.unwrap_or_default() })
 }
 
 pub(super) type HeaderValues = Table<HeaderName, At<http::HeaderValue>>;

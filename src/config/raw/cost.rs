@@ -4,7 +4,7 @@ use ::http::HeaderName;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
 use tollgate_limiter::limit::cost::Field;
-use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::json_path::JsonPath;
 
 use super::number::{Size, Whole};
 use crate::config::decode::{At, Decode, Definitions, Slot};
@@ -24,7 +24,7 @@ record! {
         /// The header field of the response that says how many tokens the request took. Settled after it.
         optional response_header: At<HeaderName>,
         /// The same by a field of the response's JSON body, names joined by dots: `usage.total_tokens`. Also of an event stream.
-        optional response_json: At<Path>,
+        optional response_json: At<JsonPath>,
         /// Tokens to take before there is a response, and when it does not tell. Default: 1.
         optional reserve: At<Whole<1, MAX_BURST>>,
         /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
@@ -43,7 +43,7 @@ pub(in crate::config) enum Cost {
 /// Where a response says what its request took.
 pub(in crate::config) enum ResponseField {
     Header(At<HeaderName>),
-    Json(At<Path>),
+    Json(At<JsonPath>),
 }
 
 impl ResponseField {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::algorithm::concurrency::{MAX_SLOTS, Scope};
+use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
 use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
 use tollgate_limiter::limit::algorithm_kind::WindowRate;
 use tollgate_limiter::limit::key::{KeyPart, OnMissing};
-use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
 use super::address::Cidr;
@@ -33,7 +33,7 @@ record! {
         /// Tokens per period, such as 10/s, 1000/h or 3/90s; of a fixed window also 1000/month. All but concurrency need it.
         optional rate: At<WindowRate>,
         /// Of concurrency: requests in flight at most, to the end of their responses' bodies.
-        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
+        optional max_in_flight: At<Whole<1, MAX_PERMITS>>,
         /// Of concurrency: whether the requests of all nodes count together, or each node's alone. Default: fleet.
         optional scope: At<Scope>,
         /// Where a fixed window's minutes, hours, days and months are, such as Europe/Berlin. Default: UTC.
@@ -51,7 +51,7 @@ record! {
         /// What happens to a request over the limit: reject, shadow, or {reject: …}, {queue: …}, {degrade: …}.
         default("reject") on_limit: OnLimit,
         /// The share of keys that the limit acts on; the others are only counted.
-        default("100%") enforce: At<Enforced>,
+        default("100%") enforce: At<Rollout>,
         /// Other rates for some clients.
         optional plans: Plans,
         /// Requests that the limit does not count.
@@ -87,7 +87,7 @@ record! {
         /// Tokens per period. All but concurrency need it.
         optional rate: At<WindowRate>,
         /// Of concurrency: requests in flight at most.
-        optional max_in_flight: At<Whole<1, MAX_SLOTS>>,
+        optional max_in_flight: At<Whole<1, MAX_PERMITS>>,
         /// Tokens in a full bucket. Default: the tokens of one period of the rate.
         optional burst: At<Whole<1, MAX_BURST>>,
         /// Tokens one request takes. Default: the limit's cost.

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::algorithm_kind::{Per, WindowRate};
-use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::algorithm_kind::{WindowLength, WindowRate};
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::units::{self, DURATION_FORMS, RATE_FORMS, SIZE_FORMS};
 
 use crate::config::decode::Scalar;
@@ -94,7 +94,7 @@ impl Scalar for WindowRate {
         let (tokens, period_us) = units::parse_window_rate(text).ok_or_else(|| {
             Trouble::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
         })?;
-        Ok(Self { tokens, per: period_us.map_or(Per::Month, Per::Micros) })
+        Ok(Self { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) })
     }
 
     fn schema() -> Json {
@@ -102,7 +102,7 @@ impl Scalar for WindowRate {
     }
 }
 
-impl Scalar for Enforced {
+impl Scalar for Rollout {
     const WHAT: &'static str = "a percentage";
 
     fn read(text: &str) -> Result<Self, Trouble> {

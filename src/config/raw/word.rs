@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::concurrency::Scope;
-use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::json_path::JsonPath;
 use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
@@ -64,7 +64,7 @@ impl Scalar for Text {
     }
 }
 
-impl Scalar for Path {
+impl Scalar for JsonPath {
     const WHAT: &'static str = "a field's path";
 
     fn read(text: &str) -> Result<Self, Trouble> {

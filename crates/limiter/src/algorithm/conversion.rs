@@ -14,7 +14,7 @@
 //! `lua/carry.lua` is the same. Refuses to know clocks and stores.
 
 use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, Pace, Shape, Taken};
+use crate::algorithm::token_bucket::{MAX_TICKS, Pace, Taken, TokenBucket};
 
 /// What a bucket lacks, in the ticks that it is stored by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Backlog {
     }
 
     /// As `shape` sees it.
-    pub fn carried(self, shape: Shape) -> Carried {
+    pub fn carried(self, shape: TokenBucket) -> Carried {
         let own = shape.pace();
         let backlog = bucket::convert(self.ticks, self.pace, own);
         let moved = own.is_faster_than(self.pace) && self.ticks > 0 && backlog < MAX_TICKS;
@@ -58,7 +58,7 @@ impl Carried {
     }
 
     /// Charges `granted` of the `units` asked for, of `part`: the limit, or a node's share of it.
-    pub fn settle(&self, part: Shape, cost: u64, granted: u32, units: u32) -> Taken {
+    pub fn settle(&self, part: TokenBucket, cost: u64, granted: u32, units: u32) -> Taken {
         let taken = bucket::settle(part, self.backlog, cost, granted, units);
         let Backlog { ticks, pace } = self.kept;
         if granted > 0 || pace == self.own {
@@ -102,12 +102,12 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
+    fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
-        Shape::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+        TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
     }
 
-    fn consumed(tokens: u64, by: Shape) -> Backlog {
+    fn consumed(tokens: u64, by: TokenBucket) -> Backlog {
         Backlog { ticks: by.charge(tokens), pace: by.pace() }
     }
 

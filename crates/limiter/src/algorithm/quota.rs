@@ -3,24 +3,24 @@
 //! Guarantees that each algorithm answers each question; what the answers come from is in [`bucket`](crate::algorithm::token_bucket) and
 //! [`window`](crate::algorithm::window). Refuses to know clocks, keys and stores.
 
-use crate::algorithm::concurrency::InFlight;
-use crate::algorithm::token_bucket::Shape;
-use crate::algorithm::window::{Moment, Window};
+use crate::algorithm::concurrency::ConcurrencyLimit;
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::algorithm::window::{Timestamp, Window};
 
 /// The numbers of a limit, as the arithmetic uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quota {
     /// Tokens that flow back one by one.
-    Bucket(Shape),
+    Bucket(TokenBucket),
     /// Tokens that come back with the time they were taken at.
     Window(Window),
     /// Slots that come back when their requests have ended. No store counts them: see [`slots`](crate::node::permits).
-    InFlight(InFlight),
+    InFlight(ConcurrencyLimit),
 }
 
 impl Quota {
     /// Of a limit of requests in flight.
-    pub fn in_flight(self) -> Option<InFlight> {
+    pub fn in_flight(self) -> Option<ConcurrencyLimit> {
         if let Self::InFlight(slots) = self { Some(slots) } else { None }
     }
 
@@ -86,10 +86,10 @@ impl Quota {
     }
 
     /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
-    pub fn moment(self, now_us: u64, epoch_us: u64) -> Moment {
+    pub fn moment(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::Bucket(_) | Self::InFlight(_) => Moment { now_us, horizon_us: u64::MAX },
-            Self::Window(window) => Moment { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
+            Self::Bucket(_) | Self::InFlight(_) => Timestamp { now_us, horizon_us: u64::MAX },
+            Self::Window(window) => Timestamp { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
         }
     }
 
@@ -141,14 +141,14 @@ impl Quota {
     }
 }
 
-impl From<InFlight> for Quota {
-    fn from(slots: InFlight) -> Self {
+impl From<ConcurrencyLimit> for Quota {
+    fn from(slots: ConcurrencyLimit) -> Self {
         Self::InFlight(slots)
     }
 }
 
-impl From<Shape> for Quota {
-    fn from(shape: Shape) -> Self {
+impl From<TokenBucket> for Quota {
+    fn from(shape: TokenBucket) -> Self {
         Self::Bucket(shape)
     }
 }

@@ -69,11 +69,11 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::algorithm::token_bucket::Shape;
+    use crate::algorithm::token_bucket::TokenBucket;
 
     fn shape(tokens: u64, burst: u64) -> Quota {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
-        Shape::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap().into()
+        TokenBucket::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap().into()
     }
 
     #[test]

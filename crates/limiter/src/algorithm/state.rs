@@ -9,14 +9,14 @@ use crate::algorithm::conversion::{Backlog, Carried};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::{MAX_TICKS, Taken};
-use crate::algorithm::window::{Ledger, Moment};
+use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::algorithm::{concurrency as in_flight, token_bucket as bucket};
 
 /// As it is kept, at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     Bucket(Backlog),
-    Window(Ledger),
+    Window(WindowEntries),
     /// So many are in use.
     Slots(u64),
 }
@@ -25,7 +25,7 @@ pub enum Kept {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     quota: Quota,
-    at: Moment,
+    at: Timestamp,
     held: Held,
     changed: bool,
 }
@@ -33,7 +33,7 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Bucket(Carried),
-    Window(Ledger),
+    Window(WindowEntries),
     Slots(u64),
 }
 
@@ -42,18 +42,18 @@ impl Kept {
     pub fn full(quota: Quota) -> Self {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Backlog { ticks: 0, pace: shape.pace() }),
-            Quota::Window(_) => Self::Window(Ledger::default()),
+            Quota::Window(_) => Self::Window(WindowEntries::default()),
             Quota::InFlight(_) => Self::Slots(0),
         }
     }
 
     /// `tokens` are missing, those of a window until its horizon.
-    pub fn lacking(quota: Quota, tokens: u64, at: Moment) -> Self {
+    pub fn lacking(quota: Quota, tokens: u64, at: Timestamp) -> Self {
         match quota {
             Quota::Bucket(shape) => {
                 Self::Bucket(Backlog { ticks: shape.charge(tokens).min(MAX_TICKS), pace: shape.pace() })
             }
-            Quota::Window(_) => Self::Window(Ledger::of(tokens, at.horizon_us)),
+            Quota::Window(_) => Self::Window(WindowEntries::of(tokens, at.horizon_us)),
             Quota::InFlight(_) => Self::Slots(tokens),
         }
     }
@@ -67,7 +67,7 @@ impl Kept {
     }
 
     /// As the limit with this quota sees it. A share sees what the whole limit sees.
-    pub fn seen(self, quota: Quota, at: Moment) -> State {
+    pub fn seen(self, quota: Quota, at: Timestamp) -> State {
         let (held, changed) = match (self, quota) {
             (Self::Bucket(backlog), Quota::Bucket(shape)) => {
                 let carried = backlog.carried(shape);
@@ -81,7 +81,7 @@ impl Kept {
                 (Held::Bucket(carried), ticks > 0)
             }
             (Self::Bucket(backlog), Quota::Window(_)) => {
-                (Held::Window(Ledger::of(backlog.tokens(), at.horizon_us)), backlog.ticks > 0)
+                (Held::Window(WindowEntries::of(backlog.tokens(), at.horizon_us)), backlog.ticks > 0)
             }
             (Self::Window(mut ledger), Quota::Window(_)) => {
                 let late = ledger.settle_time(at.now_us, at.horizon_us);
@@ -274,14 +274,14 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::algorithm::token_bucket::Shape;
+    use crate::algorithm::token_bucket::TokenBucket;
     use crate::algorithm::window::Window;
 
-    const AT: Moment = Moment { now_us: 1_000_000, horizon_us: 4_000_000 };
+    const AT: Timestamp = Timestamp { now_us: 1_000_000, horizon_us: 4_000_000 };
 
     fn bucket() -> Quota {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap().into()
+        TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap().into()
     }
 
     fn window() -> Quota {

@@ -35,7 +35,7 @@ const LEASABLE_BURST: u64 = 40;
 
 /// A rate and a burst, as the arithmetic uses them. A tick is `1 / ticks_per_us` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct TokenBucket {
     ticks_per_us: u64,
     emission: u64,
     capacity: u64,
@@ -52,7 +52,7 @@ pub struct Pace {
 
 /// Why a rate and burst cannot be a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShapeError {
+pub enum TokenBucketError {
     #[error("the rate is over 10000000 tokens per second")]
     TooFast,
     #[error("the burst is over 1000000000 tokens")]
@@ -76,22 +76,22 @@ pub struct Taken {
     pub reset_after_us: u64,
 }
 
-impl Shape {
+impl TokenBucket {
     /// `tokens` every `period_us` microseconds, `burst` of them at once. Exact when the reduced fraction has at most 1000
     /// tokens (and nearly always does); otherwise the rate is rounded down by less than a tick per token.
     ///
     /// # Errors
     /// When the rate, the burst or the time to fill is out of bounds.
-    pub fn new(tokens: NonZeroU64, period_us: NonZeroU64, burst: NonZeroU64) -> Result<Self, ShapeError> {
+    pub fn new(tokens: NonZeroU64, period_us: NonZeroU64, burst: NonZeroU64) -> Result<Self, TokenBucketError> {
         let (tokens, period, burst) = (u128::from(tokens.get()), u128::from(period_us.get()), u128::from(burst.get()));
         if tokens * 1_000_000 > period * u128::from(MAX_TOKENS_PER_SECOND) {
-            return Err(ShapeError::TooFast);
+            return Err(TokenBucketError::TooFast);
         }
         if burst > u128::from(MAX_BURST) {
-            return Err(ShapeError::BurstTooLarge);
+            return Err(TokenBucketError::BurstTooLarge);
         }
         if burst * period > MAX_FILL_US * tokens {
-            return Err(ShapeError::TooSlow);
+            return Err(TokenBucketError::TooSlow);
         }
         let reduced = tokens / gcd(tokens, period);
         let exact = (reduced <= u128::from(FINE_TICKS)).then_some(reduced);
@@ -99,7 +99,7 @@ impl Shape {
             .into_iter()
             .chain([u128::from(FINE_TICKS), 1])
             .find_map(|ticks| Self::with_ticks(ticks, (period * ticks).div_ceil(tokens), burst))
-            .ok_or(ShapeError::TooSlow)
+            .ok_or(TokenBucketError::TooSlow)
     }
 
     fn with_ticks(ticks_per_us: u128, emission: u128, burst: u128) -> Option<Self> {
@@ -210,14 +210,14 @@ impl Pace {
 }
 
 /// How many of `units` requests of `cost` tokens each fit. None when the cost is over the burst.
-pub fn grants(shape: Shape, backlog: u64, cost: u64, units: u32) -> u32 {
+pub fn grants(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> u32 {
     let room = shape.usable().saturating_sub(backlog);
     let fitting = room.checked_div(shape.charge(cost)).unwrap_or(u64::MAX);
     u32::try_from(fitting).map_or(units, |fitting| fitting.min(units))
 }
 
 /// Charges `granted` of the `units` asked for. The caller made sure with [`grants`] that they fit.
-pub fn settle(shape: Shape, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
+pub fn settle(shape: TokenBucket, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
     let charge = shape.charge(cost);
     let backlog = backlog.saturating_add(charge.saturating_mul(u64::from(granted)));
     let missing = backlog.saturating_add(charge).saturating_sub(shape.usable());
@@ -231,7 +231,7 @@ pub fn settle(shape: Shape, backlog: u64, cost: u64, granted: u32, units: u32) -
 }
 
 /// Takes as many of `units` requests of `cost` tokens each as fit, from a bucket that is `backlog` ticks from full.
-pub fn take(shape: Shape, backlog: u64, cost: u64, units: u32) -> Taken {
+pub fn take(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> Taken {
     settle(shape, backlog, cost, grants(shape, backlog, cost, units), units)
 }
 
@@ -243,7 +243,7 @@ pub fn owe(backlog: u64, ticks: u64, capacity: u64) -> u64 {
 
 /// Gives back a charge of `ticks` for tokens that were not spent, `held_us` after it was made. What flowed in meanwhile is
 /// not given back: the bucket may have been full before the charge, and then had no room for it.
-pub fn give_back(shape: Shape, backlog: u64, ticks: u64, held_us: u64) -> u64 {
+pub fn give_back(shape: TokenBucket, backlog: u64, ticks: u64, held_us: u64) -> u64 {
     backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(shape.ticks_per_us)))
 }
 
@@ -257,7 +257,7 @@ pub fn give_back(shape: Shape, backlog: u64, ticks: u64, held_us: u64) -> u64 {
 /// have been given back meanwhile, or taken just now), so all that flowed in counts as its own. Hence: nothing is lost while
 /// no more flowed in than was spent, and a large reservation that is held for long comes back in part or not at all, though
 /// an empty bucket might have had room for it. To say more, the bucket would have to keep what is reserved apart.
-pub fn covered_us(shape: Shape, spent: u64, held_us: u64) -> u64 {
+pub fn covered_us(shape: TokenBucket, spent: u64, held_us: u64) -> u64 {
     (spent / shape.ticks_per_us).min(held_us)
 }
 

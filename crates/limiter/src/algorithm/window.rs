@@ -48,14 +48,14 @@ pub enum Span {
 
 /// Tokens taken, and when they come back.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Ledger {
+pub struct WindowEntries {
     /// In the order in which they end, each later than the one before.
     entries: SmallVec<[Entry; 2]>,
 }
 
 /// A time, and when a token taken then comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Moment {
+pub struct Timestamp {
     pub now_us: u64,
     pub horizon_us: u64,
 }
@@ -152,7 +152,7 @@ impl Span {
     }
 }
 
-impl Ledger {
+impl WindowEntries {
     /// So many tokens, which come back at `until_us`.
     pub fn of(tokens: u64, until_us: u64) -> Self {
         let mut ledger = Self::default();
@@ -218,7 +218,7 @@ impl Ledger {
         window: Window,
         cost: u64,
         [granted, units]: [u32; 2],
-        Moment { now_us, horizon_us }: Moment,
+        Timestamp { now_us, horizon_us }: Timestamp,
     ) -> Taken {
         let charge = window.charge(cost);
         self.add(charge.saturating_mul(granted.into()), horizon_us);

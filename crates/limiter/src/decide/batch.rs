@@ -21,8 +21,8 @@ use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
-use crate::decide::decision::{DecidedBy, Verdict};
-use crate::decide::store_client::Caller;
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::store_client::StoreClient;
 use crate::node::Node;
 use crate::store::{self, Ask, Grant, Levels};
 
@@ -31,18 +31,18 @@ use crate::store::{self, Ask, Grant, Levels};
 const HURRY: u32 = 4;
 
 /// One worker's calls in flight.
-pub(crate) struct Coalescer {
-    pub caller: Arc<Caller>,
-    groups: Mutex<HashTable<Group>>,
+pub(crate) struct Batcher {
+    pub caller: Arc<StoreClient>,
+    groups: Mutex<HashTable<BatchGroup>>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
 }
 
 /// Those who ask the same.
-struct Group {
+struct BatchGroup {
     asks: Arc<[Ask]>,
     in_flight: u32,
-    boarding: Party,
+    boarding: Batch,
     /// Somebody sees to it that those who board leave in time. It stays until then: a timer for each of them would cost
     /// more than all the rest of their wait.
     watched: bool,
@@ -50,43 +50,43 @@ struct Group {
 
 /// Those who leave together. None came later than a quarter of the time limit after the first, whose time all are held to.
 #[derive(Default)]
-struct Party {
+struct Batch {
     since: Option<Instant>,
     waiters: VecDeque<Waiter>,
 }
 
-type Waiter = oneshot::Sender<Verdict>;
+type Waiter = oneshot::Sender<Decision>;
 
 enum Role {
-    Lead(Lead),
-    Board(oneshot::Receiver<Verdict>),
+    Leader(Leader),
+    Board(oneshot::Receiver<Decision>),
 }
 
 /// A group, by what it asks.
 #[derive(Clone)]
-struct Place {
-    coalescer: Arc<Coalescer>,
+struct GroupHandle {
+    coalescer: Arc<Batcher>,
     asks: Arc<[Ask]>,
     hash: u64,
 }
 
 /// A call in flight, counted until it lands.
-struct Flight {
-    place: Place,
+struct BatchCall {
+    place: GroupHandle,
     landed: bool,
 }
 
 /// The flight of a request that makes the call itself. Whoever boarded leaves when it ends, also when it is dropped.
-struct Lead(Option<Flight>);
+struct Leader(Option<BatchCall>);
 
 /// Who has those who board leave in time.
-struct Watch {
-    place: Place,
+struct Departure {
+    place: GroupHandle,
     over: bool,
 }
 
-impl Coalescer {
-    pub fn new(caller: Arc<Caller>) -> Self {
+impl Batcher {
+    pub fn new(caller: Arc<StoreClient>) -> Self {
         Self { caller, groups: Mutex::default(), hasher: RandomState::new() }
     }
 
@@ -95,9 +95,9 @@ impl Coalescer {
     }
 
     /// One unit of what is asked, or `None` when the store did not decide in time.
-    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
+    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Decision> {
         match self.board(asks) {
-            Role::Lead(lead) => {
+            Role::Leader(lead) => {
                 let grant = self.caller.take(asks, 1).await?;
                 drop(lead);
                 Some(unit(asks, &grant, 0))
@@ -111,19 +111,19 @@ impl Coalescer {
         let mut groups = self.groups.lock();
         let Some(group) = groups.find_mut(hash, |group| *group.asks == *asks) else {
             let asks: Arc<[Ask]> = asks.into();
-            let group = Group { asks: asks.clone(), in_flight: 1, boarding: Party::default(), watched: false };
+            let group = BatchGroup { asks: asks.clone(), in_flight: 1, boarding: Batch::default(), watched: false };
             groups.insert_unique(hash, group, |group| self.hash(&group.asks));
-            return Role::Lead(Lead::of(Place { coalescer: self.clone(), asks, hash }));
+            return Role::Leader(Leader::of(GroupHandle { coalescer: self.clone(), asks, hash }));
         };
-        let place = || Place { coalescer: self.clone(), asks: group.asks.clone(), hash };
+        let place = || GroupHandle { coalescer: self.clone(), asks: group.asks.clone(), hash };
         if group.in_flight == 0 {
             group.in_flight = 1;
-            return Role::Lead(Lead::of(place()));
+            return Role::Leader(Leader::of(place()));
         }
         let since = *group.boarding.since.get_or_insert_with(clock::now);
         if !group.watched {
             group.watched = true;
-            tokio::spawn(watch(Watch { place: place(), over: false }, since + self.hurry()));
+            tokio::spawn(watch(Departure { place: place(), over: false }, since + self.hurry()));
         }
         let (waiter, answer) = oneshot::channel();
         group.boarding.waiters.push_back(waiter);
@@ -144,9 +144,9 @@ impl Coalescer {
     }
 }
 
-impl Place {
+impl GroupHandle {
     /// Lets `act` on the group. One that nobody needs any more is gone afterwards.
-    fn with<R>(&self, act: impl FnOnce(&mut Group) -> R) -> Option<R> {
+    fn with<R>(&self, act: impl FnOnce(&mut BatchGroup) -> R) -> Option<R> {
         let mut groups = self.coalescer.groups.lock();
         let mut found = groups.find_entry(self.hash, |group| *group.asks == *self.asks).ok()?;
         let result = act(found.get_mut());
@@ -157,9 +157,9 @@ impl Place {
     }
 }
 
-impl Group {
+impl BatchGroup {
     /// Those who still wait, in the order they came.
-    fn leave(&mut self) -> Party {
+    fn leave(&mut self) -> Batch {
         let mut party = std::mem::take(&mut self.boarding);
         party.waiters.retain(|waiter| !waiter.is_closed());
         party
@@ -167,7 +167,7 @@ impl Group {
 }
 
 /// One call after the other, as long as somebody boards.
-async fn fly(mut flight: Flight, mut party: Party) {
+async fn fly(mut flight: BatchCall, mut party: Batch) {
     let caller = flight.place.coalescer.caller.clone();
     loop {
         // The call before may have left tokens, or a denial, for these as well.
@@ -188,9 +188,9 @@ async fn fly(mut flight: Flight, mut party: Party) {
     }
 }
 
-impl Party {
+impl Batch {
     /// One call for all of them.
-    async fn fly(self, caller: &Arc<Caller>, asks: &[Ask]) {
+    async fn fly(self, caller: &Arc<StoreClient>, asks: &[Ask]) {
         let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
         let due = self.since.unwrap_or_else(clock::now) + caller.patience();
         let mut call = pin!(caller.take(asks, units));
@@ -208,9 +208,9 @@ impl Party {
     }
 }
 
-impl Flight {
+impl BatchCall {
     /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
-    fn next(&mut self) -> Option<Party> {
+    fn next(&mut self) -> Option<Batch> {
         let breaker = &self.place.coalescer.caller.node.breaker;
         let next = self.place.with(|group| {
             let party = group.leave();
@@ -226,20 +226,20 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for BatchCall {
     fn drop(&mut self) {
         // Torn down in the air, with its runtime: who boarded is told by being dropped.
         while !self.landed && self.next().is_some() {}
     }
 }
 
-impl Lead {
-    fn of(place: Place) -> Self {
-        Self(Some(Flight { place, landed: false }))
+impl Leader {
+    fn of(place: GroupHandle) -> Self {
+        Self(Some(BatchCall { place, landed: false }))
     }
 }
 
-impl Drop for Lead {
+impl Drop for Leader {
     fn drop(&mut self) {
         let Some(mut flight) = self.0.take() else { return };
         if let (Some(party), Ok(runtime)) = (flight.next(), Handle::try_current()) {
@@ -250,7 +250,7 @@ impl Drop for Lead {
 
 /// Has those who board leave when they have waited long enough for the call before them: from `at` on, as long as somebody
 /// boards.
-async fn watch(mut watch: Watch, mut at: Instant) {
+async fn watch(mut watch: Departure, mut at: Instant) {
     loop {
         sleep_until(at).await;
         match watch.look() {
@@ -260,7 +260,7 @@ async fn watch(mut watch: Watch, mut at: Instant) {
     }
 }
 
-impl Watch {
+impl Departure {
     /// When to look again, if those who board are not late yet.
     fn look(&mut self) -> Option<Instant> {
         let (now, hurry) = (clock::now(), self.place.coalescer.hurry());
@@ -278,13 +278,13 @@ impl Watch {
         match late? {
             Ok(at) => return Some(at),
             Err(party) if party.waiters.is_empty() => {}
-            Err(party) => drop(tokio::spawn(fly(Flight { place: self.place.clone(), landed: false }, party))),
+            Err(party) => drop(tokio::spawn(fly(BatchCall { place: self.place.clone(), landed: false }, party))),
         }
         None
     }
 }
 
-impl Drop for Watch {
+impl Drop for Departure {
     fn drop(&mut self) {
         // Torn down with its runtime: another one must be able to watch.
         if !self.over {
@@ -294,7 +294,7 @@ impl Drop for Watch {
 }
 
 /// What the request at `index` hears of a call for several: what was left after it, not after those behind it.
-fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
+fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
     let level = |(ask, level): (&Ask, &Level)| {
@@ -309,5 +309,5 @@ fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Verdict {
         }
     };
     let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
-    Verdict::new(DecidedBy::Redis, granted, grant.at_us, levels)
+    Decision::new(DecidedBy::Redis, granted, grant.at_us, levels)
 }

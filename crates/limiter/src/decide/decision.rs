@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
-use crate::node::permits::Slot;
+use crate::node::permits::ConcurrencyPermit;
 
 /// Who made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ impl DecidedBy {
 
 /// The outcome of all limits on one request.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Decision {
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
@@ -38,12 +38,12 @@ pub struct Verdict {
     /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
     pub levels: SmallVec<[Level; 4]>,
     /// Slots that the request is in, of those limits that count requests in flight, until this is dropped.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<ConcurrencyPermit>,
     /// Only what denies is known: the others were not asked.
     pub(crate) denials_only: bool,
 }
 
-impl Verdict {
+impl Decision {
     /// A verdict without slots.
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: SmallVec<[Level; 4]>) -> Self {
         Self { decided_by, granted, taken_at_us, levels, slots: Vec::new(), denials_only: false }

@@ -12,22 +12,22 @@ use smallvec::SmallVec;
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock;
-use crate::decide::batch::Coalescer;
-use crate::decide::decision::{DecidedBy, Verdict};
-use crate::decide::local_decision::Held;
+use crate::decide::batch::Batcher;
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::local_decision::SpentTokens;
 use crate::decide::plans::reader::PlanReader;
 use crate::decide::settlement::Settler;
-use crate::decide::store_client::Caller;
+use crate::decide::store_client::StoreClient;
 use crate::decide::{concurrency as slotted, local_decision as shortcut};
 use crate::limit::key::Key;
 use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::ShareCell;
+use crate::node::fleet_share::FleetShare;
 use crate::node::lease::Spent;
-use crate::node::permits::Slots;
+use crate::node::permits::PermitTable;
 use crate::request::rule_set::Wanted;
-use crate::store::fields::Fields;
+use crate::store::fields::HashReader;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, Ask, Levels, Store};
 
@@ -38,8 +38,8 @@ const OUTAGE_RETRY_US: u64 = 1_000_000;
 #[derive(Clone)]
 pub struct Limiter {
     memory: Arc<MemoryStore>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) shared: Option<Arc<Coalescer>>,
+    pub(crate) slots: Arc<PermitTable>,
+    pub(crate) shared: Option<Arc<Batcher>>,
     plans: Option<Arc<PlanReader>>,
     settler: Arc<Settler>,
 }
@@ -51,7 +51,7 @@ impl Limiter {
     }
 
     /// The same for one of several workers, who have both together.
-    pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<Slots>) -> Self {
+    pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
         Self { memory, slots, shared: None, plans: None, settler }
     }
@@ -62,7 +62,7 @@ impl Limiter {
         memory: Arc<MemoryStore>,
         store: Arc<dyn Store>,
         breaker: Arc<Breaker>,
-        share: Arc<ShareCell>,
+        share: Arc<FleetShare>,
     ) -> Self {
         Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
     }
@@ -70,39 +70,39 @@ impl Limiter {
     /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let (memory, slots) = (node.memory.clone(), node.slots.clone());
-        let caller = Arc::new(Caller::new(node, store));
+        let caller = Arc::new(StoreClient::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
-        Self { memory, slots, shared: Some(Arc::new(Coalescer::new(caller))), plans: None, settler }
+        Self { memory, slots, shared: Some(Arc::new(Batcher::new(caller))), plans: None, settler }
     }
 
     /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
     /// are read.
     #[must_use]
-    pub fn reading_plans(mut self, fields: Arc<dyn Fields>) -> Self {
-        let reader = |shared: &Arc<Coalescer>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
+    pub fn reading_plans(mut self, fields: Arc<dyn HashReader>) -> Self {
+        let reader = |shared: &Arc<Batcher>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
         self.plans = self.shared.as_ref().map(reader);
         self
     }
 
     /// Starts to read the plans that an asking lacks. `Some`: a decision goes by them, so they are waited for, at most for
-    /// the store's time limit; then [`crate::request::rule_set::Rules::take_in`] has it go by what came of that.
+    /// the store's time limit; then [`crate::request::rule_set::RuleSet::take_in`] has it go by what came of that.
     pub fn read_plans(&self, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
         self.plans.as_ref()?.start(wanted)
     }
 
     /// The verdict, when no store has to be asked for it: without a future, without waiting.
-    pub fn decide_now(&self, asks: &[Ask]) -> Option<Verdict> {
+    pub fn decide_now(&self, asks: &[Ask]) -> Option<Decision> {
         if slotted::needs_slots(asks) { self.slotted_now(asks) } else { self.tokens_now(asks) }
     }
 
     /// The verdict, from the store if it decides in time.
-    pub async fn decide(&self, asks: &[Ask]) -> Verdict {
+    pub async fn decide(&self, asks: &[Ask]) -> Decision {
         // Boxed, like all that few requests need: the others would carry the room for it.
         if slotted::needs_slots(asks) { Box::pin(self.slotted(asks)).await } else { self.tokens(asks).await }
     }
 
     /// The same where no limit counts requests in flight.
-    pub(crate) fn tokens_now(&self, asks: &[Ask]) -> Option<Verdict> {
+    pub(crate) fn tokens_now(&self, asks: &[Ask]) -> Option<Decision> {
         match &self.shared {
             None => Some(self.by_share(asks, Share::WHOLE)),
             Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
@@ -112,7 +112,7 @@ impl Limiter {
     }
 
     /// The same where no limit counts requests in flight.
-    pub(crate) async fn tokens(&self, asks: &[Ask]) -> Verdict {
+    pub(crate) async fn tokens(&self, asks: &[Ask]) -> Decision {
         if let Some(verdict) = self.tokens_now(asks) {
             return verdict;
         }
@@ -141,12 +141,12 @@ impl Limiter {
         }
     }
 
-    fn by_share(&self, asks: &[Ask], share: Share) -> Verdict {
+    fn by_share(&self, asks: &[Ask], share: Share) -> Decision {
         let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
-        Verdict::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
+        Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    fn during_outage(&self, asks: &[Ask], node: &Node) -> Verdict {
+    fn during_outage(&self, asks: &[Ask], node: &Node) -> Decision {
         let share = node.share.get();
         if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
             let verdict = self.by_share(asks, share);
@@ -173,12 +173,12 @@ impl Limiter {
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
-        Verdict::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
+        Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
     }
 }
 
 /// The verdict where some limits are leased.
-async fn leased(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
+async fn leased(asks: &[Ask], shared: &Arc<Batcher>) -> Option<Decision> {
     let mixed = !asks.iter().all(shortcut::is_leased);
     match if mixed { shared.caller.hold(asks) } else { None } {
         Some(held) => by_both(asks, held, shared).await,
@@ -190,7 +190,7 @@ async fn leased(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
 }
 
 /// What the buckets lack may be what this node was about to take ahead, and has by now: if that is enough to pass.
-async fn from_stock(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
+async fn from_stock(asks: &[Ask], shared: &Arc<Batcher>) -> Option<Decision> {
     let held = shared.caller.hold(asks)?;
     if asks.iter().all(shortcut::is_leased) {
         return Some(shortcut::paid(&held));
@@ -199,7 +199,7 @@ async fn from_stock(asks: &[Ask], shared: &Arc<Coalescer>) -> Option<Verdict> {
 }
 
 /// Leased limits from stock, the others from the store.
-async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Verdict> {
+async fn by_both(asks: &[Ask], held: SpentTokens, shared: &Arc<Batcher>) -> Option<Decision> {
     let exact: SmallVec<[Ask; 2]> = asks.iter().filter(|ask| !shortcut::is_leased(ask)).cloned().collect();
     let stock = Pledge { caller: &shared.caller, asks, held };
     let asked = shared.take(&exact).await?;
@@ -215,15 +215,15 @@ async fn by_both(asks: &[Ask], held: Held, shared: &Arc<Coalescer>) -> Option<Ve
     if asked.granted {
         stock.spend();
     }
-    Some(Verdict { levels, taken_at_us, ..asked })
+    Some(Decision { levels, taken_at_us, ..asked })
 }
 
 /// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
 /// they are spent.
 struct Pledge<'a> {
-    caller: &'a Arc<Caller>,
+    caller: &'a Arc<StoreClient>,
     asks: &'a [Ask],
-    held: Held,
+    held: SpentTokens,
 }
 
 impl Pledge<'_> {

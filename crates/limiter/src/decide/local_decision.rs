@@ -11,8 +11,8 @@ use tokio::time::sleep_until;
 
 use crate::algorithm::level::Level;
 use crate::clock;
-use crate::decide::decision::{DecidedBy, Verdict};
-use crate::decide::store_client::Caller;
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::store_client::StoreClient;
 use crate::node::Node;
 use crate::node::lease::{Source, Spent};
 use crate::store::{self, Adjustment, Ask, Change, Levels};
@@ -21,29 +21,29 @@ use crate::store::{self, Adjustment, Ask, Change, Levels};
 const PARTS: u32 = 4;
 
 /// Tokens spent for the leased ones of a request's limits, in the order of its asks; none for the others.
-pub(crate) type Held = SmallVec<[Option<Spent>; 2]>;
+pub(crate) type SpentTokens = SmallVec<[Option<Spent>; 2]>;
 
 pub(crate) fn is_leased(ask: &Ask) -> bool {
     ask.quota.lease_us() > 0
 }
 
 /// Whether leased limits alone deny.
-pub(crate) fn lacks_leased(asks: &[Ask], verdict: &Verdict) -> bool {
+pub(crate) fn lacks_leased(asks: &[Ask], verdict: &Decision) -> bool {
     let mut denying = asks.iter().zip(&verdict.levels).filter(|(_, level)| level.retry_after_us > 0).peekable();
     !verdict.granted && denying.peek().is_some() && denying.all(|(ask, _)| is_leased(ask))
 }
 
 /// The verdict on a request whose limits are all paid from stock.
-pub(crate) fn paid(held: &Held) -> Verdict {
+pub(crate) fn paid(held: &SpentTokens) -> Decision {
     let spent = || held.iter().flatten();
     let taken_at_us = spent().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
     let levels = spent().map(|spent| spent.level).collect();
-    Verdict::new(DecidedBy::Lease, true, taken_at_us, levels)
+    Decision::new(DecidedBy::Lease, true, taken_at_us, levels)
 }
 
-impl Caller {
+impl StoreClient {
     /// The verdict, when no call is needed for it.
-    pub fn known(self: &Arc<Self>, asks: &[Ask]) -> Option<Verdict> {
+    pub fn known(self: &Arc<Self>, asks: &[Ask]) -> Option<Decision> {
         let leased = asks.iter().filter(|ask| is_leased(ask)).count();
         if leased == 0 {
             return denied_before(asks, &self.node, |_| true);
@@ -65,17 +65,17 @@ impl Caller {
     }
 
     /// Denied, when the store is known to deny one of `asks` still, tokens taken ahead left aside.
-    pub fn denied(&self, asks: &[Ask]) -> Option<Verdict> {
+    pub fn denied(&self, asks: &[Ask]) -> Option<Decision> {
         denied_before(asks, &self.node, |ask| !is_leased(ask))
     }
 
     /// Spends from stock for every leased one of `asks`, or for none of them. When others have to be asked for, what is
     /// spent must still be good when their answer comes.
-    pub fn hold(self: &Arc<Self>, asks: &[Ask]) -> Option<Held> {
+    pub fn hold(self: &Arc<Self>, asks: &[Ask]) -> Option<SpentTokens> {
         let alone = asks.iter().all(is_leased);
         let life_us = if alone { 0 } else { u64::try_from(self.patience().as_micros()).unwrap_or(u64::MAX) };
         let (now_us, nodes) = (clock::monotonic_micros(), self.node.share.get().nodes());
-        let mut held = Held::new();
+        let mut held = SpentTokens::new();
         for ask in asks {
             if !is_leased(ask) {
                 held.push(None);
@@ -96,7 +96,7 @@ impl Caller {
     }
 
     /// Undoes [`Self::hold`].
-    pub fn put_back(&self, asks: &[Ask], held: &Held) {
+    pub fn put_back(&self, asks: &[Ask], held: &SpentTokens) {
         for (ask, spent) in asks.iter().zip(held) {
             if let Some(spent) = spent {
                 self.node.leases.put_back(ask, spent.source);
@@ -143,7 +143,7 @@ impl Caller {
 }
 
 /// Denied, when the store is known to deny one of `asks` still. Those that don't `count` are not looked up.
-fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Option<Verdict> {
+fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Option<Decision> {
     if node.denials.is_empty() {
         return None;
     }
@@ -155,5 +155,5 @@ fn denied_before(asks: &[Ask], node: &Node, counts: impl Fn(&Ask) -> bool) -> Op
         found.unwrap_or_default()
     };
     let levels: Levels = asks.iter().map(level).collect();
-    denied.then(|| Verdict::new(DecidedBy::DenialCache, false, now_us, levels).of_denials_only())
+    denied.then(|| Decision::new(DecidedBy::DenialCache, false, now_us, levels).of_denials_only())
 }

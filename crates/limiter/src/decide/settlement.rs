@@ -20,8 +20,8 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket as bucket;
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
-use crate::decide::decision::{DecidedBy, Verdict};
-use crate::decide::store_client::Caller;
+use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::store_client::StoreClient;
 use crate::limit::spec::OnOutage;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, Ask, Change};
@@ -35,7 +35,7 @@ const AT_ONCE: usize = 64;
 /// One per worker.
 pub struct Settler {
     memory: Arc<MemoryStore>,
-    shared: Option<Arc<Caller>>,
+    shared: Option<Arc<StoreClient>>,
     queue: Mutex<Queue>,
     idle: Notify,
     lost: Counter,
@@ -84,7 +84,7 @@ struct Running {
 
 impl Settler {
     /// `shared`: the way to the store, if there is one. Metrics go to the recorder that is installed by now.
-    pub(crate) fn new(memory: Arc<MemoryStore>, shared: Option<Arc<Caller>>) -> Self {
+    pub(crate) fn new(memory: Arc<MemoryStore>, shared: Option<Arc<StoreClient>>) -> Self {
         let lost = counter!("tollgate_ratelimit_settlements_lost_total");
         Self { memory, shared, queue: Mutex::default(), idle: Notify::new(), lost }
     }
@@ -128,7 +128,7 @@ impl Settler {
         }
     }
 
-    fn send(self: &Arc<Self>, caller: &Arc<Caller>, settlement: Settlement) {
+    fn send(self: &Arc<Self>, caller: &Arc<StoreClient>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
         let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !caller.node.breaker.is_open())
@@ -164,7 +164,7 @@ impl Settler {
         batch
     }
 
-    async fn call(&self, caller: &Arc<Caller>, batch: Vec<Settlement>) {
+    async fn call(&self, caller: &Arc<StoreClient>, batch: Vec<Settlement>) {
         let adjustments: Vec<Adjustment> = batch.iter().map(Settlement::adjustment).collect();
         if caller.node.breaker.is_open() || !caller.adjust(&adjustments).await {
             batch.into_iter().for_each(|settlement| self.without_store(caller, settlement));
@@ -184,7 +184,7 @@ impl Settler {
 
     /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would admit
     /// too much.
-    fn without_store(&self, caller: &Caller, Settlement { ask, change }: Settlement) {
+    fn without_store(&self, caller: &StoreClient, Settlement { ask, change }: Settlement) {
         let Change::Charge(charge) = change else {
             self.lost.increment(1);
             return;
@@ -207,14 +207,14 @@ impl Settler {
 
 impl Reservation {
     /// Of `ask`, which `verdict` has just granted.
-    pub fn of(ask: Ask, verdict: &Verdict) -> Self {
-        let Verdict { decided_by, taken_at_us, .. } = *verdict;
+    pub fn of(ask: Ask, verdict: &Decision) -> Self {
+        let Decision { decided_by, taken_at_us, .. } = *verdict;
         Self { ask, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
     }
 }
 
 impl Running {
-    async fn work(mut self, caller: Arc<Caller>) {
+    async fn work(mut self, caller: Arc<StoreClient>) {
         loop {
             let batch = self.settler.next();
             if batch.is_empty() {
@@ -243,7 +243,7 @@ impl Settlement {
 }
 
 /// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the store.
-fn give_back_here(caller: &Caller, reservation: &Reservation, actual: u64, held_us: u64) {
+fn give_back_here(caller: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
     let Reservation { ask, taken_at_us, .. } = reservation;
     let (node, now_us) = (&caller.node, clock::monotonic_micros());
     let Some(part) = node.share.get().of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { return };

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
 
-use crate::algorithm::concurrency::Held;
+use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
 use crate::decide::local_decision as shortcut;
 use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::lease::Source;
-use crate::store::{self, Adjustment, Ask, Grant, SlotClaim, Store, StoreError};
+use crate::store::{self, Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 /// One worker's way to the shared store.
-pub(crate) struct Caller {
+pub(crate) struct StoreClient {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
     seconds: Histogram,
@@ -53,7 +53,7 @@ impl Outcomes {
     }
 }
 
-impl Caller {
+impl StoreClient {
     /// Metrics go to the recorder that is installed by now.
     pub fn new(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         Self { node, store, seconds: histogram!("tollgate_store_call_duration_seconds") }
@@ -109,7 +109,7 @@ impl Caller {
     }
 
     /// Says what this node holds of slots, and hears what it may. `None`: nobody knows.
-    pub async fn claim(&self, claims: &[SlotClaim]) -> Option<Vec<Held>> {
+    pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
         self.call(self.store.claim(claims), 1).await.map(|answered| answered.answer)
     }
 

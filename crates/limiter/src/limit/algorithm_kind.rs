@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::algorithm::calendar::{Period, Unit};
-use crate::algorithm::concurrency::{InFlight, Scope};
+use crate::algorithm::concurrency::{ConcurrencyLimit, Scope};
 use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket::{Shape, ShapeError};
+use crate::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use crate::algorithm::window::{Window, WindowError};
 
 /// `tokens` every `period_us` microseconds.
@@ -22,12 +22,12 @@ pub struct Rate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowRate {
     pub tokens: NonZeroU64,
-    pub per: Per,
+    pub per: WindowLength,
 }
 
 /// A window's length as it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Per {
+pub enum WindowLength {
     Micros(NonZeroU64),
     /// Of a calendar, and so of no fixed length.
     Month,
@@ -49,7 +49,7 @@ pub enum Algorithm {
 
 /// How a limit counts, its numbers left aside: what its plans share with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Manner {
+pub enum AlgorithmKind {
     TokenBucket,
     FixedWindow { zone: Option<Arc<str>> },
     SlidingWindow,
@@ -58,7 +58,7 @@ pub enum Manner {
 
 /// What only some algorithms count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misfit {
+pub enum Unsupported {
     #[error("a {0} has no burst")]
     Burst(&'static str),
     #[error("a {0} counts no months, which differ in length")]
@@ -73,7 +73,7 @@ pub enum Misfit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     #[error(transparent)]
-    Bucket(#[from] ShapeError),
+    Bucket(#[from] TokenBucketError),
     #[error(transparent)]
     Window(#[from] WindowError),
     #[error("windows by the calendar of a place are a minute, an hour, a day or a month long")]
@@ -82,7 +82,7 @@ pub enum QuotaError {
     UnknownZone(Arc<str>),
 }
 
-impl Per {
+impl WindowLength {
     /// The unit of a calendar that it is one of.
     fn unit(self) -> Option<Unit> {
         let Self::Micros(micros) = self else { return Some(Unit::Month) };
@@ -101,7 +101,7 @@ impl Per {
     }
 }
 
-impl Manner {
+impl AlgorithmKind {
     /// As operators write it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -116,45 +116,45 @@ impl Manner {
     ///
     /// # Errors
     /// When such numbers are another algorithm's.
-    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Misfit> {
+    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
         let WindowRate { tokens, per } = rate;
         let steady = || match per {
-            Per::Micros(period_us) => Ok(Rate { tokens, period_us }),
-            Per::Month => Err(Misfit::Month(self.name())),
+            WindowLength::Micros(period_us) => Ok(Rate { tokens, period_us }),
+            WindowLength::Month => Err(Unsupported::Month(self.name())),
         };
         let algorithm = match self {
             Self::TokenBucket => Algorithm::TokenBucket { rate: steady()?, burst: burst.unwrap_or(tokens) },
             Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
             Self::SlidingWindow => Algorithm::SlidingWindow { rate: steady()? },
-            Self::Concurrency { .. } => return Err(Misfit::Rate(self.name())),
+            Self::Concurrency { .. } => return Err(Unsupported::Rate(self.name())),
         };
         match (self, burst) {
             (Self::TokenBucket, _) | (_, None) => Ok(algorithm),
-            (_, Some(_)) => Err(Misfit::Burst(self.name())),
+            (_, Some(_)) => Err(Unsupported::Burst(self.name())),
         }
     }
 }
 
-impl Manner {
+impl AlgorithmKind {
     /// The algorithm that counts so many requests in flight.
     ///
     /// # Errors
     /// When it does not count them.
-    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Misfit> {
+    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
         match self {
             Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
-            other => Err(Misfit::Slots(other.name())),
+            other => Err(Unsupported::Slots(other.name())),
         }
     }
 }
 
 impl Algorithm {
-    pub fn manner(&self) -> Manner {
+    pub fn manner(&self) -> AlgorithmKind {
         match self {
-            Self::TokenBucket { .. } => Manner::TokenBucket,
-            Self::FixedWindow { zone, .. } => Manner::FixedWindow { zone: zone.clone() },
-            Self::SlidingWindow { .. } => Manner::SlidingWindow,
-            Self::Concurrency { scope, .. } => Manner::Concurrency { scope: *scope },
+            Self::TokenBucket { .. } => AlgorithmKind::TokenBucket,
+            Self::FixedWindow { zone, .. } => AlgorithmKind::FixedWindow { zone: zone.clone() },
+            Self::SlidingWindow { .. } => AlgorithmKind::SlidingWindow,
+            Self::Concurrency { scope, .. } => AlgorithmKind::Concurrency { scope: *scope },
         }
     }
 
@@ -164,12 +164,12 @@ impl Algorithm {
     /// When the numbers are out of bounds, or there is no such calendar.
     pub fn quota(&self) -> Result<Quota, QuotaError> {
         Ok(match self {
-            Self::TokenBucket { rate, burst } => Shape::new(rate.tokens, rate.period_us, *burst)?.into(),
+            Self::TokenBucket { rate, burst } => TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into(),
             Self::FixedWindow { rate, zone } => {
                 Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
             }
             Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
-            Self::Concurrency { most, scope } => InFlight::new(most.get(), *scope).into(),
+            Self::Concurrency { most, scope } => ConcurrencyLimit::new(most.get(), *scope).into(),
         })
     }
 

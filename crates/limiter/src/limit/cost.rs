@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::json_path::Path;
+use crate::limit::json_path::JsonPath;
 use crate::limit::key::Facts;
 
 /// What a request is charged by.
@@ -40,7 +40,7 @@ pub struct ByResponse {
 pub enum Field {
     Header(HeaderName),
     /// In its body: JSON, several of them on lines, or in the data of an event stream.
-    Json(Path),
+    Json(JsonPath),
 }
 
 impl Cost {

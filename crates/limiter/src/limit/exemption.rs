@@ -9,14 +9,14 @@ use crate::limit::key::Facts;
 
 /// Requests that a limit skips: any of these conditions is enough.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Exempt {
+pub struct Exemption {
     /// Networks of clients.
     pub clients: Vec<IpNet>,
     /// Header fields with this value, or with any.
     pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
 }
 
-impl Exempt {
+impl Exemption {
     /// Whether anything is exempt at all.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty() && self.headers.is_empty()
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    fn covers(exempt: &Exempt, ip: &str, header: &'static str) -> bool {
+    fn covers(exempt: &Exemption, ip: &str, header: &'static str) -> bool {
         let request = Request::builder().header("x-internal", header).body(()).unwrap();
         exempt.covers(&Facts {
             method: request.method(),
@@ -64,11 +64,11 @@ mod tests {
     fn any_condition_is_enough() {
         let name = HeaderName::from_static("x-internal");
         let clients = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
-        let exempt = Exempt { clients, headers: vec![(name.clone(), Some(HeaderValue::from_static("yes")))] };
+        let exempt = Exemption { clients, headers: vec![(name.clone(), Some(HeaderValue::from_static("yes")))] };
         assert!(covers(&exempt, "10.1.2.3", "no") && covers(&exempt, "::ffff:10.1.2.3", "no"));
         assert!(covers(&exempt, "fd12::1", "no") && covers(&exempt, "192.0.2.1", "yes") && covers(&exempt, "", "yes"));
         assert!(!covers(&exempt, "192.0.2.1", "no") && !covers(&exempt, "", "Yes"));
-        assert!(covers(&Exempt { clients: vec![], headers: vec![(name, None)] }, "", "anything"));
-        assert!(!covers(&Exempt::default(), "10.0.0.1", "yes") && Exempt::default().is_empty());
+        assert!(covers(&Exemption { clients: vec![], headers: vec![(name, None)] }, "", "anything"));
+        assert!(!covers(&Exemption::default(), "10.0.0.1", "yes") && Exemption::default().is_empty());
     }
 }

@@ -5,13 +5,13 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 /// A fixed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Respond {
+pub struct FixedResponse {
     pub status: StatusCode,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     pub body: Bytes,
 }
 
-impl Respond {
+impl FixedResponse {
     /// The answer, once more. Its body is shared, not copied.
     pub fn response<B: From<Bytes>>(&self) -> Response<B> {
         let mut response = Response::new(B::from(self.body.clone()));

@@ -11,7 +11,7 @@ pub(crate) const MAX_NAMES: usize = 16;
 /// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one and `\\`
 /// for a backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Path(Arc<[Box<[u8]>]>);
+pub struct JsonPath(Arc<[Box<[u8]>]>);
 
 /// Why a text is no path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum PathError {
     Escape,
 }
 
-impl Path {
+impl JsonPath {
     /// From the outermost object inwards; at least one.
     pub(crate) fn names(&self) -> &[Box<[u8]>] {
         &self.0
@@ -56,7 +56,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
             let name = String::from_utf8_lossy(name).replace('\\', "\\\\").replace('.', "\\.");

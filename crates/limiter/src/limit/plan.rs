@@ -9,10 +9,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::algorithm::concurrency::MAX_SLOTS;
+use crate::algorithm::concurrency::MAX_PERMITS;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::MAX_BURST;
-use crate::limit::algorithm_kind::{Algorithm, Manner, Misfit, Per, QuotaError, WindowRate};
+use crate::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, Unsupported, WindowLength, WindowRate};
 use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
@@ -65,7 +65,7 @@ enum Amount {
 
 /// Why a text is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAPlan {
+pub enum PlanError {
     #[error("it is over {LONGEST_TEXT} bytes, or not ASCII")]
     NotText,
     #[error(
@@ -80,7 +80,7 @@ pub enum NotAPlan {
     #[error("its cost is not a whole number from 1 to the burst, or to the tokens of a window")]
     Cost,
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    Unsupported(#[from] Unsupported),
     #[error(transparent)]
     Quota(#[from] QuotaError),
 }
@@ -112,16 +112,16 @@ impl Plan {
     ///
     /// # Errors
     /// When it is no plan.
-    pub fn read(text: &[u8], manner: &Manner) -> Result<Self, NotAPlan> {
+    pub fn read(text: &[u8], manner: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
-        let text = str::from_utf8(text.ok_or(NotAPlan::NotText)?).map_err(|_| NotAPlan::NotText)?;
+        let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
         let Written { amount, burst, cost } = text.parse()?;
         let algorithm = match amount {
             Amount::Rate(rate) => manner.algorithm(rate, burst)?,
             Amount::Slots(most) => manner.slots(most)?,
         };
         if cost.is_some_and(|cost| cost > algorithm.burst()) {
-            return Err(NotAPlan::Cost);
+            return Err(PlanError::Cost);
         }
         Ok(Self::new(algorithm, cost.map(Cost::Fixed))?)
     }
@@ -142,28 +142,28 @@ impl Plan {
 
 /// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate in any order.
 impl FromStr for Written {
-    type Err = NotAPlan;
+    type Err = PlanError;
 
-    fn from_str(text: &str) -> Result<Self, NotAPlan> {
+    fn from_str(text: &str) -> Result<Self, PlanError> {
         let mut words = text.split_ascii_whitespace();
-        let amount = words.next().and_then(amount).ok_or(NotAPlan::Rate)?;
+        let amount = words.next().and_then(amount).ok_or(PlanError::Rate)?;
         let (mut burst, mut cost) = (None, None);
         for word in words {
             let (slot, number, wrong) = match word.split_once('=') {
-                Some(("burst", number)) => (&mut burst, number, NotAPlan::Burst),
-                Some(("cost", number)) => (&mut cost, number, NotAPlan::Cost),
-                _ => return Err(NotAPlan::Word),
+                Some(("burst", number)) => (&mut burst, number, PlanError::Burst),
+                Some(("cost", number)) => (&mut cost, number, PlanError::Cost),
+                _ => return Err(PlanError::Word),
             };
             let number = units::whole(number).and_then(NonZeroU64::new).ok_or(wrong)?;
             if slot.replace(number).is_some() {
-                return Err(NotAPlan::Word);
+                return Err(PlanError::Word);
             }
         }
         if burst.is_some_and(|burst| burst.get() > MAX_BURST) {
-            return Err(NotAPlan::Burst);
+            return Err(PlanError::Burst);
         }
         match amount {
-            Amount::Slots(_) if burst.is_some() => Err(NotAPlan::Word),
+            Amount::Slots(_) if burst.is_some() => Err(PlanError::Word),
             amount => Ok(Self { amount, burst, cost }),
         }
     }
@@ -172,10 +172,10 @@ impl FromStr for Written {
 fn amount(word: &str) -> Option<Amount> {
     if let Some(most) = word.strip_prefix("max_in_flight=") {
         let most = units::whole(most).and_then(NonZeroU64::new)?;
-        return (most.get() <= MAX_SLOTS).then_some(Amount::Slots(most));
+        return (most.get() <= MAX_PERMITS).then_some(Amount::Slots(most));
     }
     let (tokens, period_us) = units::parse_window_rate(word)?;
-    Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(Per::Month, Per::Micros) }))
+    Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) }))
 }
 
 #[cfg(test)]
@@ -184,43 +184,46 @@ mod tests {
 
     use super::*;
     use crate::algorithm::concurrency::Scope;
-    use crate::algorithm::token_bucket::ShapeError;
+    use crate::algorithm::token_bucket::TokenBucketError;
     use crate::algorithm::window::WindowError;
     use crate::limit::algorithm_kind::Rate;
 
-    const BUCKET: Manner = Manner::TokenBucket;
-    const SLIDING: Manner = Manner::SlidingWindow;
+    const BUCKET: AlgorithmKind = AlgorithmKind::TokenBucket;
+    const SLIDING: AlgorithmKind = AlgorithmKind::SlidingWindow;
 
     fn nonzero(number: u64) -> NonZeroU64 {
         NonZeroU64::new(number).unwrap()
     }
 
-    fn fixed(zone: Option<&str>) -> Manner {
-        Manner::FixedWindow { zone: zone.map(Into::into) }
+    fn fixed(zone: Option<&str>) -> AlgorithmKind {
+        AlgorithmKind::FixedWindow { zone: zone.map(Into::into) }
     }
 
     fn steady(tokens: u64, seconds: u64) -> Rate {
         Rate { tokens: nonzero(tokens), period_us: nonzero(seconds * 1_000_000) }
     }
 
-    fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, NotAPlan> {
+    fn with_cost(algorithm: Algorithm, cost: Option<u64>) -> Result<Plan, PlanError> {
         Ok(Plan::new(algorithm, cost.map(|cost| Cost::Fixed(nonzero(cost)))).unwrap())
     }
 
-    fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, NotAPlan> {
+    fn plan(tokens: u64, seconds: u64, burst: u64, cost: Option<u64>) -> Result<Plan, PlanError> {
         with_cost(Algorithm::TokenBucket { rate: steady(tokens, seconds), burst: nonzero(burst) }, cost)
     }
 
     #[test]
     fn requests_in_flight_have_plans_of_their_own() {
-        let manner = Manner::Concurrency { scope: Scope::Node };
+        let manner = AlgorithmKind::Concurrency { scope: Scope::Node };
         let most = Algorithm::Concurrency { most: nonzero(50), scope: Scope::Node };
         assert_eq!(Plan::read(b"max_in_flight=50 cost=2", &manner), with_cost(most, Some(2)));
-        assert_eq!(Plan::read(b"100/s", &manner), Err(NotAPlan::Misfit(Misfit::Rate("concurrency"))));
-        assert_eq!(Plan::read(b"max_in_flight=50", &BUCKET), Err(NotAPlan::Misfit(Misfit::Slots("token_bucket"))));
-        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &manner), Err(NotAPlan::Word));
-        assert_eq!(Plan::read(b"max_in_flight=0", &manner), Err(NotAPlan::Rate));
-        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &manner), Err(NotAPlan::Cost));
+        assert_eq!(Plan::read(b"100/s", &manner), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
+        assert_eq!(
+            Plan::read(b"max_in_flight=50", &BUCKET),
+            Err(PlanError::Unsupported(Unsupported::Slots("token_bucket")))
+        );
+        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &manner), Err(PlanError::Word));
+        assert_eq!(Plan::read(b"max_in_flight=0", &manner), Err(PlanError::Rate));
+        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &manner), Err(PlanError::Cost));
     }
 
     #[test]
@@ -244,9 +247,12 @@ mod tests {
         for zone in [None, Some("Europe/Berlin")] {
             let window = |tokens, per| WindowRate { tokens: nonzero(tokens), per };
             let plan = |rate, cost| with_cost(Algorithm::FixedWindow { rate, zone: zone.map(Into::into) }, cost);
-            let hourly = window(100, Per::Micros(nonzero(3_600_000_000)));
+            let hourly = window(100, WindowLength::Micros(nonzero(3_600_000_000)));
             assert_eq!(Plan::read(b"100/h", &fixed(zone)), plan(hourly, None));
-            assert_eq!(Plan::read(b"1000/month cost=2", &fixed(zone)), plan(window(1_000, Per::Month), Some(2)));
+            assert_eq!(
+                Plan::read(b"1000/month cost=2", &fixed(zone)),
+                plan(window(1_000, WindowLength::Month), Some(2))
+            );
         }
     }
 
@@ -255,16 +261,16 @@ mod tests {
         let berlin = fixed(Some("Europe/Berlin"));
         let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
         for (text, manner, why) in [
-            ("100/s burst=100", &SLIDING, NotAPlan::Misfit(Misfit::Burst("sliding_window"))),
-            ("100/s burst=200", &fixed(None), NotAPlan::Misfit(Misfit::Burst("fixed_window"))),
-            ("1000/month", &SLIDING, NotAPlan::Misfit(Misfit::Month("sliding_window"))),
-            ("1000/month burst=5", &BUCKET, NotAPlan::Misfit(Misfit::Month("token_bucket"))),
-            ("1000/2month", &fixed(None), NotAPlan::Rate),
-            ("100/s cost=101", &SLIDING, NotAPlan::Cost),
-            ("100/month cost=101", &fixed(None), NotAPlan::Cost),
-            ("5/90s", &berlin, NotAPlan::Quota(QuotaError::NoUnit)),
-            ("1000000001/s", &SLIDING, NotAPlan::Quota(too_large)),
-            ("1/367d", &fixed(None), NotAPlan::Quota(QuotaError::Window(WindowError::TooLong))),
+            ("100/s burst=100", &SLIDING, PlanError::Unsupported(Unsupported::Burst("sliding_window"))),
+            ("100/s burst=200", &fixed(None), PlanError::Unsupported(Unsupported::Burst("fixed_window"))),
+            ("1000/month", &SLIDING, PlanError::Unsupported(Unsupported::Month("sliding_window"))),
+            ("1000/month burst=5", &BUCKET, PlanError::Unsupported(Unsupported::Month("token_bucket"))),
+            ("1000/2month", &fixed(None), PlanError::Rate),
+            ("100/s cost=101", &SLIDING, PlanError::Cost),
+            ("100/month cost=101", &fixed(None), PlanError::Cost),
+            ("5/90s", &berlin, PlanError::Quota(QuotaError::NoUnit)),
+            ("1000000001/s", &SLIDING, PlanError::Quota(too_large)),
+            ("1/367d", &fixed(None), PlanError::Quota(QuotaError::Window(WindowError::TooLong))),
         ] {
             assert_eq!(Plan::read(text.as_bytes(), manner), Err(why), "{text:?} {manner:?}");
         }
@@ -273,39 +279,39 @@ mod tests {
     #[test]
     fn what_is_nearly_a_plan_is_none() {
         for (text, why) in [
-            ("", NotAPlan::Rate),
-            ("gold", NotAPlan::Rate),
-            ("0/s", NotAPlan::Rate),
-            ("-1/s", NotAPlan::Rate),
-            ("1.5/s", NotAPlan::Rate),
-            ("100", NotAPlan::Rate),
-            ("100 /s", NotAPlan::Rate),
-            ("100/w", NotAPlan::Rate),
-            ("burst=200 100/s", NotAPlan::Rate),
-            ("18446744073709551616/s", NotAPlan::Rate),
-            ("100/s 200", NotAPlan::Word),
-            ("100/s, burst=200", NotAPlan::Rate),
-            ("100/s burst =200", NotAPlan::Word),
-            ("100/s Burst=200", NotAPlan::Word),
-            ("100/s brust=200", NotAPlan::Word),
-            ("100/s burst=200 burst=200", NotAPlan::Word),
-            ("100/s burst=", NotAPlan::Burst),
-            ("100/s burst=0", NotAPlan::Burst),
-            ("100/s burst=1k", NotAPlan::Burst),
-            ("100/s burst=1000000001", NotAPlan::Burst),
-            ("100/s cost=0", NotAPlan::Cost),
-            ("100/s cost=101", NotAPlan::Cost),
-            ("100/s burst=5 cost=6", NotAPlan::Cost),
-            ("100/s cost==1", NotAPlan::Cost),
-            ("20000000/s", NotAPlan::Quota(ShapeError::TooFast.into())),
-            ("1/d burst=400", NotAPlan::Quota(ShapeError::TooSlow.into())),
-            ("100/s \u{a0}", NotAPlan::NotText),
+            ("", PlanError::Rate),
+            ("gold", PlanError::Rate),
+            ("0/s", PlanError::Rate),
+            ("-1/s", PlanError::Rate),
+            ("1.5/s", PlanError::Rate),
+            ("100", PlanError::Rate),
+            ("100 /s", PlanError::Rate),
+            ("100/w", PlanError::Rate),
+            ("burst=200 100/s", PlanError::Rate),
+            ("18446744073709551616/s", PlanError::Rate),
+            ("100/s 200", PlanError::Word),
+            ("100/s, burst=200", PlanError::Rate),
+            ("100/s burst =200", PlanError::Word),
+            ("100/s Burst=200", PlanError::Word),
+            ("100/s brust=200", PlanError::Word),
+            ("100/s burst=200 burst=200", PlanError::Word),
+            ("100/s burst=", PlanError::Burst),
+            ("100/s burst=0", PlanError::Burst),
+            ("100/s burst=1k", PlanError::Burst),
+            ("100/s burst=1000000001", PlanError::Burst),
+            ("100/s cost=0", PlanError::Cost),
+            ("100/s cost=101", PlanError::Cost),
+            ("100/s burst=5 cost=6", PlanError::Cost),
+            ("100/s cost==1", PlanError::Cost),
+            ("20000000/s", PlanError::Quota(TokenBucketError::TooFast.into())),
+            ("1/d burst=400", PlanError::Quota(TokenBucketError::TooSlow.into())),
+            ("100/s \u{a0}", PlanError::NotText),
         ] {
             assert_eq!(Plan::read(text.as_bytes(), &BUCKET), Err(why), "{text:?}");
         }
-        assert_eq!(Plan::read(b"\xff", &BUCKET), Err(NotAPlan::NotText));
+        assert_eq!(Plan::read(b"\xff", &BUCKET), Err(PlanError::NotText));
         let long = |length| Plan::read(format!("1/s{}", " ".repeat(length - 3)).as_bytes(), &BUCKET);
-        assert_eq!((long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)), (true, Err(NotAPlan::NotText)));
+        assert_eq!((long(LONGEST_TEXT).is_ok(), long(LONGEST_TEXT + 1)), (true, Err(PlanError::NotText)));
     }
 
     proptest! {

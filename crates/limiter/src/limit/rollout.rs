@@ -8,11 +8,11 @@ use crate::algorithm::share::fnv1a;
 
 /// A share of all keys, in hundredths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Enforced(u16);
+pub struct Rollout(u16);
 
 const WHOLE: u16 = 10_000;
 
-impl Enforced {
+impl Rollout {
     /// Every key: the limit acts.
     pub const ALL: Self = Self(WHOLE);
     /// No key: the limit only counts.
@@ -29,7 +29,7 @@ impl Enforced {
     }
 }
 
-impl Default for Enforced {
+impl Default for Rollout {
     fn default() -> Self {
         Self::ALL
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn taken(hundredths: u16) -> Vec<String> {
-        let share = Enforced::of_hundredths(hundredths).unwrap();
+        let share = Rollout::of_hundredths(hundredths).unwrap();
         let keys = (0..10_000).map(|n| format!("per-client:10.0.{}.{}", n / 250, n % 250));
         keys.filter(|key| share.takes(key.as_bytes())).collect()
     }
@@ -60,7 +60,7 @@ mod tests {
             assert!(count.abs_diff(about) <= 150, "{count} of 10000 at {hundredths}");
         }
         assert_eq!((taken(0).len(), taken(10_000).len()), (0, 10_000));
-        assert_eq!(Enforced::of_hundredths(10_001), None);
+        assert_eq!(Rollout::of_hundredths(10_001), None);
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::Cost;
-use crate::limit::exemption::Exempt;
-use crate::limit::fixed_response::Respond;
+use crate::limit::exemption::Exemption;
+use crate::limit::fixed_response::FixedResponse;
 use crate::limit::key::KeySpec;
 use crate::limit::plan::Plans;
-use crate::limit::rollout::Enforced;
+use crate::limit::rollout::Rollout;
 
 /// What happens to a limit's requests while the store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -31,7 +31,7 @@ pub enum OnLimit {
     #[default]
     Reject,
     /// It is refused with this answer.
-    Answer(Arc<Respond>),
+    Answer(Arc<FixedResponse>),
     /// It waits for its tokens, where there is somewhere to wait.
     Queue(Queueing),
     /// It passes, to something cheaper.
@@ -52,7 +52,7 @@ pub enum Degrade {
     /// Another upstream, by name.
     Upstream(Arc<str>),
     /// A fixed answer.
-    Respond(Arc<Respond>),
+    Respond(Arc<FixedResponse>),
 }
 
 /// How closely nodes keep to one limit together. The limit holds either way.
@@ -77,9 +77,9 @@ pub struct Limit {
     pub on_outage: OnOutage,
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
-    pub enforced: Enforced,
+    pub enforced: Rollout,
     /// Requests that the limit skips.
-    pub exempt: Exempt,
+    pub exempt: Exemption,
     /// Other rates for some clients.
     pub plans: Option<Plans>,
     pub consistency: Consistency,
@@ -104,8 +104,8 @@ impl Limit {
             on_outage: OnOutage::default(),
             consistency: Consistency::default(),
             on_limit: OnLimit::default(),
-            enforced: Enforced::default(),
-            exempt: Exempt::default(),
+            enforced: Rollout::default(),
+            exempt: Exemption::default(),
             plans: None,
         }
     }

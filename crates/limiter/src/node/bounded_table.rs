@@ -14,14 +14,14 @@ const WAYS: usize = 8;
 
 type Set<V> = Vec<(Key, V)>;
 
-pub(crate) struct Table<V> {
+pub(crate) struct BoundedTable<V> {
     /// A power of two of them.
     sets: Box<[Mutex<Set<V>>]>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
 }
 
-impl<V> Table<V> {
+impl<V> BoundedTable<V> {
     /// Room for `places`, or a little more. Memory is taken as they fill.
     pub fn new(places: usize) -> Self {
         let sets = places.div_ceil(WAYS).next_power_of_two();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn keeps_no_more_than_its_places_and_drops_what_is_worth_least() {
-        let table = Table::new(8);
+        let table = BoundedTable::new(8);
         for n in 0..8_u64 {
             assert_eq!(table.upsert(&Key::from(&*n.to_string()), || n, |n| *n, |_| ()).1, None);
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_is_worth_less_than_all_there_is_stays_out() {
-        let table = Table::new(8);
+        let table = BoundedTable::new(8);
         let offer = |name: &str, value: u64| {
             table.offer(Key::from(name), value, |value| *value);
             table.with(&Key::from(name), |found| found.copied())

@@ -27,7 +27,7 @@ pub struct Breaker {
 }
 
 /// Gives the prober's place free again, also when its task is dropped.
-pub(crate) struct Turn<'a>(&'a AtomicBool);
+pub(crate) struct ProberTurn<'a>(&'a AtomicBool);
 
 impl Default for Breaker {
     fn default() -> Self {
@@ -100,12 +100,12 @@ impl Breaker {
         }
     }
 
-    pub(crate) fn claim_prober(&self) -> Option<Turn<'_>> {
-        (!self.probing.swap(true, Ordering::AcqRel)).then_some(Turn(&self.probing))
+    pub(crate) fn claim_prober(&self) -> Option<ProberTurn<'_>> {
+        (!self.probing.swap(true, Ordering::AcqRel)).then_some(ProberTurn(&self.probing))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ProberTurn<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

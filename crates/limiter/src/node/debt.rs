@@ -21,10 +21,10 @@ use tokio::sync::Notify;
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, Shape};
-use crate::algorithm::window::{Ledger, Moment};
+use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
+use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::limit::key::Key;
-use crate::node::bounded_table::Table;
+use crate::node::bounded_table::BoundedTable;
 use crate::store::{Adjustment, Ask, Change};
 
 /// Buckets with debts, about 180 bytes each.
@@ -32,7 +32,7 @@ const PLACES: usize = 65_536;
 
 /// One per node.
 pub(crate) struct Debts {
-    table: Table<Debt>,
+    table: BoundedTable<Debt>,
     any: AtomicBool,
     incurred: Notify,
     waived: Counter,
@@ -44,14 +44,14 @@ enum Debt {
     /// Tokens, until their window's end.
     Window {
         quota: Quota,
-        ledger: Ledger,
+        ledger: WindowEntries,
     },
 }
 
 /// A debt to a bucket.
 #[derive(Clone, Copy)]
 struct Flowing {
-    shape: Shape,
+    shape: TokenBucket,
     /// Ticks of the whole limit, as of `at_us`.
     ticks: u64,
     at_us: u64,
@@ -62,7 +62,7 @@ struct Flowing {
 impl Debts {
     pub fn new() -> Self {
         Self {
-            table: Table::new(PLACES),
+            table: BoundedTable::new(PLACES),
             any: AtomicBool::new(false),
             incurred: Notify::new(),
             waived: counter!("tollgate_store_debts_waived_total"),
@@ -71,13 +71,13 @@ impl Debts {
 
     /// Notes that `ask` was granted, from one of `parts` of the limit. `known_us` more, what the store last said of the
     /// bucket goes on flowing off.
-    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, at: Moment) {
+    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, at: Timestamp) {
         let parts = parts.max(1);
         let new = || Debt::new(ask.quota, at.now_us.saturating_add(known_us), parts);
         self.add(&ask.key, new, ask.quota, ask.quota.charge(ask.cost), at);
     }
 
-    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Moment) {
+    fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Timestamp) {
         let add = |debt: &mut Debt| {
             debt.flow(at.now_us);
             debt.adopt(quota);
@@ -119,7 +119,7 @@ impl Debts {
     }
 
     /// Owes again what could not be settled. It does not flow off until it is collected again, soon.
-    pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Moment) {
+    pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Timestamp) {
         for Adjustment { key, quota, change } in part {
             if let Change::Owe(charge) = *change {
                 let at = at(*quota);
@@ -168,7 +168,7 @@ impl Debt {
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
-            Quota::Window(_) | Quota::InFlight(_) => Self::Window { quota, ledger: Ledger::default() },
+            Quota::Window(_) | Quota::InFlight(_) => Self::Window { quota, ledger: WindowEntries::default() },
         }
     }
 
@@ -186,8 +186,10 @@ impl Debt {
             (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
             (Self::Bucket(flowing), Quota::Window(window)) => {
                 let until_us = flowing.at_us.saturating_add(window.width_us());
-                *self =
-                    Self::Window { quota, ledger: Ledger::of(flowing.shape.pace().tokens(flowing.ticks), until_us) };
+                *self = Self::Window {
+                    quota,
+                    ledger: WindowEntries::of(flowing.shape.pace().tokens(flowing.ticks), until_us),
+                };
             }
             // Requests in flight are owed to nobody.
             (_, Quota::InFlight(_)) => {}
@@ -245,7 +247,7 @@ impl Flowing {
     }
 
     /// A faster limit, and of equally fast ones the larger, counts what is owed from now on: see `carry`.
-    fn adopt(&mut self, shape: Shape) {
+    fn adopt(&mut self, shape: TokenBucket) {
         let (old, new) = (self.shape.pace(), shape.pace());
         let ticks = bucket::convert(self.ticks, old, new);
         let larger = new == old && shape.capacity() > self.shape.capacity();
@@ -254,7 +256,7 @@ impl Flowing {
         }
     }
 
-    fn owe(&mut self, shape: Shape, ticks: u64) {
+    fn owe(&mut self, shape: TokenBucket, ticks: u64) {
         let own = |ticks| bucket::convert(ticks, shape.pace(), self.shape.pace());
         let capacity = self.shape.capacity().max(own(shape.capacity()));
         self.ticks = bucket::owe(self.ticks, own(ticks), capacity);

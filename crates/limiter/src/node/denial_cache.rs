@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
-use crate::node::bounded_table::Table;
+use crate::node::bounded_table::BoundedTable;
 use crate::store::Ask;
 
 /// Denials kept per node, about 150 bytes each.
@@ -22,7 +22,7 @@ const LONGEST_WITHOUT_NEWS_US: u64 = 1_000_000;
 
 /// One per node.
 pub(crate) struct DenialCache {
-    table: Table<Denial>,
+    table: BoundedTable<Denial>,
     /// No denial lasts longer than this: a look at it spares the others, as long as nobody is denied.
     latest_us: AtomicU64,
 }
@@ -40,7 +40,7 @@ struct Denial {
 
 impl DenialCache {
     pub fn new() -> Self {
-        Self { table: Table::new(PLACES), latest_us: AtomicU64::new(0) }
+        Self { table: BoundedTable::new(PLACES), latest_us: AtomicU64::new(0) }
     }
 
     /// Notes that the store denied `cost` tokens of `ask`'s bucket, in answer to a call sent at `sent_us`.
@@ -105,12 +105,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::algorithm::token_bucket::Shape;
+    use crate::algorithm::token_bucket::TokenBucket;
     use crate::limit::spec::OnOutage;
 
     fn ask(key: &str, burst: u64) -> Ask {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
-        let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
+        let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
         Ask {
             key: Key::from(key),
             quota: shape.into(),

@@ -6,12 +6,12 @@ use crate::algorithm::share::Share;
 
 /// The share as the fleet's heartbeat last learned it, read by every worker.
 #[derive(Debug)]
-pub struct ShareCell {
+pub struct FleetShare {
     packed: AtomicU64,
     fleet_nodes: metrics::Gauge,
 }
 
-impl ShareCell {
+impl FleetShare {
     /// Until a heartbeat has told otherwise, this is one of `nodes`.
     pub fn expecting(nodes: u32) -> Self {
         let cell = Self { packed: AtomicU64::new(0), fleet_nodes: metrics::gauge!("tollgate_fleet_nodes") };
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_cell_returns_what_was_set() {
-        let cell = ShareCell::expecting(4);
+        let cell = FleetShare::expecting(4);
         assert_eq!(cell.get(), Share::unplaced(4));
         cell.set(Share::new(7, 6));
         assert_eq!(cell.get(), Share::new(7, 6));

@@ -1,7 +1,7 @@
 //! Tokens taken ahead: a node's stock, spent in process by all of its workers.
 //!
 //! Guarantees that no token is spent longer than its limit's lease after it was asked for, on this node's monotonic clock
-//! from before the call was sent; `Shape::leased` says why the promise then stands. What is left when most of that time
+//! from before the call was sent; `TokenBucket::leased` says why the promise then stands. What is left when most of that time
 //! has passed is for giving back; what is left at its end is lost, as it is when the node dies.
 //! A stock is sized by what the node lately needed in the lease's time, and by its fair share of what the bucket has.
 //! Nodes whose configurations differ, while a change reaches them, disagree on the reserve for that long, and on how much of
@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket::Shape;
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::key::Key;
-use crate::node::bounded_table::Table;
+use crate::node::bounded_table::BoundedTable;
 use crate::store::Ask;
 
 /// Limits and keys with a stock at a time, about 300 bytes each.
@@ -28,11 +28,11 @@ const PAUSE: u64 = 8;
 
 /// One per node.
 pub(crate) struct Leases {
-    table: Table<Stock>,
+    table: BoundedTable<Stock>,
 }
 
 struct Stock {
-    shape: Shape,
+    shape: TokenBucket,
     batches: SmallVec<[Batch; 2]>,
     /// What the store last said of the bucket, and when.
     level: Level,
@@ -76,7 +76,7 @@ pub(crate) struct Spent {
 
 impl Leases {
     pub fn new() -> Self {
-        Self { table: Table::new(PLACES) }
+        Self { table: BoundedTable::new(PLACES) }
     }
 
     /// Spends what `ask` costs, from tokens that live for `life_us` more. `nodes` share the bucket.
@@ -151,7 +151,7 @@ impl Leases {
 }
 
 impl Stock {
-    fn new(shape: Shape) -> Self {
+    fn new(shape: TokenBucket) -> Self {
         Self {
             shape,
             batches: SmallVec::new(),
@@ -163,7 +163,7 @@ impl Stock {
     }
 
     /// Tokens of another limit are worth nothing under this one.
-    fn adopt(&mut self, shape: Shape) {
+    fn adopt(&mut self, shape: TokenBucket) {
         if self.shape != shape {
             *self = Self::new(shape);
         }

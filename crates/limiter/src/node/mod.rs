@@ -19,10 +19,10 @@ use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
 use crate::node::debt::Debts;
 use crate::node::denial_cache::DenialCache;
-use crate::node::fleet_share::ShareCell;
+use crate::node::fleet_share::FleetShare;
 use crate::node::lease::Leases;
-use crate::node::permits::Slots;
-use crate::store::inspect::Holder;
+use crate::node::permits::PermitTable;
+use crate::store::inspect::CacheListener;
 use crate::store::memory::MemoryStore;
 
 /// The state of one node.
@@ -30,18 +30,18 @@ pub struct Node {
     /// Buckets of this node alone: what it enforces while the store is away.
     pub memory: Arc<MemoryStore>,
     pub breaker: Arc<Breaker>,
-    pub share: Arc<ShareCell>,
+    pub share: Arc<FleetShare>,
     pub(crate) denials: DenialCache,
     pub(crate) leases: Leases,
     pub(crate) debts: Debts,
     pub(crate) outcomes: Outcomes,
     /// What this process counts of requests in flight.
-    pub slots: Arc<Slots>,
+    pub slots: Arc<PermitTable>,
 }
 
 impl Node {
     /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
-    pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<ShareCell>) -> Self {
+    pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<FleetShare>) -> Self {
         let (denials, leases, debts) = (DenialCache::new(), Leases::new(), Debts::new());
         Self { memory, breaker, share, denials, leases, debts, outcomes: Outcomes::new(), slots: Arc::default() }
     }
@@ -59,7 +59,7 @@ impl Node {
     }
 }
 
-impl Holder for Node {
+impl CacheListener for Node {
     /// An operator changed the bucket: a denial need not hold any more, tokens taken ahead are of what was there before, and
     /// more than the store counts is not owed. The local buckets are a holder of their own.
     fn lower(&self, key: &Key, _quota: Quota, full_in_us: u64, now_us: u64) {

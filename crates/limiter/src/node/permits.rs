@@ -1,4 +1,4 @@
-//! Slots for requests in flight: those of this process, and those of its node's part of the fleet.
+//! PermitTable for requests in flight: those of this process, and those of its node's part of the fleet.
 //!
 //! A request enters a slot and leaves it when its response's body has ended or it is dropped. A node holds slots of each key for
 //! a few seconds at a time and passes them on among its own requests, so that a busy key costs no call; what it has not needed
@@ -20,12 +20,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout_at};
 
 use crate::algorithm::concurrency as in_flight;
-use crate::algorithm::concurrency::{Claim, Held, InFlight, LEASE_US, RETRY_US};
+use crate::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, LEASE_US, PermitRequest, RETRY_US};
 use crate::algorithm::level::Level;
 use crate::clock;
-use crate::decide::store_client::Caller;
+use crate::decide::store_client::StoreClient;
 use crate::limit::key::Key;
-use crate::store::{Ask, SlotClaim};
+use crate::store::{Ask, PermitClaim};
 
 /// Locks, so that the workers of a large machine seldom meet.
 const SHARDS: usize = 16;
@@ -33,7 +33,7 @@ const SHARDS: usize = 16;
 /// After a no, nobody asks again for so long. A slot that this node's own requests leave is there at once.
 const PAUSE_US: u64 = 20_000;
 
-/// Slots that were not needed for so long are given back.
+/// PermitTable that were not needed for so long are given back.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// What is held is said again when less than this is left of its time.
@@ -43,8 +43,8 @@ const RENEW_US: u64 = LEASE_US * 2 / 3;
 const BATCH: usize = 64;
 
 /// One per process.
-pub struct Slots {
-    shards: [Mutex<HashMap<Key, Room>>; SHARDS],
+pub struct PermitTable {
+    shards: [Mutex<HashMap<Key, PermitPool>>; SHARDS],
     /// Seeded: clients choose their keys.
     hasher: RandomState,
     /// Who says it. Not the one that announces itself: that need not be the same process for as long.
@@ -56,7 +56,7 @@ pub struct Slots {
 
 /// The slots of one key.
 #[derive(Default)]
-struct Room {
+struct PermitPool {
     most: u64,
     in_use: u64,
     /// Given by the store, for requests to enter until `until_us`.
@@ -65,7 +65,7 @@ struct Room {
     others: u64,
     /// The word that those are the answer to.
     heard: u64,
-    /// Slots that requests wait for.
+    /// PermitTable that requests wait for.
     waited_for: u64,
     asking: bool,
     denied_until_us: u64,
@@ -75,15 +75,15 @@ struct Room {
 }
 
 /// A place of a request in flight. Dropped: left.
-pub struct Slot {
-    slots: Arc<Slots>,
+pub struct ConcurrencyPermit {
+    slots: Arc<PermitTable>,
     key: Key,
     cost: u64,
 }
 
 /// What there is for a request without asking.
-pub(crate) enum Entry {
-    In(Slot, Level),
+pub(crate) enum Admittance {
+    In(ConcurrencyPermit, Level),
     Full(Level),
     /// The store must be asked.
     Unknown,
@@ -91,21 +91,21 @@ pub(crate) enum Entry {
 
 /// A request that waits for a slot. Dropped: it does not.
 struct Waiting<'a> {
-    slots: &'a Slots,
+    slots: &'a PermitTable,
     key: &'a Key,
     cost: u64,
 }
 
 /// A call for a key, of which there is one at a time. Dropped: over, whatever came of it.
-struct Asking<'a> {
-    slots: &'a Slots,
+struct ClaimUnderWay<'a> {
+    slots: &'a PermitTable,
     key: &'a Key,
 }
 
 /// The task that says again and gives back, of which there is one at a time. Dropped with its runtime: another may start.
-struct Upkeep(Option<Arc<Slots>>);
+struct Upkeep(Option<Arc<PermitTable>>);
 
-impl Default for Slots {
+impl Default for PermitTable {
     fn default() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -118,9 +118,13 @@ impl Default for Slots {
     }
 }
 
-impl Slots {
+impl PermitTable {
     /// Enters a slot of those that this process gives out on its own.
-    pub(crate) fn enter_alone(self: &Arc<Self>, ask: &Ask, part: InFlight) -> Result<(Slot, Level), Level> {
+    pub(crate) fn enter_alone(
+        self: &Arc<Self>,
+        ask: &Ask,
+        part: ConcurrencyLimit,
+    ) -> Result<(ConcurrencyPermit, Level), Level> {
         let mut rooms = self.lock(&ask.key);
         if part.most() < rooms.get(&ask.key).map_or(0, |room| room.in_use).saturating_add(ask.cost) {
             return Err(FULL);
@@ -133,29 +137,29 @@ impl Slots {
     }
 
     /// Enters one of the slots that the node holds, or says that there is none.
-    pub(crate) fn enter_held(self: &Arc<Self>, ask: &Ask, most: u64, now_us: u64) -> Entry {
+    pub(crate) fn enter_held(self: &Arc<Self>, ask: &Ask, most: u64, now_us: u64) -> Admittance {
         let mut rooms = self.lock(&ask.key);
         match rooms.get_mut(&ask.key) {
             Some(room) => {
                 room.most = most;
                 self.try_enter(room, ask, now_us)
             }
-            None => Entry::Unknown,
+            None => Admittance::Unknown,
         }
     }
 
-    fn try_enter(self: &Arc<Self>, room: &mut Room, ask: &Ask, now_us: u64) -> Entry {
+    fn try_enter(self: &Arc<Self>, room: &mut PermitPool, ask: &Ask, now_us: u64) -> Admittance {
         if room.in_use.saturating_add(ask.cost) <= room.held.min(room.most) && now_us < room.until_us {
             let (slot, level) = self.enter(room, ask);
-            return Entry::In(slot, level);
+            return Admittance::In(slot, level);
         }
-        if now_us < room.denied_until_us { Entry::Full(FULL) } else { Entry::Unknown }
+        if now_us < room.denied_until_us { Admittance::Full(FULL) } else { Admittance::Unknown }
     }
 
-    fn enter(self: &Arc<Self>, room: &mut Room, ask: &Ask) -> (Slot, Level) {
+    fn enter(self: &Arc<Self>, room: &mut PermitPool, ask: &Ask) -> (ConcurrencyPermit, Level) {
         room.in_use = room.in_use.saturating_add(ask.cost);
         room.peak = room.peak.max(room.in_use);
-        let slot = Slot { slots: self.clone(), key: ask.key.clone(), cost: ask.cost };
+        let slot = ConcurrencyPermit { slots: self.clone(), key: ask.key.clone(), cost: ask.cost };
         (slot, room.level())
     }
 
@@ -164,8 +168,8 @@ impl Slots {
         self: &Arc<Self>,
         ask: &Ask,
         most: u64,
-        caller: &Arc<Caller>,
-    ) -> Option<Result<(Slot, Level), Level>> {
+        caller: &Arc<StoreClient>,
+    ) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
         let deadline = clock::now() + caller.patience();
         let waiting = Waiting::new(self, ask);
         self.keep(caller);
@@ -177,13 +181,13 @@ impl Slots {
                 let room = rooms.entry(ask.key.clone()).or_default();
                 room.most = most;
                 match self.try_enter(room, ask, clock::monotonic_micros()) {
-                    Entry::In(slot, level) => return Some(Ok((slot, level))),
-                    Entry::Full(level) => return Some(Err(level)),
-                    Entry::Unknown if room.asking => {
+                    Admittance::In(slot, level) => return Some(Ok((slot, level))),
+                    Admittance::Full(level) => return Some(Err(level)),
+                    Admittance::Unknown if room.asking => {
                         changed = room.changed.clone();
                         Err(changed.notified())
                     }
-                    Entry::Unknown => {
+                    Admittance::Unknown => {
                         room.asking = true;
                         Ok(self.word(room, &ask.key, room.in_use.saturating_add(room.waited_for)))
                     }
@@ -195,7 +199,7 @@ impl Slots {
                     waited = true;
                 }
                 Ok(claim) => {
-                    let asking = Asking { slots: self, key: waiting.key };
+                    let asking = ClaimUnderWay { slots: self, key: waiting.key };
                     let sent_us = clock::monotonic_micros();
                     let call = caller.claim(std::slice::from_ref(&claim));
                     // A call has a time limit of its own, and one that reaches it must be heard of. Who waited has less.
@@ -206,8 +210,8 @@ impl Slots {
                     let mut rooms = self.lock(&ask.key);
                     let room = rooms.entry(ask.key.clone()).or_default();
                     return Some(match self.try_enter(room, ask, clock::monotonic_micros()) {
-                        Entry::In(slot, level) => Ok((slot, level)),
-                        Entry::Full(_) | Entry::Unknown => Err(FULL),
+                        Admittance::In(slot, level) => Ok((slot, level)),
+                        Admittance::Full(_) | Admittance::Unknown => Err(FULL),
                     });
                 }
             }
@@ -215,16 +219,16 @@ impl Slots {
     }
 
     /// What to say of a room whose node wants `wanted` slots. From now on it has no more than that of those it holds.
-    fn word(&self, room: &mut Room, key: &Key, wanted: u64) -> SlotClaim {
+    fn word(&self, room: &mut PermitPool, key: &Key, wanted: u64) -> PermitClaim {
         let wanted = wanted.min(room.most).max(room.in_use);
         room.held = room.held.min(wanted);
         // Under the room's lock, so that of two words of a key the later one says what was true later.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
-        let claim = Claim { wanted, needed: room.in_use, turn };
-        SlotClaim { key: key.clone(), most: room.most, node: self.node, claim }
+        let claim = PermitRequest { wanted, needed: room.in_use, turn };
+        PermitClaim { key: key.clone(), most: room.most, node: self.node, claim }
     }
 
-    fn hear(&self, said: &SlotClaim, held: Held, sent_us: u64) {
+    fn hear(&self, said: &PermitClaim, held: GrantedPermits, sent_us: u64) {
         let mut rooms = self.lock(&said.key);
         let Some(room) = rooms.get_mut(&said.key) else { return };
         if said.claim.turn < room.heard {
@@ -253,7 +257,7 @@ impl Slots {
     }
 
     /// Says again what is held, and gives back what is not needed, as long as anything is.
-    pub(crate) fn keep(self: &Arc<Self>, caller: &Arc<Caller>) {
+    pub(crate) fn keep(self: &Arc<Self>, caller: &Arc<StoreClient>) {
         if let Ok(runtime) = Handle::try_current()
             && !self.kept.swap(true, Ordering::SeqCst)
         {
@@ -263,7 +267,7 @@ impl Slots {
     }
 
     /// What there is to say now, and whether there will be more.
-    fn due(&self, now_us: u64) -> (Vec<SlotClaim>, Pace) {
+    fn due(&self, now_us: u64) -> (Vec<PermitClaim>, Pace) {
         let (mut claims, mut pace) = (Vec::new(), Pace::Done);
         for shard in &self.shards {
             let mut rooms = shard.lock();
@@ -282,7 +286,7 @@ impl Slots {
         (claims, pace)
     }
 
-    fn lock(&self, key: &Key) -> MutexGuard<'_, HashMap<Key, Room>> {
+    fn lock(&self, key: &Key) -> MutexGuard<'_, HashMap<Key, PermitPool>> {
         let hash = self.hasher.hash_one(key.as_bytes());
         self.shards[hash as usize % SHARDS].lock()
     }
@@ -291,7 +295,7 @@ impl Slots {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    /// Slots of `key` that are in use here.
+    /// PermitTable of `key` that are in use here.
     pub fn in_use(&self, key: &Key) -> u64 {
         self.lock(key).get(key).map_or(0, |room| room.in_use)
     }
@@ -306,7 +310,7 @@ enum Pace {
 }
 
 impl Upkeep {
-    async fn run(mut self, caller: Arc<Caller>) {
+    async fn run(mut self, caller: Arc<StoreClient>) {
         while let Some(slots) = self.0.clone() {
             let (claims, pace) = slots.due(clock::monotonic_micros());
             for claims in claims.chunks(BATCH) {
@@ -351,7 +355,7 @@ impl Drop for Upkeep {
 /// No slot is left.
 pub(crate) const FULL: Level = Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US };
 
-impl Room {
+impl PermitPool {
     fn level(&self) -> Level {
         let remaining = self.most.saturating_sub(self.in_use).saturating_sub(self.others);
         Level { remaining, retry_after_us: 0, reset_after_us: if remaining == 0 { RETRY_US } else { 0 } }
@@ -363,7 +367,7 @@ impl Room {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(slots: &'a Slots, ask: &'a Ask) -> Self {
+    fn new(slots: &'a PermitTable, ask: &'a Ask) -> Self {
         let mut rooms = slots.lock(&ask.key);
         let room = rooms.entry(ask.key.clone()).or_default();
         room.waited_for = room.waited_for.saturating_add(ask.cost);
@@ -380,7 +384,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for ClaimUnderWay<'_> {
     fn drop(&mut self) {
         let mut rooms = self.slots.lock(self.key);
         if let Some(room) = rooms.get_mut(self.key) {
@@ -390,14 +394,14 @@ impl Drop for Asking<'_> {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         self.slots.leave(&self.key, self.cost);
     }
 }
 
-impl std::fmt::Debug for Slot {
+impl std::fmt::Debug for ConcurrencyPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slot").field("cost", &self.cost).finish_non_exhaustive()
+        f.debug_struct("ConcurrencyPermit").field("cost", &self.cost).finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::algorithm::token_bucket::Shape;
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::limit::spec::OnOutage;
@@ -81,7 +81,7 @@ pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Durat
 /// A request on a bucket of its own, wide enough to be granted, so that it proves writing too.
 fn probe() -> Option<[Ask; 1]> {
     let plenty = std::num::NonZeroU64::new(1_000_000)?;
-    let shape = Shape::new(plenty, plenty, plenty).ok()?;
+    let shape = TokenBucket::new(plenty, plenty, plenty).ok()?;
     Some([Ask {
         key: Key::from(PROBE_KEY),
         quota: shape.into(),

@@ -12,8 +12,8 @@ use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm_kind::QuotaError;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::spec::Limit;
-use crate::request::explanation::{Applied, part_name};
-use crate::request::rule::{LargestCosts, Terms};
+use crate::request::explanation::{AppliedLimit, part_name};
+use crate::request::rule::{CompiledLimit, LargestCosts};
 use crate::store::Ask;
 
 /// All limits of a configuration, in its order.
@@ -22,7 +22,7 @@ pub struct Catalog(Vec<Listed>);
 
 /// A limit with what its buckets are counted by.
 #[derive(Clone, Debug)]
-pub struct Listed(Terms);
+pub struct Listed(CompiledLimit);
 
 /// A request as far as somebody described it.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Catalog {
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
     pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
-        let list = |limit| Terms::of_any_use(limit, costs, plans).map(Listed);
+        let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(Listed);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
 
@@ -99,8 +99,8 @@ impl Listed {
     }
 
     /// The bucket with this key as a usual request of the described client meets it.
-    pub fn meet(&self, key: Key, described: &Described) -> (Ask, Applied) {
-        let mut applied = described.with_facts(|facts| Applied::of(&self.0, facts));
+    pub fn meet(&self, key: Key, described: &Described) -> (Ask, AppliedLimit) {
+        let mut applied = described.with_facts(|facts| AppliedLimit::of(&self.0, facts));
         applied.cost = applied.usual_cost;
         (applied.ask_of(key), applied)
     }

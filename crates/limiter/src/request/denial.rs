@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::limit::fixed_response::Respond;
+use crate::limit::fixed_response::FixedResponse;
 use crate::request::problem::Problem;
 
 /// Why limits refuse a request.
@@ -21,7 +21,7 @@ pub enum Denial {
     /// A quota is used up, or a limit whose store is away denies meanwhile.
     QuotaExceeded { violated: Vec<Arc<str>>, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
-    FixedAnswer { answer: Arc<Respond>, retry_after_secs: u64 },
+    FixedAnswer { answer: Arc<FixedResponse>, retry_after_secs: u64 },
 }
 
 impl Denial {

@@ -16,27 +16,27 @@ use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
 use crate::limit::spec::Limit;
 use crate::request::denial::Denial;
-pub use crate::request::rule::Origin;
-use crate::request::rule::{Price, Terms};
+pub use crate::request::rule::PlanOrigin;
+use crate::request::rule::{Charge, CompiledLimit};
 use crate::store::Ask;
 
 /// The limits of a route, applied to a request.
 #[derive(Debug)]
-pub struct Explained {
+pub struct LimitsExplanation {
     /// In the order in which they are asked.
-    pub limits: Vec<Applied>,
+    pub limits: Vec<AppliedLimit>,
     /// `RateLimit-Policy` of the answer.
     pub policy: Option<HeaderValue>,
 }
 
 /// A limit on a request.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct AppliedLimit {
     pub limit: Arc<Limit>,
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
     /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
-    pub origin: Option<Origin>,
+    pub origin: Option<PlanOrigin>,
     /// What has to be read before it is known, or known anew.
     pub lookup: Option<Lookup>,
     /// The plan's, or the limit's own.
@@ -50,12 +50,12 @@ pub struct Applied {
     pub later: Option<Arc<ByResponse>>,
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
-    pub bucket: Bucket,
+    pub bucket: CountedBy,
 }
 
 /// What a limit counts a request by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bucket {
+pub enum CountedBy {
     /// The bucket with this key.
     Asked(Key),
     /// The bucket with this key, but the request passes whatever is left: the limit is not enforced on it.
@@ -68,10 +68,10 @@ pub enum Bucket {
     Refused,
 }
 
-impl Applied {
-    pub(crate) fn of(terms: &Terms, facts: &Facts<'_>) -> Self {
+impl AppliedLimit {
+    pub(crate) fn of(terms: &CompiledLimit, facts: &Facts<'_>) -> Self {
         let (plan, lookup) = terms.plan(facts);
-        let Price { quota, cost, usual_cost, largest_cost, later } = terms.price(plan.as_deref(), facts);
+        let Charge { quota, cost, usual_cost, largest_cost, later } = terms.price(plan.as_deref(), facts);
         let limit = terms.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
@@ -84,7 +84,7 @@ impl Applied {
             largest_cost,
             later,
             lacking: lacking(&limit.key, facts),
-            bucket: Bucket::of(&limit, facts),
+            bucket: CountedBy::of(&limit, facts),
             limit,
         }
     }
@@ -96,7 +96,7 @@ impl Applied {
 
     /// What the limit asks for this request, if it asks anything.
     pub fn ask(&self) -> Option<Ask> {
-        let (Bucket::Asked(key) | Bucket::Watched(key)) = &self.bucket else { return None };
+        let (CountedBy::Asked(key) | CountedBy::Watched(key)) = &self.bucket else { return None };
         Some(self.ask_of(key.clone()))
     }
 
@@ -108,11 +108,11 @@ impl Applied {
     }
 
     pub(crate) fn acts(&self) -> bool {
-        matches!(self.bucket, Bucket::Asked(_))
+        matches!(self.bucket, CountedBy::Asked(_))
     }
 }
 
-impl Bucket {
+impl CountedBy {
     fn of(limit: &Limit, facts: &Facts<'_>) -> Self {
         if limit.exempt.covers(facts) {
             return Self::Exempt;

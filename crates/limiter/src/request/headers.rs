@@ -30,7 +30,7 @@ pub struct Standing {
 
 /// The fields of one answer, rendered.
 #[derive(Clone, Debug, Default)]
-pub struct Fields {
+pub struct RateLimitFields {
     policy: Option<HeaderValue>,
     limit: Option<HeaderValue>,
     /// Boxed: few answers have them, and the others would carry the room.
@@ -129,7 +129,7 @@ impl Text {
     }
 }
 
-impl Fields {
+impl RateLimitFields {
     /// Renders the fields of an answer that these limits judged.
     pub fn render<'a>(
         policy: Option<HeaderValue>,
@@ -199,7 +199,7 @@ mod tests {
     fn writes_the_fields_of_the_draft() {
         let item = |name, quota, window_secs| PolicyItem { name, quota, window_secs };
         let policy = policy_value([item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter());
-        let fields = Fields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
+        let fields = RateLimitFields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
         assert_eq!(headers[RATELIMIT_POLICY], "\"per-client\";q=20;w=2, \"t\";q=1000;w=3600");
@@ -211,7 +211,7 @@ mod tests {
     fn requests_in_flight_have_a_quota_unit_and_no_time() {
         let policy = policy_value(std::iter::once(PolicyItem { name: "slots", quota: 5, window_secs: None }));
         let standing = Standing { quota: 5, remaining: 2, reset_secs: None };
-        let fields = Fields::render(policy, std::iter::once(("slots", standing)), false);
+        let fields = RateLimitFields::render(policy, std::iter::once(("slots", standing)), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
         assert_eq!(headers[RATELIMIT_POLICY], "\"slots\";q=5;qu=\"concurrent-requests\"");
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn the_legacy_fields_tell_of_the_tightest_limit() {
         let mut headers = HeaderMap::new();
-        Fields::render(None, [("a", HALF), ("b", SPENT)].into_iter(), true).apply(&mut headers);
+        RateLimitFields::render(None, [("a", HALF), ("b", SPENT)].into_iter(), true).apply(&mut headers);
         assert_eq!(headers[LEGACY_LIMIT], "20");
         assert_eq!(headers[LEGACY_REMAINING], "0");
         assert_eq!(headers[LEGACY_RESET], "1");
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn says_nothing_where_no_limit_applied() {
         let mut headers = HeaderMap::new();
-        Fields::render(None, std::iter::empty(), true).apply(&mut headers);
+        RateLimitFields::render(None, std::iter::empty(), true).apply(&mut headers);
         assert!(headers.is_empty());
     }
 }

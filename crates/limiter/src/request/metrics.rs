@@ -9,7 +9,7 @@ use crate::decide::decision::DecidedBy;
 
 /// What is counted of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountedAs {
     Allowed,
     Denied,
     /// Denied, and passed on to something cheaper.
@@ -23,24 +23,24 @@ pub enum Counted {
 }
 
 /// The counters of one limit.
-pub struct Tally {
+pub struct LimitMetrics {
     rows: [[Counter; BY.len()]; VERDICTS.len()],
 }
 
 const BY: [DecidedBy; 4] = [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local];
 
-const VERDICTS: [(Counted, &str); 6] = [
-    (Counted::Allowed, "allowed"),
-    (Counted::Denied, "denied"),
-    (Counted::Degraded, "degraded"),
-    (Counted::Exempt, "exempt"),
-    (Counted::ShadowAllowed, "shadow_allowed"),
-    (Counted::ShadowDenied, "shadow_denied"),
+const VERDICTS: [(CountedAs, &str); 6] = [
+    (CountedAs::Allowed, "allowed"),
+    (CountedAs::Denied, "denied"),
+    (CountedAs::Degraded, "degraded"),
+    (CountedAs::Exempt, "exempt"),
+    (CountedAs::ShadowAllowed, "shadow_allowed"),
+    (CountedAs::ShadowDenied, "shadow_denied"),
 ];
 
-impl Tally {
+impl LimitMetrics {
     /// The counters of `limit`. Those that `may_count` says no to are never shown.
-    pub fn of(limit: &Arc<str>, may_count: impl Fn(Counted) -> bool) -> Self {
+    pub fn of(limit: &Arc<str>, may_count: impl Fn(CountedAs) -> bool) -> Self {
         let rows = VERDICTS.map(|(counted, verdict)| {
             BY.map(|by| {
                 if !may_count(counted) {
@@ -54,7 +54,7 @@ impl Tally {
     }
 
     /// Counts one decision.
-    pub fn count(&self, counted: Counted, by: DecidedBy) {
+    pub fn count(&self, counted: CountedAs, by: DecidedBy) {
         let row = VERDICTS.iter().position(|(known, _)| *known == counted);
         let column = BY.iter().position(|known| *known == by);
         if let (Some(row), Some(column)) = (row, column) {
@@ -130,8 +130,8 @@ impl std::fmt::Debug for Settlements {
     }
 }
 
-impl std::fmt::Debug for Tally {
+impl std::fmt::Debug for LimitMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tally")
+        f.write_str("LimitMetrics")
     }
 }

@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::{Reservation, Settled, Settler};
 use crate::limit::cost::ByResponse;
-use crate::node::permits::Slot;
+use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementOutcome as Outcome, Settlements};
-use crate::request::usage::reader::{Reading, Told};
+use crate::request::usage::reader::{Usage, UsageReader};
 
 /// What one request holds. Dropped before its end is told, a reservation stands.
 #[derive(Debug, Default)]
 #[must_use = "dropped at once, it is given up before there is a response"]
-pub struct Holding(Option<Box<Held>>);
+pub struct Permit(Option<Box<HeldByRequest>>);
 
 /// Why there is no response to read a cost from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +32,9 @@ pub enum Unanswered {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldByRequest {
     deposits: Vec<Deposit>,
-    slots: Vec<Slot>,
+    slots: Vec<ConcurrencyPermit>,
     /// Those who stay in slots beside the request, as long as it does.
     companions: Vec<oneshot::Sender<()>>,
 }
@@ -42,7 +42,7 @@ struct Held {
 /// Tokens reserved, and where the response says how many are needed.
 #[derive(Debug)]
 struct Deposit {
-    reading: Reading,
+    reading: UsageReader,
     due: Due,
 }
 
@@ -51,7 +51,7 @@ enum Due {
     /// Settled by who drops the request.
     Here(Box<Account>),
     /// By who asks beside the request, and may not have an answer yet.
-    Elsewhere(oneshot::Sender<Told>),
+    Elsewhere(oneshot::Sender<Usage>),
 }
 
 /// What is settled after the response.
@@ -75,7 +75,7 @@ impl Later {
     }
 }
 
-impl Holding {
+impl Permit {
     /// Holds a reservation until the response has told its cost.
     pub(crate) fn reserve(&mut self, later: Later, reservation: Reservation, limiter: &Limiter) {
         let by = later.by.clone();
@@ -83,12 +83,12 @@ impl Holding {
     }
 
     /// Lets `told` know what the response said.
-    pub(crate) fn report(&mut self, later: &Later, told: oneshot::Sender<Told>) {
+    pub(crate) fn report(&mut self, later: &Later, told: oneshot::Sender<Usage>) {
         self.add(later.by.clone(), Due::Elsewhere(told));
     }
 
     /// Stays in these slots until the response has ended.
-    pub(crate) fn stay_in(&mut self, slots: Vec<Slot>) {
+    pub(crate) fn stay_in(&mut self, slots: Vec<ConcurrencyPermit>) {
         if !slots.is_empty() {
             self.0.get_or_insert_default().slots.extend(slots);
         }
@@ -103,7 +103,7 @@ impl Holding {
 
     fn add(&mut self, by: Arc<ByResponse>, due: Due) {
         let held = self.0.get_or_insert_default();
-        held.deposits.push(Deposit { reading: Reading::new(by), due });
+        held.deposits.push(Deposit { reading: UsageReader::new(by), due });
     }
 
     /// Whether there is nothing to hold, and the rest need not be called.
@@ -134,8 +134,8 @@ impl Holding {
     /// There is no response but one that says why. Where no upstream had the request, all of it comes back.
     pub fn failed(&mut self, unanswered: Unanswered) {
         let told = match unanswered {
-            Unanswered::NotForwarded => Told::Unreached,
-            Unanswered::Forwarded => Told::Nothing,
+            Unanswered::NotForwarded => Usage::Unreached,
+            Unanswered::Forwarded => Usage::Nothing,
         };
         let Some(held) = self.0.take() else { return };
         held.deposits.into_iter().for_each(|deposit| deposit.due.settle(told));
@@ -155,13 +155,13 @@ impl Holding {
     }
 }
 
-impl Held {
+impl HeldByRequest {
     fn is_empty(&self) -> bool {
         self.deposits.is_empty() && self.slots.is_empty() && self.companions.is_empty()
     }
 }
 
-impl Drop for Holding {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.ended(false);
     }
@@ -174,7 +174,7 @@ impl Deposit {
 }
 
 impl Due {
-    fn settle(self, told: Told) {
+    fn settle(self, told: Usage) {
         match self {
             Self::Here(account) => account.settle(told),
             // Who would have listened was denied.
@@ -184,14 +184,14 @@ impl Due {
 }
 
 impl Account {
-    pub fn settle(self, told: Told) {
+    pub fn settle(self, told: Usage) {
         let reserved = self.reservation.ask.cost;
         let (actual, outcome) = match told {
-            Told::Tokens(tokens) => (tokens, None),
-            Told::Nothing => (reserved, Some(Outcome::Absent)),
-            Told::Unreadable => (reserved, Some(Outcome::Unreadable)),
-            Told::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
-            Told::Unreached => (0, Some(Outcome::Unreached)),
+            Usage::Tokens(tokens) => (tokens, None),
+            Usage::Nothing => (reserved, Some(Outcome::Absent)),
+            Usage::Unreadable => (reserved, Some(Outcome::Unreadable)),
+            Usage::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
+            Usage::Unreached => (0, Some(Outcome::Unreached)),
         };
         let settled = self.settler.settle(self.reservation, actual);
         self.settlements.count(outcome.unwrap_or(match settled {

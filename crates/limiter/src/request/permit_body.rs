@@ -10,20 +10,20 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::request::permit::Holding;
+use crate::request::permit::Permit;
 
 pin_project! {
     /// A body, and what the request holds until it has ended.
     #[derive(Debug, Default)]
-    pub struct Watched<B> {
+    pub struct PermitBody<B> {
         #[pin]
         inner: B,
-        holding: Holding,
+        holding: Permit,
     }
 }
 
-impl<B: Body> Watched<B> {
-    pub(crate) fn new(inner: B, mut holding: Holding) -> Self {
+impl<B: Body> PermitBody<B> {
+    pub(crate) fn new(inner: B, mut holding: Permit) -> Self {
         if inner.is_end_stream() {
             holding.ended(true);
         }
@@ -32,13 +32,13 @@ impl<B: Body> Watched<B> {
 }
 
 /// An answer that holds nothing.
-impl<B: From<Bytes>> From<Bytes> for Watched<B> {
+impl<B: From<Bytes>> From<Bytes> for PermitBody<B> {
     fn from(bytes: Bytes) -> Self {
-        Self { inner: bytes.into(), holding: Holding::default() }
+        Self { inner: bytes.into(), holding: Permit::default() }
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for Watched<B> {
+impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

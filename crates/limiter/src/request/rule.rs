@@ -13,28 +13,28 @@ use crate::limit::algorithm_kind::QuotaError;
 use crate::limit::cost::{ByResponse, Cost};
 use crate::limit::key::{Extracted, Facts};
 use crate::limit::plan::{Plan, PlanSource, Plans};
-use crate::limit::rollout::Enforced;
+use crate::limit::rollout::Rollout;
 use crate::limit::spec::{Consistency, Degrade, Limit, LimitUse, OnLimit};
 use crate::request::headers::{PolicyItem, Standing};
-use crate::request::metrics::{Counted, Settlements, Tally};
+use crate::request::metrics::{CountedAs, LimitMetrics, Settlements};
 use crate::request::permit::Later;
 
 /// A limit at work.
 #[derive(Debug)]
 pub(crate) struct Rule {
-    pub terms: Terms,
-    pub tally: Arc<Tally>,
+    pub terms: CompiledLimit,
+    pub tally: Arc<LimitMetrics>,
     /// Of a limit that may be settled after the response.
     pub settlements: Option<Arc<Settlements>>,
 }
 
 /// A limit as one route uses it: what it asks, before anything is counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct CompiledLimit {
     pub limit: Arc<Limit>,
     quota: Quota,
     /// What nearly every request is held to: a usual one of a client without a plan.
-    usual: Price,
+    usual: Charge,
     /// What the route says that a request takes, whoever sends it.
     own_cost: Option<Cost>,
     largest: LargestCost,
@@ -44,7 +44,7 @@ pub(crate) struct Terms {
 
 /// What a request is held to under a limit, whatever its key.
 #[derive(Clone, Debug)]
-pub(crate) struct Price {
+pub(crate) struct Charge {
     pub quota: Quota,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
@@ -56,7 +56,7 @@ pub(crate) struct Price {
 
 /// Where a client's plan is from, and what was said there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PlanOrigin {
     File,
     /// A hash of the shared store. `None`: it has not said yet.
     Hash {
@@ -119,9 +119,9 @@ impl Rule {
     pub fn new(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         let limit = &limit_use.limit;
         Ok(Self {
-            tally: Arc::new(Tally::of(&limit.name, |counted| may_count(limit, counted))),
+            tally: Arc::new(LimitMetrics::of(&limit.name, |counted| may_count(limit, counted))),
             settlements: may_settle(limit_use).then(|| Arc::new(Settlements::of(&limit.name))),
-            terms: Terms::of(limit, limit_use.cost.clone(), costs.with(limit_use), plans)?,
+            terms: CompiledLimit::of(limit, limit_use.cost.clone(), costs.with(limit_use), plans)?,
         })
     }
 
@@ -156,7 +156,7 @@ impl Rule {
 
     /// Whether the limit acts on any request.
     pub fn acts(&self) -> bool {
-        self.limit().enforced != Enforced::NONE
+        self.limit().enforced != Rollout::NONE
     }
 
     /// Whether a request that the limit denies may still wait, or pass to something cheaper.
@@ -172,7 +172,7 @@ impl Rule {
     }
 }
 
-impl Terms {
+impl CompiledLimit {
     fn of(
         limit: &Arc<Limit>,
         own_cost: Option<Cost>,
@@ -186,7 +186,7 @@ impl Terms {
         let (limit, quota) = (limit.clone(), limit.algorithm.quota()?);
         // What costs by the request is read off each; the rest is the same for all.
         let (cost, usual_cost) = (NonZeroU64::MIN, NonZeroU64::MIN);
-        let usual = Price { quota, cost, usual_cost, largest_cost: 1, later: None };
+        let usual = Charge { quota, cost, usual_cost, largest_cost: 1, later: None };
         let terms = Self { limit, quota, usual, own_cost, largest, plans };
         Ok(Self { usual: terms.price_by(None, Cost::usual), ..terms })
     }
@@ -212,13 +212,13 @@ impl Terms {
     }
 
     /// Where the request's plan is from, or would be. `None`: the limit has no plans, or the request does not say which.
-    pub fn origin(&self, facts: &Facts<'_>) -> Option<Origin> {
+    pub fn origin(&self, facts: &Facts<'_>) -> Option<PlanOrigin> {
         let plans = self.limit.plans.as_ref()?;
         match &self.plans {
-            None => plans.by.lend(facts, |_| Origin::File),
+            None => plans.by.lend(facts, |_| PlanOrigin::File),
             Some(cache) => {
                 let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
-                Some(Origin::Hash { hash: cache.hash().clone(), reading })
+                Some(PlanOrigin::Hash { hash: cache.hash().clone(), reading })
             }
         }
     }
@@ -229,7 +229,7 @@ impl Terms {
     }
 
     /// What a request is held to: by its plan, if it has one.
-    pub fn price(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Price {
+    pub fn price(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Charge {
         match (plan, self.cost()) {
             // No request is out of the ordinary.
             (None, Cost::Fixed(_) | Cost::Response(_)) => self.usual.clone(),
@@ -239,7 +239,7 @@ impl Terms {
 
     /// The same of a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
     /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
-    pub fn late_price(&self, plan: Option<&Plan>, said: NonZeroU64) -> Price {
+    pub fn late_price(&self, plan: Option<&Plan>, said: NonZeroU64) -> Charge {
         self.price_by(plan, |cost, burst| match cost {
             Cost::Fixed(cost) => *cost,
             Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
@@ -248,7 +248,7 @@ impl Terms {
 
     /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
     /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
-    fn price_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Price {
+    fn price_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Charge {
         let quota = plan.map_or(self.quota, Plan::quota);
         let burst = burst(quota);
         let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
@@ -261,7 +261,7 @@ impl Terms {
             Consistency::Exact => quota,
             Consistency::Leased => quota.leased(largest_cost),
         };
-        Price { quota, cost, usual_cost, largest_cost, later }
+        Charge { quota, cost, usual_cost, largest_cost, later }
     }
 
     /// What a request says of its cost, whatever its plan: see [`Self::late_price`].
@@ -288,12 +288,12 @@ pub(crate) fn standing(quota: Quota, usual_cost: NonZeroU64, level: &Level) -> S
 }
 
 /// Whether a limit can ever count such a decision.
-fn may_count(limit: &Limit, counted: Counted) -> bool {
+fn may_count(limit: &Limit, counted: CountedAs) -> bool {
     match counted {
-        Counted::Allowed | Counted::Denied => limit.enforced != Enforced::NONE,
-        Counted::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
-        Counted::Exempt => !limit.exempt.is_empty(),
-        Counted::ShadowAllowed | Counted::ShadowDenied => limit.enforced != Enforced::ALL,
+        CountedAs::Allowed | CountedAs::Denied => limit.enforced != Rollout::NONE,
+        CountedAs::Degraded => matches!(limit.on_limit, OnLimit::Degrade(_)),
+        CountedAs::Exempt => !limit.exempt.is_empty(),
+        CountedAs::ShadowAllowed | CountedAs::ShadowDenied => limit.enforced != Rollout::ALL,
     }
 }
 

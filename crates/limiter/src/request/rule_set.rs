@@ -9,27 +9,27 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
-use crate::decide::decision::{DecidedBy, Verdict};
+use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
 use crate::decide::plans::cache::{Lookup, PlanCaches};
 use crate::decide::settlement::Reservation;
 use crate::limit::algorithm_kind::QuotaError;
 use crate::limit::key::{Extracted, Facts, Key};
 use crate::limit::spec::{Degrade, LimitUse, OnLimit, Queueing};
-use crate::node::permits::Slot;
+use crate::node::permits::ConcurrencyPermit;
 use crate::request::denial::Denial;
-use crate::request::explanation::{Applied, Explained, lacking};
-use crate::request::headers::{self, Fields};
-use crate::request::metrics::Counted;
-use crate::request::permit::{Holding, Later};
+use crate::request::explanation::{AppliedLimit, LimitsExplanation, lacking};
+use crate::request::headers::{self, RateLimitFields};
+use crate::request::metrics::CountedAs;
+use crate::request::permit::{Later, Permit};
 pub use crate::request::rule::LargestCosts;
-use crate::request::rule::{Price, Rule, seconds_up, standing};
+use crate::request::rule::{Charge, Rule, seconds_up, standing};
 use crate::request::shadow::Shadows;
 use crate::store::Ask;
 
 /// The limits of one route, prepared.
 #[derive(Debug)]
-pub struct Rules {
+pub struct RuleSet {
     rules: Vec<Rule>,
     /// `RateLimit-Policy` when all that act apply and the client has no plan, which is nearly always.
     policy: Option<HeaderValue>,
@@ -42,7 +42,7 @@ pub struct Rules {
 
 /// What a request asks of the limiter.
 #[derive(Debug, Default)]
-pub struct Asking {
+pub struct PendingRequest {
     /// One for each limit that has a say in the request.
     pub asks: SmallVec<[Ask; 2]>,
     /// For each of them, whose it is.
@@ -73,11 +73,11 @@ struct Owner {
 /// What a verdict leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It stands: [`Rules::judge`] it.
+    /// It stands: [`RuleSet::judge`] it.
     Judge,
     /// Limits that degrade have dropped out: ask again for the others, which the request must keep to all the same.
     AskAgain,
-    /// The request may wait in the line that [`Rules::line`] knows by this number.
+    /// The request may wait in the line that [`RuleSet::line`] knows by this number.
     Wait(usize),
 }
 
@@ -94,7 +94,7 @@ pub struct Line<'a> {
 /// What became of a request.
 #[derive(Debug)]
 pub struct Judged {
-    pub fields: Fields,
+    pub fields: RateLimitFields,
     /// Why it is denied, if it is.
     pub denied: Option<Denial>,
     /// What it gets instead of what it asked for.
@@ -108,11 +108,11 @@ pub struct Judged {
 #[must_use = "what is not held is not settled, and what does not watch is not counted"]
 pub struct Reserved {
     list: Vec<(Later, Reservation)>,
-    slots: Vec<Slot>,
+    slots: Vec<ConcurrencyPermit>,
     shadows: Shadows,
 }
 
-impl Rules {
+impl RuleSet {
     /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans in the shared store
     /// are known as `plans` has them.
     pub fn new<'u>(
@@ -144,12 +144,12 @@ impl Rules {
     }
 
     /// Adds to `asking`, which is too large to be moved about, what this request asks of the limiter. Limits whose key is
-    /// not in the request may be left out or refuse it. Where [`Asking::take_wanted`] has something,
+    /// not in the request may be left out or refuse it. Where [`PendingRequest::take_wanted`] has something,
     /// [`crate::decide::limiter::Limiter::read_plans`] comes first.
-    pub fn ask(&self, facts: &Facts<'_>, asking: &mut Asking) -> Result<(), Denial> {
+    pub fn ask(&self, facts: &Facts<'_>, asking: &mut PendingRequest) -> Result<(), Denial> {
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exempt.covers(facts) {
-                rule.tally.count(Counted::Exempt, DecidedBy::Local);
+                rule.tally.count(CountedAs::Exempt, DecidedBy::Local);
                 continue;
             }
             match rule.key(facts) {
@@ -167,7 +167,7 @@ impl Rules {
     }
 
     /// Goes by the plans that were read for `asking` meanwhile, or by what is known where they were not.
-    pub fn take_in(&self, asking: &mut Asking, read: &[Wanted]) {
+    pub fn take_in(&self, asking: &mut PendingRequest, read: &[Wanted]) {
         for Wanted { lookup, place } in read {
             let Some((at, said)) = *place else { continue };
             let (Some(ask), Some(owner)) = (asking.asks.get_mut(at), asking.owners.get_mut(at)) else { continue };
@@ -179,15 +179,15 @@ impl Rules {
     }
 
     /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
-    pub fn explain(&self, facts: &Facts<'_>) -> Explained {
-        let limits: Vec<Applied> = self.rules.iter().map(|rule| Applied::of(&rule.terms, facts)).collect();
+    pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
+        let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.terms, facts)).collect();
         let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
         let policy = acting.map(|(rule, limit)| rule.policy_of(limit.quota, limit.usual_cost));
-        Explained { policy: headers::policy_value(policy), limits }
+        LimitsExplanation { policy: headers::policy_value(policy), limits }
     }
 
     /// What a verdict on `asking` leads to. Takes limits that degrade out of it, once all that deny are such or can wait.
-    pub fn next(&self, asking: &mut Asking, verdict: &Verdict) -> Next {
+    pub fn next(&self, asking: &mut PendingRequest, verdict: &Decision) -> Next {
         if verdict.granted || !self.lenient {
             return Next::Judge;
         }
@@ -203,7 +203,7 @@ impl Rules {
         slowest.map_or(Next::Judge, Next::Wait)
     }
 
-    fn yield_to_something_cheaper(&self, asking: &mut Asking, verdict: &Verdict) -> bool {
+    fn yield_to_something_cheaper(&self, asking: &mut PendingRequest, verdict: &Decision) -> bool {
         let before = asking.asks.len();
         for (at, level) in verdict.levels.iter().enumerate().take(before).rev() {
             if level.retry_after_us > 0 && self.rules[asking.owners[at].rule].degrades().is_some() {
@@ -215,7 +215,7 @@ impl Rules {
     }
 
     /// The line before the limit of the ask at `at`, if there may be one.
-    pub fn line<'a>(&'a self, asking: &'a Asking, at: usize) -> Option<Line<'a>> {
+    pub fn line<'a>(&'a self, asking: &'a PendingRequest, at: usize) -> Option<Line<'a>> {
         let (rule, ask) = (self.rules.get(asking.owners.get(at)?.rule)?, asking.asks.get(at)?);
         let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
         let charge_us = ask.quota.pace_us(ask.cost);
@@ -224,16 +224,16 @@ impl Rules {
 
     /// The verdict on a request that finds the line at `at` too long: denied by that limit, whose place in `asking` is all
     /// that is left of it, since no other was asked.
-    pub fn turn_away(&self, asking: &mut Asking, at: usize, retry_after_us: u64) -> Verdict {
+    pub fn turn_away(&self, asking: &mut PendingRequest, at: usize, retry_after_us: u64) -> Decision {
         asking.owners = asking.owners.get(at).cloned().into_iter().collect();
         asking.asks = asking.asks.get(at).cloned().into_iter().collect();
         let retry_after_us = retry_after_us.max(1);
         let level = Level { remaining: 0, retry_after_us, reset_after_us: retry_after_us };
-        Verdict::new(DecidedBy::Local, false, 0, asking.asks.iter().map(|_| level).collect())
+        Decision::new(DecidedBy::Local, false, 0, asking.asks.iter().map(|_| level).collect())
     }
 
     /// What the last verdict on `asking` means for the answer.
-    pub fn judge(&self, asking: &mut Asking, mut verdict: Verdict) -> Judged {
+    pub fn judge(&self, asking: &mut PendingRequest, mut verdict: Decision) -> Judged {
         self.count(asking, &verdict);
         let denied = (!verdict.granted).then(|| self.denied(asking, &verdict));
         let first = asking.yielded.first().map(|(owner, ..)| &self.rules[owner.rule]);
@@ -249,28 +249,28 @@ impl Rules {
 
     fn levels<'a>(
         &'a self,
-        asking: &'a Asking,
-        verdict: &'a Verdict,
+        asking: &'a PendingRequest,
+        verdict: &'a Decision,
     ) -> impl Iterator<Item = (usize, &'a Rule, &'a Level)> + Clone {
         let rules = asking.owners.iter().map(|owner| &self.rules[owner.rule]);
         rules.zip(&verdict.levels).enumerate().map(|(at, (rule, level))| (at, rule, level))
     }
 
-    fn count(&self, asking: &Asking, verdict: &Verdict) {
+    fn count(&self, asking: &PendingRequest, verdict: &Decision) {
         for (_, rule, level) in self.levels(asking, verdict) {
             match (verdict.granted, level.retry_after_us) {
-                (true, _) => rule.tally.count(Counted::Allowed, verdict.decided_by),
+                (true, _) => rule.tally.count(CountedAs::Allowed, verdict.decided_by),
                 (false, 0) => {}
-                (false, _) => rule.tally.count(Counted::Denied, verdict.decided_by),
+                (false, _) => rule.tally.count(CountedAs::Denied, verdict.decided_by),
             }
         }
-        let yielded = if verdict.granted { Counted::Degraded } else { Counted::Denied };
+        let yielded = if verdict.granted { CountedAs::Degraded } else { CountedAs::Denied };
         for (owner, ..) in &asking.yielded {
             self.rules[owner.rule].tally.count(yielded, verdict.decided_by);
         }
     }
 
-    fn fields(&self, asking: &Asking, verdict: &Verdict) -> Fields {
+    fn fields(&self, asking: &PendingRequest, verdict: &Decision) -> RateLimitFields {
         let judged = asking.owners.iter().zip(&asking.asks).zip(&verdict.levels);
         let judged = judged.map(|((owner, ask), level)| (owner, ask, level));
         let judged = judged.filter(|(.., level)| verdict.knows(level));
@@ -285,10 +285,10 @@ impl Rules {
         let standings = told.map(|(owner, ask, level)| {
             (&**self.rules[owner.rule].name(), standing(ask.quota, owner.usual_cost, level))
         });
-        Fields::render(policy, standings, self.legacy_headers)
+        RateLimitFields::render(policy, standings, self.legacy_headers)
     }
 
-    fn denied(&self, asking: &Asking, verdict: &Verdict) -> Denial {
+    fn denied(&self, asking: &PendingRequest, verdict: &Decision) -> Denial {
         let denying = || self.levels(asking, verdict).filter(|(.., level)| level.retry_after_us > 0);
         let retry_after_us = denying().map(|(.., level)| level.retry_after_us).max().unwrap_or_default();
         let retry_after_secs = seconds_up(retry_after_us).max(1);
@@ -309,7 +309,7 @@ impl Wanted {
 }
 
 impl Reserved {
-    fn of(asking: &mut Asking, verdict: &mut Verdict) -> Self {
+    fn of(asking: &mut PendingRequest, verdict: &mut Decision) -> Self {
         let mut list = Vec::new();
         for (owner, ask) in asking.owners.iter_mut().zip(&asking.asks) {
             if let Some(later) = owner.later.take() {
@@ -320,8 +320,8 @@ impl Reserved {
     }
 
     /// Holds what is reserved until the response is told, and lets those watch that only watch.
-    pub fn hold(self, limiter: &Limiter) -> Holding {
-        let mut holding = Holding::default();
+    pub fn hold(self, limiter: &Limiter) -> Permit {
+        let mut holding = Permit::default();
         // Nearly always.
         if self.list.is_empty() && self.slots.is_empty() && self.shadows.is_empty() {
             return holding;
@@ -335,7 +335,7 @@ impl Reserved {
     }
 }
 
-impl Asking {
+impl PendingRequest {
     /// Whether [`Self::take_wanted`] has something.
     pub fn lacks_plans(&self) -> bool {
         !self.wanted.is_empty()
@@ -366,8 +366,8 @@ impl Asking {
 }
 
 /// What a request with this key asks of a rule at this price, and whose ask that is.
-fn rule_asks(index: usize, rule: &Rule, key: Key, price: Price, planned: bool) -> (Ask, Owner) {
-    let Price { quota, cost, usual_cost, largest_cost, later } = price;
+fn rule_asks(index: usize, rule: &Rule, key: Key, price: Charge, planned: bool) -> (Ask, Owner) {
+    let Charge { quota, cost, usual_cost, largest_cost, later } = price;
     let (on_outage, settled_later) = (rule.limit().on_outage, later.is_some());
     let ask = Ask { key, quota, cost: cost.get(), largest_cost, on_outage, settled_later };
     (ask, Owner { rule: index, usual_cost, planned, later: rule.later(later) })

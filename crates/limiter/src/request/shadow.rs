@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::decide::decision::Verdict;
+use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::Reservation;
-use crate::request::metrics::{Counted, Tally};
-use crate::request::permit::{Holding, Later};
+use crate::request::metrics::{CountedAs, LimitMetrics};
+use crate::request::permit::{Later, Permit};
 use crate::store::Ask;
 
 /// The limits that watch one request.
@@ -25,7 +25,7 @@ pub struct Shadows(SmallVec<[Box<Shadow>; 1]>);
 #[derive(Debug)]
 struct Shadow {
     ask: Ask,
-    tally: Arc<Tally>,
+    tally: Arc<LimitMetrics>,
     later: Option<Later>,
 }
 
@@ -34,14 +34,14 @@ impl Shadows {
         self.0.is_empty()
     }
 
-    pub(crate) fn add(&mut self, ask: Ask, tally: Arc<Tally>, later: Option<Later>) {
+    pub(crate) fn add(&mut self, ask: Ask, tally: Arc<LimitMetrics>, later: Option<Later>) {
         self.0.push(Box::new(Shadow { ask, tally, later }));
     }
 
     /// Asks and counts, beside the request when a store has to be asked. For a request that its other limits let pass:
     /// limits are charged all or none, and one that is enforced would not have been charged for any other. What they reserve
     /// is held with the request.
-    pub fn watch(self, limiter: &Limiter, holding: &mut Holding) {
+    pub fn watch(self, limiter: &Limiter, holding: &mut Permit) {
         for shadow in self.0 {
             if let Some(verdict) = limiter.decide_now(slice::from_ref(&shadow.ask)) {
                 shadow.count(&verdict);
@@ -78,13 +78,13 @@ impl Shadows {
 
 impl Shadow {
     /// What it reserved, if it was granted.
-    fn reserved(self, verdict: &Verdict) -> Option<(Later, Reservation)> {
+    fn reserved(self, verdict: &Decision) -> Option<(Later, Reservation)> {
         let later = self.later.filter(|_| verdict.granted)?;
         Some((later, Reservation::of(self.ask, verdict)))
     }
 
-    fn count(&self, verdict: &Verdict) {
-        let counted = if verdict.granted { Counted::ShadowAllowed } else { Counted::ShadowDenied };
+    fn count(&self, verdict: &Decision) {
+        let counted = if verdict.granted { CountedAs::ShadowAllowed } else { CountedAs::ShadowDenied };
         self.tally.count(counted, verdict.decided_by);
     }
 }

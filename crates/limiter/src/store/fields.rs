@@ -14,7 +14,7 @@ use crate::store::StoreError;
 pub type Field = Option<Vec<u8>>;
 
 /// Hashes that can be read.
-pub trait Fields: Send + Sync + 'static {
+pub trait HashReader: Send + Sync + 'static {
     /// What `fields` of the hash called `name` hold, in their order. Of a hash that is not there: nothing.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::store::{Ask, StoreError};
 
 /// What is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gift {
+pub enum TokenGrant {
     /// As many tokens, as far as the bucket takes them.
     Tokens(u64),
     /// All: the bucket is full.
@@ -22,7 +22,7 @@ pub enum Gift {
 
 /// A bucket or window as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct BucketState {
     /// The limit's, or this node's share of it.
     pub part: Quota,
     /// What there is of it, as the limit sees it.
@@ -31,14 +31,14 @@ pub struct Seen {
 
 /// The same before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
-    pub before: Seen,
-    pub after: Seen,
+pub struct BeforeAndAfter {
+    pub before: BucketState,
+    pub after: BucketState,
 }
 
 /// A change that some node made, for all that keep something of that bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct BucketChange {
     pub key: Key,
     /// Microseconds until the bucket is full again, at most, by the rate that it was last charged at.
     pub full_in_us: u64,
@@ -50,29 +50,29 @@ pub trait Inspect: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store could not be asked.
-    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>>;
+    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<BucketState, StoreError>>;
 
     /// Gives back.
     ///
     /// # Errors
     /// When the store could not be asked. After [`StoreError::Timeout`] it may have been, nevertheless.
-    fn give<'a>(&'a self, ask: &'a Ask, gift: Gift) -> BoxFuture<'a, Result<Changed, StoreError>>;
+    fn give<'a>(&'a self, ask: &'a Ask, gift: TokenGrant) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>>;
 
     /// Tells every node of a change.
     ///
     /// # Errors
     /// When the store could not be asked: other nodes go by what they hold until time has taken it away.
-    fn tell<'a>(&'a self, notice: &'a Notice) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn tell<'a>(&'a self, notice: &'a BucketChange) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
 /// Something that keeps, in this process, what the shared store said of buckets: a warm copy, a denial, tokens taken ahead.
-pub trait Holder: Send + Sync + 'static {
+pub trait CacheListener: Send + Sync + 'static {
     /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan the
     /// bucket's client has.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64);
 }
 
-impl Seen {
+impl BucketState {
     /// What a request of `cost` would meet. It takes nothing.
     pub fn level(&self, cost: u64) -> Level {
         self.state.level(self.part, cost)
@@ -80,7 +80,7 @@ impl Seen {
 
     /// What would become of it.
     #[must_use]
-    pub fn given(&self, gift: Gift) -> Self {
+    pub fn given(&self, gift: TokenGrant) -> Self {
         Self { part: self.part, state: gift.applied(self.state.clone()) }
     }
 
@@ -90,7 +90,7 @@ impl Seen {
     }
 }
 
-impl Gift {
+impl TokenGrant {
     /// What `state` becomes.
     pub fn applied(self, state: State) -> State {
         match self {
@@ -107,17 +107,17 @@ mod tests {
     use super::*;
     use crate::algorithm::conversion::Backlog;
     use crate::algorithm::state::Kept;
-    use crate::algorithm::token_bucket::Shape;
-    use crate::algorithm::window::Moment;
+    use crate::algorithm::token_bucket::TokenBucket;
+    use crate::algorithm::window::Timestamp;
 
-    fn shape() -> Shape {
+    fn shape() -> TokenBucket {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
+        TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap()
     }
 
-    fn lacking(ticks: u64, by: Shape) -> Seen {
+    fn lacking(ticks: u64, by: TokenBucket) -> BucketState {
         let kept = Kept::Bucket(Backlog { ticks, pace: by.pace() });
-        Seen { part: shape().into(), state: kept.seen(shape().into(), Moment::default()) }
+        BucketState { part: shape().into(), state: kept.seen(shape().into(), Timestamp::default()) }
     }
 
     #[test]
@@ -131,22 +131,22 @@ mod tests {
 
     #[test]
     fn a_gift_never_makes_more_than_full() {
-        let left = |gift: Gift, ticks| lacking(ticks, shape()).given(gift).level(1).remaining;
+        let left = |gift: TokenGrant, ticks| lacking(ticks, shape()).given(gift).level(1).remaining;
         let used = shape().charge(15);
-        assert_eq!(left(Gift::Tokens(5), used), 10);
-        assert_eq!(left(Gift::Tokens(u64::MAX), used), 20);
-        assert_eq!(left(Gift::All, used), 20);
-        assert_eq!(left(Gift::Tokens(5), shape().charge(90)), 5);
+        assert_eq!(left(TokenGrant::Tokens(5), used), 10);
+        assert_eq!(left(TokenGrant::Tokens(u64::MAX), used), 20);
+        assert_eq!(left(TokenGrant::All, used), 20);
+        assert_eq!(left(TokenGrant::Tokens(5), shape().charge(90)), 5);
     }
 
     #[test]
     fn a_gift_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let plan = Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
+        let plan = TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
         let seen = lacking(plan.charge(18), plan);
-        let given = seen.given(Gift::Tokens(5));
+        let given = seen.given(TokenGrant::Tokens(5));
         assert_eq!((given.level(1).remaining, given.full_in_us()), (7, 13_000));
-        let share = Seen { part: Quota::from(shape()).shared_by(2), ..seen };
-        assert_eq!((share.level(1).remaining, share.given(Gift::Tokens(5)).level(1).remaining), (1, 3));
+        let share = BucketState { part: Quota::from(shape()).shared_by(2), ..seen };
+        assert_eq!((share.level(1).remaining, share.given(TokenGrant::Tokens(5)).level(1).remaining), (1, 3));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
-use crate::algorithm::concurrency::{Claim, Held};
+use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
@@ -73,13 +73,13 @@ pub type Levels = SmallVec<[Level; 4]>;
 
 /// What a node says of the slots that it holds of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotClaim {
+pub struct PermitClaim {
     pub key: Key,
     /// Slots in all.
     pub most: u64,
     /// Who says it.
     pub node: u64,
-    pub claim: Claim,
+    pub claim: PermitRequest,
 }
 
 /// A place that keeps buckets.
@@ -102,7 +102,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store did not do so, or may not have: the next word of the node puts it right.
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>>;
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
 
     /// The longest that a call takes, and that a request may wait.
     fn timeout(&self) -> Duration;
@@ -179,28 +179,28 @@ impl StoreError {
 }
 
 /// The buckets of one request, each once: a limit that is asked twice, by the listener and by the route, is one charge.
-pub(crate) struct Charges<'a> {
-    pub list: SmallVec<[Charge<'a>; 4]>,
+pub(crate) struct BucketCharges<'a> {
+    pub list: SmallVec<[BucketCharge<'a>; 4]>,
     /// For each ask, its charge's place in the list.
     places: SmallVec<[usize; 4]>,
 }
 
 /// One bucket to charge.
-pub(crate) struct Charge<'a> {
+pub(crate) struct BucketCharge<'a> {
     pub key: &'a [u8],
     pub quota: Quota,
     pub cost: u64,
     pub largest_cost: u64,
 }
 
-impl<'a> Charge<'a> {
+impl<'a> BucketCharge<'a> {
     /// Of an ask that stands alone.
     pub fn of(ask: &'a Ask) -> Self {
         Self { key: ask.key.as_bytes(), quota: ask.quota, cost: ask.cost, largest_cost: ask.largest_cost }
     }
 }
 
-impl<'a> Charges<'a> {
+impl<'a> BucketCharges<'a> {
     pub fn of(asks: &'a [Ask]) -> Self {
         let mut charges = Self { list: SmallVec::new(), places: SmallVec::new() };
         for ask in asks {
@@ -217,7 +217,7 @@ impl<'a> Charges<'a> {
             charge.cost = charge.cost.saturating_add(ask.cost);
             return place;
         }
-        self.list.push(Charge::of(ask));
+        self.list.push(BucketCharge::of(ask));
         self.list.len() - 1
     }
 

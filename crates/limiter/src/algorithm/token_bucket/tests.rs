@@ -5,17 +5,17 @@ use super::*;
 const SECOND: u64 = 1_000_000;
 const DAY: u64 = 86_400 * SECOND;
 
-fn try_shape(tokens: u64, period_us: u64, burst: u64) -> Result<Shape, ShapeError> {
+fn try_shape(tokens: u64, period_us: u64, burst: u64) -> Result<TokenBucket, TokenBucketError> {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
-    Shape::new(nonzero(tokens), nonzero(period_us), nonzero(burst))
+    TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst))
 }
 
-fn shape(tokens: u64, period_us: u64, burst: u64) -> Shape {
+fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
     try_shape(tokens, period_us, burst).unwrap()
 }
 
 /// `emission / ticks_per_us` is `period / tokens`, not nearly but exactly.
-fn is_exact(shape: Shape, tokens: u64, period_us: u64) -> bool {
+fn is_exact(shape: TokenBucket, tokens: u64, period_us: u64) -> bool {
     u128::from(shape.emission) * u128::from(tokens) == u128::from(period_us) * u128::from(shape.ticks_per_us)
 }
 
@@ -46,11 +46,11 @@ fn a_fine_fraction_with_a_huge_capacity_falls_back_to_whole_microseconds() {
 
 #[test]
 fn bounds_are_refused_by_name() {
-    assert_eq!(try_shape(10_000_001, SECOND, 1), Err(ShapeError::TooFast));
-    assert_eq!(try_shape(1, SECOND, MAX_BURST + 1), Err(ShapeError::BurstTooLarge));
-    assert_eq!(try_shape(1, DAY, 367), Err(ShapeError::TooSlow));
+    assert_eq!(try_shape(10_000_001, SECOND, 1), Err(TokenBucketError::TooFast));
+    assert_eq!(try_shape(1, SECOND, MAX_BURST + 1), Err(TokenBucketError::BurstTooLarge));
+    assert_eq!(try_shape(1, DAY, 367), Err(TokenBucketError::TooSlow));
     assert!(try_shape(1, DAY, 366).is_ok());
-    assert_eq!(try_shape(u64::MAX, u64::MAX, u64::MAX), Err(ShapeError::BurstTooLarge));
+    assert_eq!(try_shape(u64::MAX, u64::MAX, u64::MAX), Err(TokenBucketError::BurstTooLarge));
 }
 
 #[test]

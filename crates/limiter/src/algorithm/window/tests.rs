@@ -12,16 +12,16 @@ fn horizon(window: Window, now_us: u64) -> u64 {
     window.span().horizon(now_us, 0)
 }
 
-fn take(ledger: &mut Ledger, window: Window, cost: u64, units: u32, now_us: u64) -> Taken {
+fn take(ledger: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> Taken {
     let horizon_us = horizon(window, now_us);
     ledger.settle_time(now_us, horizon_us);
     let granted = ledger.grants(window, cost, units);
-    ledger.settle(window, cost, [granted, units], Moment { now_us, horizon_us })
+    ledger.settle(window, cost, [granted, units], Timestamp { now_us, horizon_us })
 }
 
 #[test]
 fn a_fixed_window_starts_anew_at_its_end() {
-    let mut ledger = Ledger::default();
+    let mut ledger = WindowEntries::default();
     let all = take(&mut ledger, minute(3), 1, 5, 59 * SECOND);
     assert_eq!((all.granted, all.remaining, all.retry_after_us, all.reset_after_us), (3, 0, SECOND, SECOND));
     assert_eq!(take(&mut ledger, minute(3), 1, 1, 60 * SECOND - 1).granted, 0);
@@ -31,7 +31,7 @@ fn a_fixed_window_starts_anew_at_its_end() {
 #[test]
 fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
     let window = Window::sliding(3, 60 * SECOND).unwrap();
-    let mut ledger = Ledger::default();
+    let mut ledger = WindowEntries::default();
     take(&mut ledger, window, 1, 1, 10 * SECOND);
     take(&mut ledger, window, 2, 1, 20 * SECOND);
     let denied = take(&mut ledger, window, 1, 1, 30 * SECOND);
@@ -42,21 +42,21 @@ fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
 
 #[test]
 fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
-    let mut ledger = Ledger::of(3, 3_600 * SECOND);
+    let mut ledger = WindowEntries::of(3, 3_600 * SECOND);
     assert_eq!(take(&mut ledger, minute(3), 1, 1, 0).retry_after_us, 60 * SECOND);
     assert_eq!(take(&mut ledger, minute(3), 1, 1, 61 * SECOND).granted, 1);
 }
 
 #[test]
 fn a_share_takes_more_of_the_quota_for_each_token() {
-    let mut ledger = Ledger::default();
+    let mut ledger = WindowEntries::default();
     let taken = take(&mut ledger, minute(10).shared_by(3), 1, 9, 0);
     assert_eq!((taken.granted, taken.remaining, ledger.used()), (3, 0, 9));
 }
 
 #[test]
 fn what_was_not_spent_comes_back_to_the_window_it_was_taken_from() {
-    let mut ledger = Ledger::default();
+    let mut ledger = WindowEntries::default();
     take(&mut ledger, minute(10), 4, 1, 59 * SECOND);
     ledger.give_back(3, 60 * SECOND);
     assert_eq!(ledger.used(), 1);
@@ -66,10 +66,10 @@ fn what_was_not_spent_comes_back_to_the_window_it_was_taken_from() {
 
 #[test]
 fn a_debt_makes_a_window_owe_at_most_its_quota_and_never_less_than_before() {
-    let mut ledger = Ledger::of(4, 60);
+    let mut ledger = WindowEntries::of(4, 60);
     ledger.owe(10, 9, 70);
     assert_eq!(ledger.used(), 10);
-    let mut more = Ledger::of(14, 60);
+    let mut more = WindowEntries::of(14, 60);
     more.owe(10, 3, 70);
     assert_eq!(more.used(), 14);
 }
@@ -86,7 +86,7 @@ proptest! {
         quota in 1_u64..200, width in 1_u64..2_000, steps in prop::collection::vec((0_u64..300, 0_u32..40), 1..120),
     ) {
         let window = Window::sliding(quota, width).unwrap();
-        let (mut ledger, mut now, mut passed) = (Ledger::default(), 1_000, Vec::new());
+        let (mut ledger, mut now, mut passed) = (WindowEntries::default(), 1_000, Vec::new());
         for (wait, units) in steps {
             now += wait;
             passed.push((now, u64::from(take(&mut ledger, window, 1, units, now).granted)));
@@ -102,7 +102,7 @@ proptest! {
     fn a_busy_sliding_window_admits_its_quota_again_within_a_64th_more_than_its_width(quota in 1_u64..500) {
         let width = 6_400;
         let window = Window::sliding(quota, width).unwrap();
-        let mut ledger = Ledger::default();
+        let mut ledger = WindowEntries::default();
         let admitted = (0..20 * width).step_by(10);
         let admitted: u64 = admitted.map(|now| u64::from(take(&mut ledger, window, 1, 1_000, now).granted)).sum();
         prop_assert!(admitted * 100 >= quota * 20 * 97, "{} of {}", admitted, quota * 20);

@@ -13,10 +13,10 @@ use std::time::Duration;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
-use crate::limit::algorithm_kind::Manner;
+use crate::limit::algorithm_kind::AlgorithmKind;
 use crate::limit::key::Key;
-use crate::limit::plan::{NotAPlan, Plan};
-use crate::node::bounded_table::Table;
+use crate::limit::plan::{Plan, PlanError};
+use crate::node::bounded_table::BoundedTable;
 use crate::store::StoreError;
 use crate::store::fields::Field;
 
@@ -42,8 +42,8 @@ const COMPLAINT: Duration = Duration::from_secs(1);
 /// says itself what it cannot count by.
 pub struct PlanCache {
     hash: Arc<str>,
-    manner: Manner,
-    known: Table<Entry>,
+    manner: AlgorithmKind,
+    known: BoundedTable<Entry>,
     /// The last reading worked: whoever needs another may wait for it.
     readable: AtomicBool,
     /// The log says that the last one did not.
@@ -57,7 +57,7 @@ pub struct PlanCache {
 pub struct PlanCaches(Mutex<HashMap<Of, Weak<PlanCache>>>);
 
 /// A hash's name, and the manner of counting.
-type Of = (Arc<str>, Manner);
+type Of = (Arc<str>, AlgorithmKind);
 
 /// A value to be read.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ pub struct Reading {
 pub enum Holds {
     Plan,
     Nothing,
-    Other(NotAPlan),
+    Other(PlanError),
 }
 
 struct Entry {
@@ -97,14 +97,14 @@ enum Told {
     Nothing,
     /// `said`: in the log.
     Other {
-        why: Box<NotAPlan>,
+        why: Box<PlanError>,
         said: bool,
     },
 }
 
 impl PlanCaches {
     /// The cache of the hash called `name`, for limits that count in this manner.
-    pub fn of(&self, name: &Arc<str>, manner: Manner) -> Arc<PlanCache> {
+    pub fn of(&self, name: &Arc<str>, manner: AlgorithmKind) -> Arc<PlanCache> {
         let (mut caches, place) = (self.0.lock(), (name.clone(), manner));
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
@@ -117,12 +117,12 @@ impl PlanCaches {
 
 impl PlanCache {
     /// Metrics go to the recorder that is installed by now.
-    fn new(hash: Arc<str>, manner: Manner) -> Self {
+    fn new(hash: Arc<str>, manner: AlgorithmKind) -> Self {
         let outcomes = ["found", "none", "invalid", "failed", "skipped"];
         Self {
             hash,
             manner,
-            known: Table::new(PLACES),
+            known: BoundedTable::new(PLACES),
             readable: AtomicBool::new(true),
             told_unreadable: AtomicBool::new(false),
             complained_us: AtomicU64::new(0),
@@ -220,7 +220,7 @@ impl PlanCache {
     }
 
     /// A field is only there when an operator wrote it, so it may be told; secrets are hashed in it.
-    fn complain(&self, field: &Key, why: &NotAPlan, now_us: u64) -> bool {
+    fn complain(&self, field: &Key, why: &PlanError, now_us: u64) -> bool {
         let may = self.may_complain(now_us);
         if may {
             let field = String::from_utf8_lossy(field.as_bytes());

@@ -22,7 +22,7 @@ use crate::decide::plans::cache::{Lookup, PlanCache};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
 use crate::request::rule_set::Wanted;
-use crate::store::fields::Fields;
+use crate::store::fields::HashReader;
 
 /// Values read in one call. What comes beyond, while that many are waiting already, does without: the next request that
 /// needs it asks again.
@@ -30,7 +30,7 @@ const MOST: usize = 1_024;
 
 /// One worker's way to the plans of the shared store.
 pub struct PlanReader {
-    fields: Arc<dyn Fields>,
+    fields: Arc<dyn HashReader>,
     breaker: Arc<Breaker>,
     /// By the address of the cache, which is kept there as long as the line is.
     lines: Mutex<HashMap<usize, Line>>,
@@ -55,7 +55,7 @@ struct Round {
 type Over = watch::Receiver<()>;
 
 impl PlanReader {
-    pub fn new(fields: Arc<dyn Fields>, breaker: Arc<Breaker>) -> Self {
+    pub fn new(fields: Arc<dyn HashReader>, breaker: Arc<Breaker>) -> Self {
         Self { fields, breaker, lines: Mutex::default() }
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::decide::plans::cache::PlanCaches;
-    use crate::limit::algorithm_kind::Manner;
+    use crate::limit::algorithm_kind::AlgorithmKind;
     use crate::store::StoreError;
     use crate::store::fields::Field;
 
@@ -153,7 +153,7 @@ mod tests {
         permits: Semaphore,
     }
 
-    impl Fields for Shop {
+    impl HashReader for Shop {
         fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<Field>, StoreError>> {
             self.calls.lock().push(fields.to_vec());
             Box::pin(async move {
@@ -180,7 +180,7 @@ mod tests {
             let shop = Arc::new(Shop { calls: Mutex::default(), permits: Semaphore::new(permits) });
             let breaker = Arc::new(Breaker::new());
             let reader = Arc::new(PlanReader::new(shop.clone(), breaker.clone()));
-            Self { shop, breaker, reader, cache: PlanCaches::default().of(&"plans".into(), Manner::TokenBucket) }
+            Self { shop, breaker, reader, cache: PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket) }
         }
 
         /// Starts as for a request that goes by the plans of these values.

@@ -8,23 +8,23 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::concurrency as in_flight;
 use crate::algorithm::share::Share;
-use crate::algorithm::token_bucket::Shape;
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::ShareCell;
-use crate::store::{Grant, SlotClaim, Store, StoreError};
+use crate::node::fleet_share::FleetShare;
+use crate::store::{Grant, PermitClaim, Store, StoreError};
 
 const SECOND: u64 = 1_000_000;
 
-fn shape(rate: u64, burst: u64) -> Shape {
+fn shape(rate: u64, burst: u64) -> TokenBucket {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
-    Shape::new(nonzero(rate), nonzero(SECOND), nonzero(burst)).unwrap()
+    TokenBucket::new(nonzero(rate), nonzero(SECOND), nonzero(burst)).unwrap()
 }
 
-fn ask(shape: Shape, cost: u64) -> Ask {
+fn ask(shape: TokenBucket, cost: u64) -> Ask {
     let on_outage = OnOutage::Local;
     Ask { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost, on_outage, settled_later: true }
 }
@@ -45,7 +45,7 @@ struct Request {
 }
 
 impl Model {
-    fn new(shape: Shape, reserve: u64) -> Self {
+    fn new(shape: TokenBucket, reserve: u64) -> Self {
         Self { memory: MemoryStore::new(10), ask: ask(shape, reserve), now: 0, requests: Vec::new() }
     }
 
@@ -232,7 +232,10 @@ impl Store for Switched {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<in_flight::Held>, StoreError>> {
+    fn claim<'a>(
+        &'a self,
+        claims: &'a [PermitClaim],
+    ) -> BoxFuture<'a, Result<Vec<in_flight::GrantedPermits>, StoreError>> {
         self.memory.claim(claims)
     }
 
@@ -251,9 +254,9 @@ impl Bench {
     fn new() -> Self {
         let (away, calls, changes) = (AtomicBool::new(false), AtomicUsize::new(0), Mutex::default());
         let store = Arc::new(Switched { memory: MemoryStore::new(10), away, calls, changes });
-        let share = Arc::new(ShareCell::expecting(1));
+        let share = Arc::new(FleetShare::expecting(1));
         let node = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
-        let caller = Arc::new(Caller::new(node.clone(), store.clone()));
+        let caller = Arc::new(StoreClient::new(node.clone(), store.clone()));
         let settler = Arc::new(Settler::new(node.memory.clone(), Some(caller)));
         Self { store, node, settler }
     }

@@ -10,11 +10,11 @@ use crate::store::memory::MemoryStore;
 
 const SECOND: u64 = 1_000_000;
 
-const AT: Moment = Moment { now_us: 0, horizon_us: 60 * SECOND };
+const AT: Timestamp = Timestamp { now_us: 0, horizon_us: 60 * SECOND };
 
 fn ask(key: &str, burst: u64) -> Ask {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
-    let shape = Shape::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
+    let shape = TokenBucket::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
     Ask {
         key: Key::from(key),
         quota: shape.into(),
@@ -144,7 +144,7 @@ proptest! {
             let share = Share::new(nodes, rank);
             let before = local.take_at(&ask, 0, now, share).levels[0];
             if local.take_at(&ask, 1, now, share).units == 1 {
-                debts.incur(&ask[0], nodes, before.reset_after_us, Moment { now_us: now, horizon_us: 0 });
+                debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, horizon_us: 0 });
                 let owed = Change::Owe(ask[0].quota.charge(1));
                 truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
             }

@@ -15,7 +15,7 @@ const NODES: u32 = 3;
 
 fn ask(tokens: u64, burst: u64, cost: u64) -> Ask {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
-    let shape = Shape::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
+    let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
     assert!(shape.lease_us() > 0);
     Ask {
         key: Key::from("k"),

@@ -7,10 +7,10 @@ use super::*;
 use crate::decide::plans::cache::PlanCache;
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::{ByResponse, Cost, Field};
-use crate::limit::fixed_response::Respond;
+use crate::limit::fixed_response::FixedResponse;
 use crate::limit::key::{KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
-use crate::limit::rollout::Enforced;
+use crate::limit::rollout::Rollout;
 use crate::limit::spec::Limit;
 use crate::request::permit::Unanswered;
 use crate::store::memory::MemoryStore;
@@ -25,13 +25,13 @@ fn limit(name: &str, burst: u64) -> Limit {
     Limit::new(name, key, Rate { tokens: nonzero(burst), period_us: nonzero(3_600_000_000) }, nonzero(burst))
 }
 
-fn answer(status: u16) -> Arc<Respond> {
-    Arc::new(Respond { status: StatusCode::from_u16(status).unwrap(), headers: vec![], body: "".into() })
+fn answer(status: u16) -> Arc<FixedResponse> {
+    Arc::new(FixedResponse { status: StatusCode::from_u16(status).unwrap(), headers: vec![], body: "".into() })
 }
 
 /// Limits and where they count.
 struct Guard {
-    rules: Rules,
+    rules: RuleSet,
     limiter: Limiter,
 }
 
@@ -39,16 +39,16 @@ impl Guard {
     fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
         let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
         let uses: Vec<_> = uses.collect();
-        let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
+        let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
         Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
     }
 
-    fn ask(&self) -> Asking {
+    fn ask(&self) -> PendingRequest {
         self.ask_as("")
     }
 
     /// Asks for a client on this plan.
-    fn ask_as(&self, plan: &'static str) -> Asking {
+    fn ask_as(&self, plan: &'static str) -> PendingRequest {
         let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
         headers.insert("x-plan", HeaderValue::from_static(plan));
         let facts = Facts {
@@ -61,7 +61,7 @@ impl Guard {
             route: "",
             param: &|_| None,
         };
-        let mut asking = Asking::default();
+        let mut asking = PendingRequest::default();
         self.rules.ask(&facts, &mut asking).unwrap();
         asking
     }
@@ -136,7 +136,7 @@ fn the_answer_is_that_of_the_first_limit_that_denies() {
 
 #[test]
 fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
-    let guard = Guard::new([Limit { enforced: Enforced::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
+    let guard = Guard::new([Limit { enforced: Rollout::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
     for left in [2, 1, 0] {
         let (judged, _) = guard.pass();
         assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
@@ -186,7 +186,7 @@ fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
     let mut limit = Limit { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..limit("l", 10) };
     change(&mut limit);
     let (caches, uses) = (PlanCaches::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
-    let rules = Rules::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
+    let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
     let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
     (Guard { rules, limiter }, caches.of(&"plans".into(), uses[0].limit.algorithm.manner()))
 }
@@ -197,7 +197,7 @@ fn learn(cache: &PlanCache, field: &str, text: &str) {
 }
 
 /// Burst, cost, the largest of any request, and the cost that clients are told in.
-fn held_to(asking: &Asking) -> (u64, u64, u64, u64) {
+fn held_to(asking: &PendingRequest) -> (u64, u64, u64, u64) {
     let (ask, owner) = (&asking.asks[0], &asking.owners[0]);
     (ask.quota.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
 }
@@ -246,7 +246,7 @@ fn a_late_plan_is_the_same_as_one_known_before() {
 
 #[test]
 fn no_request_waits_for_the_plan_of_a_limit_that_only_counts() {
-    let (guard, _) = planned(|limit| limit.enforced = Enforced::NONE);
+    let (guard, _) = planned(|limit| limit.enforced = Rollout::NONE);
     let wanted = guard.ask_as("gold").take_wanted();
     assert_eq!((wanted.len(), wanted[0].is_awaited()), (1, false));
 }
@@ -297,7 +297,7 @@ fn what_becomes_of_a_reservation_without_a_response() {
 
 #[test]
 fn a_shadow_settles_as_if_it_were_enforced() {
-    let guard = Guard::new([Limit { enforced: Enforced::NONE, ..settled("a", 10) }]);
+    let guard = Guard::new([Limit { enforced: Rollout::NONE, ..settled("a", 10) }]);
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
     holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
     let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };

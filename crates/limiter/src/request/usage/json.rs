@@ -9,8 +9,9 @@
 //! the path counts, over several texts one after the other too (newline-delimited JSON); `null` counts as nothing. What is
 //! not JSON is left from there on. Refuses to judge whether what it skips is well formed.
 
-use crate::limit::json_path::Path;
 use memchr::memchr2;
+
+use crate::limit::json_path::JsonPath;
 
 /// Levels of nesting that are followed, which is also where most parsers stop.
 const MAX_DEPTH: u32 = 128;
@@ -33,7 +34,7 @@ pub enum Said {
 /// Looks for a field in texts that come in pieces.
 #[derive(Debug)]
 pub struct Scanner {
-    path: Path,
+    path: JsonPath,
     state: State,
     /// Whether each open level is an object, the innermost lowest.
     levels: u128,
@@ -88,7 +89,7 @@ struct Name {
 }
 
 impl Scanner {
-    pub fn new(path: Path) -> Self {
+    pub fn new(path: JsonPath) -> Self {
         Self {
             path,
             state: State::Value,

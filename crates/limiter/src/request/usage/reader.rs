@@ -14,7 +14,7 @@ use crate::request::usage::json::{Said, Scanner};
 
 /// What a request turned out to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Usage {
     /// So many tokens, `max` at most.
     Tokens(u64),
     /// The field is not there.
@@ -29,10 +29,10 @@ pub(crate) enum Told {
 
 /// Looks for one field in one response.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct UsageReader {
     by: Arc<ByResponse>,
     body: Option<Box<Text>>,
-    told: Told,
+    told: Usage,
 }
 
 #[derive(Debug)]
@@ -41,9 +41,9 @@ enum Text {
     Events(EventStream, Scanner),
 }
 
-impl Reading {
+impl UsageReader {
     pub fn new(by: Arc<ByResponse>) -> Self {
-        Self { by, body: None, told: Told::Nothing }
+        Self { by, body: None, told: Usage::Nothing }
     }
 
     /// Whether the response should come without a content coding, or it will not tell.
@@ -57,12 +57,12 @@ impl Reading {
             Field::Header(name) => {
                 let mut values = fields.get_all(name).iter();
                 self.told = match (values.next(), values.next()) {
-                    (None, _) => Told::Nothing,
-                    (Some(value), None) => number(value.as_bytes()).map_or(Told::Unreadable, |said| self.tokens(said)),
-                    (Some(_), Some(_)) => Told::Unreadable,
+                    (None, _) => Usage::Nothing,
+                    (Some(value), None) => number(value.as_bytes()).map_or(Usage::Unreadable, |said| self.tokens(said)),
+                    (Some(_), Some(_)) => Usage::Unreadable,
                 };
             }
-            Field::Json(_) if is_encoded(fields) => self.told = Told::Unreadable,
+            Field::Json(_) if is_encoded(fields) => self.told = Usage::Unreadable,
             Field::Json(path) => {
                 let scanner = Scanner::new(path.clone());
                 let text = if is_event_stream(fields) {
@@ -94,22 +94,22 @@ impl Reading {
     }
 
     /// What came of it. A field of the head is known whatever becomes of the body.
-    pub fn end(self, complete: bool) -> Told {
+    pub fn end(self, complete: bool) -> Usage {
         let said = match self.body.as_deref() {
             None => return self.told,
             Some(Text::Json(scanner) | Text::Events(_, scanner)) => scanner.said(),
         };
         match said {
             Said::Number(number) if complete => self.tokens(number),
-            Said::Number(number) => Told::Cut(Some(number.min(self.by.max.get()))),
-            _ if !complete => Told::Cut(None),
-            Said::Nonsense => Told::Unreadable,
-            Said::Nothing => Told::Nothing,
+            Said::Number(number) => Usage::Cut(Some(number.min(self.by.max.get()))),
+            _ if !complete => Usage::Cut(None),
+            Said::Nonsense => Usage::Unreadable,
+            Said::Nothing => Usage::Nothing,
         }
     }
 
-    fn tokens(&self, said: u64) -> Told {
-        Told::Tokens(said.min(self.by.max.get()))
+    fn tokens(&self, said: u64) -> Usage {
+        Usage::Tokens(said.min(self.by.max.get()))
     }
 }
 
@@ -131,11 +131,11 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::limit::json_path::Path;
+    use crate::limit::json_path::JsonPath;
 
-    fn by(field: Field) -> Reading {
+    fn by(field: Field) -> UsageReader {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        Reading::new(Arc::new(ByResponse { field, reserve: nonzero(5), max: nonzero(100) }))
+        UsageReader::new(Arc::new(ByResponse { field, reserve: nonzero(5), max: nonzero(100) }))
     }
 
     fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -146,8 +146,8 @@ mod tests {
         map
     }
 
-    fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Told {
-        let mut reading = by(Field::Json(Path::parse("usage.total").unwrap()));
+    fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Usage {
+        let mut reading = by(Field::Json(JsonPath::parse("usage.total").unwrap()));
         reading.head(&fields(head));
         body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
         reading.end(complete)
@@ -161,27 +161,27 @@ mod tests {
             assert!(!reading.reads_on());
             reading.end(complete)
         };
-        assert_eq!(header(&[("x-used", "7")], false), Told::Tokens(7), "whatever becomes of the body");
-        assert_eq!(header(&[("x-used", "0")], true), Told::Tokens(0));
-        assert_eq!(header(&[("x-used", "101")], true), Told::Tokens(100));
-        assert_eq!(header(&[], true), Told::Nothing);
+        assert_eq!(header(&[("x-used", "7")], false), Usage::Tokens(7), "whatever becomes of the body");
+        assert_eq!(header(&[("x-used", "0")], true), Usage::Tokens(0));
+        assert_eq!(header(&[("x-used", "101")], true), Usage::Tokens(100));
+        assert_eq!(header(&[], true), Usage::Nothing);
         for wrong in ["", "-1", "1.5", "7 tokens", "18446744073709551616"] {
-            assert_eq!(header(&[("x-used", wrong)], true), Told::Unreadable, "{wrong:?}");
+            assert_eq!(header(&[("x-used", wrong)], true), Usage::Unreadable, "{wrong:?}");
         }
-        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), Told::Unreadable);
+        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), Usage::Unreadable);
     }
 
     #[test]
     fn a_body_tells_by_its_end() {
         let body = r#"{"usage":{"total":7.5}}"#;
-        assert_eq!(json(&[], body, true), Told::Tokens(8));
-        assert_eq!(json(&[("content-encoding", "Identity")], body, true), Told::Tokens(8));
-        assert_eq!(json(&[], body, false), Told::Cut(Some(8)));
-        assert_eq!(json(&[], &body[..20], false), Told::Cut(None));
-        assert_eq!(json(&[], r#"{"usage":{"total":700}}"#, true), Told::Tokens(100));
-        assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), Told::Unreadable);
-        assert_eq!(json(&[], "<html>", true), Told::Nothing);
-        assert_eq!(json(&[("content-encoding", "gzip")], body, true), Told::Unreadable);
+        assert_eq!(json(&[], body, true), Usage::Tokens(8));
+        assert_eq!(json(&[("content-encoding", "Identity")], body, true), Usage::Tokens(8));
+        assert_eq!(json(&[], body, false), Usage::Cut(Some(8)));
+        assert_eq!(json(&[], &body[..20], false), Usage::Cut(None));
+        assert_eq!(json(&[], r#"{"usage":{"total":700}}"#, true), Usage::Tokens(100));
+        assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), Usage::Unreadable);
+        assert_eq!(json(&[], "<html>", true), Usage::Nothing);
+        assert_eq!(json(&[("content-encoding", "gzip")], body, true), Usage::Unreadable);
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
         let events = "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total\":3}}\r\n\r\ndata: {\"usage\":\ndata: {\"total\":9}}\n\n\
                       data: {\"broken\n\n: {\"usage\":{\"total\":1}}\n\ndata: {\"usage\":null}\n\ndata: [DONE]\n\n";
         for kind in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
-            assert_eq!(json(&[("content-type", kind)], events, true), Told::Tokens(9));
+            assert_eq!(json(&[("content-type", kind)], events, true), Usage::Tokens(9));
         }
-        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), Told::Nothing);
+        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), Usage::Nothing);
     }
 }

@@ -5,30 +5,30 @@ use crate::algorithm::share::Share;
 use crate::algorithm::state::State;
 use crate::limit::key::Key;
 use crate::store::Ask;
-use crate::store::inspect::{Changed, Gift, Holder, Seen};
+use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGrant};
 use crate::store::memory::MemoryStore;
 
 impl MemoryStore {
     /// What `ask`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
     /// shared out, and another node has the whole of this key.
-    pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<Seen> {
+    pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<BucketState> {
         let key = ask.key.as_bytes();
         let part = share.of(key, ask.quota, ask.largest_cost)?;
         let hash = self.hash(key);
         let found = self.shards[self.shard_of(hash)].lock().find(hash, key, ask.quota, now_us, self.epoch_us());
-        Some(Seen { part, state: found.state })
+        Some(BucketState { part, state: found.state })
     }
 
     /// Gives back at `now_us`, where there is no shared store.
-    pub fn give_at(&self, ask: &Ask, gift: Gift, now_us: u64) -> Changed {
+    pub fn give_at(&self, ask: &Ask, gift: TokenGrant, now_us: u64) -> BeforeAndAfter {
         let to = |state: &mut State| *state = gift.applied(state.clone());
         let [before, after] = self.change(ask.key.as_bytes(), ask.quota, now_us, to);
-        let seen = |state| Seen { part: ask.quota, state };
-        Changed { before: seen(before), after: seen(after) }
+        let seen = |state| BucketState { part: ask.quota, state };
+        BeforeAndAfter { before: seen(before), after: seen(after) }
     }
 }
 
-impl Holder for MemoryStore {
+impl CacheListener for MemoryStore {
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64) {
         let hash = self.hash(key.as_bytes());
         let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
@@ -44,12 +44,12 @@ mod tests {
     use std::num::NonZeroU64;
 
     use super::*;
-    use crate::algorithm::token_bucket::Shape;
+    use crate::algorithm::token_bucket::TokenBucket;
     use crate::limit::spec::OnOutage;
 
     fn ask() -> Ask {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let shape = Shape::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
+        let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
         Ask {
             key: Key::from("l:k"),
             quota: shape.into(),
@@ -91,11 +91,11 @@ mod tests {
     #[test]
     fn gifts_fill_the_bucket_and_not_more() {
         let store = spent(20);
-        let changed = store.give_at(&ask(), Gift::Tokens(5), 0);
+        let changed = store.give_at(&ask(), TokenGrant::Tokens(5), 0);
         assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
-        assert_eq!(store.give_at(&ask(), Gift::Tokens(50), 0).after.level(1).remaining, 20);
+        assert_eq!(store.give_at(&ask(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
         assert_eq!(store.take_at(&[ask()], 50, 0, Share::WHOLE).units, 20);
-        assert_eq!(store.give_at(&ask(), Gift::All, 0).after.level(1).remaining, 20);
+        assert_eq!(store.give_at(&ask(), TokenGrant::All, 0).after.level(1).remaining, 20);
     }
 
     #[test]
@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let plan = Ask { quota: Shape::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(), ..ask() };
+        let plan =
+            Ask { quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(), ..ask() };
         let store = MemoryStore::new(10);
         store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
         store.lower(&plan.key, ask().quota, 300_000, 0);

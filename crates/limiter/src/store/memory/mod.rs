@@ -18,16 +18,16 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::concurrency as in_flight;
-use crate::algorithm::concurrency::{Held, Holder};
+use crate::algorithm::concurrency::{GrantedPermits, PermitHolder};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
 use crate::algorithm::state::State;
-use crate::algorithm::window::Moment;
+use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::store::memory::shard::{Found, Shard};
-use crate::store::{Adjustment, Ask, Change, Charge, Charges, Grant, SlotClaim, Store, StoreError};
+use crate::store::{Adjustment, Ask, BucketCharge, BucketCharges, Change, Grant, PermitClaim, Store, StoreError};
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
@@ -44,7 +44,7 @@ pub struct MemoryStore {
     /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by the calendar.
     epoch_us: AtomicU64,
     /// Who holds slots for requests in flight, where this is the store of several nodes.
-    holders: Mutex<HashMap<Key, Vec<Holder>>>,
+    holders: Mutex<HashMap<Key, Vec<PermitHolder>>>,
 }
 
 /// A charge with all that it needs, its shard locked.
@@ -91,7 +91,7 @@ impl MemoryStore {
     }
 
     /// A time of the monotonic clock, with what `quota` needs of it.
-    pub fn moment(&self, quota: Quota, now_us: u64) -> Moment {
+    pub fn moment(&self, quota: Quota, now_us: u64) -> Timestamp {
         quota.moment(now_us, self.epoch_us())
     }
 
@@ -110,7 +110,7 @@ impl MemoryStore {
 
     /// Most requests have one limit, and need no lists.
     fn take_one(&self, ask: &Ask, units: u32, now_us: u64, share: Share) -> Grant {
-        let charge = Charge::of(ask);
+        let charge = BucketCharge::of(ask);
         let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
@@ -122,7 +122,7 @@ impl MemoryStore {
     }
 
     fn take_all(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
-        let charges = Charges::of(asks);
+        let charges = BucketCharges::of(asks);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hash(charge.key)).collect();
         let mut held = self.lock(&hashes);
         let now_us = held.advance(now_us);
@@ -176,9 +176,9 @@ impl MemoryStore {
     }
 
     /// Takes over claims as [`Store::claim`] does, at `now_us` of the monotonic clock.
-    pub fn claim_at(&self, claims: &[SlotClaim], now_us: u64) -> Vec<Held> {
+    pub fn claim_at(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         let mut holders = self.holders.lock();
-        let mut claim = |said: &SlotClaim| {
+        let mut claim = |said: &PermitClaim| {
             let of_key = holders.entry(said.key.clone()).or_default();
             in_flight::claim(of_key, said.node, said.most, said.claim, now_us)
         };
@@ -235,7 +235,7 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(ready(Ok(self.claim_at(claims, clock::monotonic_micros()))))
     }
 
@@ -263,8 +263,8 @@ impl Locked<'_> {
 }
 
 impl<'a> Place<'a> {
-    fn find(charge: &Charge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
-        let Charge { key, quota, cost, largest_cost } = *charge;
+    fn find(charge: &BucketCharge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
+        let BucketCharge { key, quota, cost, largest_cost } = *charge;
         let part = share.of(key, quota, largest_cost);
         Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us, epoch_us) }
     }
@@ -273,7 +273,7 @@ impl<'a> Place<'a> {
         self.part.map_or(0, |part| self.found.state.grants(part, self.cost, units))
     }
 
-    /// Charges `granted` units.
+    /// BucketCharges `granted` units.
     fn charge(&mut self, granted: u32, units: u32) -> Level {
         match self.part {
             Some(part) => self.found.state.charge(part, self.cost, granted, units),

@@ -13,7 +13,7 @@ use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{Kept, State};
 use crate::algorithm::token_bucket::{MAX_TICKS, Pace};
-use crate::algorithm::window::{Ledger, Moment};
+use crate::algorithm::window::{Timestamp, WindowEntries};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
@@ -48,7 +48,7 @@ enum Stored {
         pace: Pace,
     },
     /// Boxed: most keys have buckets.
-    Window(Box<Ledger>),
+    Window(Box<WindowEntries>),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -103,7 +103,7 @@ impl Shard {
         Found { slot, state }
     }
 
-    fn unknown(&self, quota: Quota, at: Moment) -> State {
+    fn unknown(&self, quota: Quota, at: Timestamp) -> State {
         match quota {
             Quota::Bucket(shape) => {
                 let pace = shape.pace();
@@ -115,7 +115,7 @@ impl Shard {
             }
             Quota::Window(window) if self.window_floor.until_us > at.now_us => {
                 let Floor { tokens, until_us } = self.window_floor;
-                Kept::Window(Ledger::of(tokens.min(window.quota()), until_us)).seen(quota, at)
+                Kept::Window(WindowEntries::of(tokens.min(window.quota()), until_us)).seen(quota, at)
             }
             Quota::Window(_) | Quota::InFlight(_) => Kept::full(quota).seen(quota, at),
         }
@@ -236,7 +236,7 @@ impl Stored {
                 let left = full_at.saturating_sub(pace.ticks(now_us));
                 Kept::Bucket(Backlog { ticks: left.min(MAX_TICKS), pace: *pace })
             }
-            Self::Window(ledger) => Kept::Window(Ledger::clone(ledger)),
+            Self::Window(ledger) => Kept::Window(WindowEntries::clone(ledger)),
         }
     }
 

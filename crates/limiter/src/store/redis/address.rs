@@ -17,7 +17,7 @@ pub struct Address {
     pub login: Login,
     pub database: Option<u8>,
     pub tls: bool,
-    pub place: Place,
+    pub place: ServerLocation,
 }
 
 /// A name and a password, or the password alone, or nothing.
@@ -28,7 +28,7 @@ pub struct Login {
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerLocation {
     /// `redis://[user:password@]host[:port][/database]`, or `rediss://`.
     Server(Host),
     /// `redis+unix://[user:password@]/path[?db=database]`.
@@ -64,20 +64,22 @@ impl Address {
             None => (false, scheme.strip_prefix("redis")?),
         };
         let (place, database) = match kind {
-            "" => (Place::Server(Host::parse(hosts, PORT)?), database(path.unwrap_or_default())?),
+            "" => (ServerLocation::Server(Host::parse(hosts, PORT)?), database(path.unwrap_or_default())?),
             "+unix" if !tls && hosts.is_empty() => {
-                (Place::Socket(socket(path?)?), database(&query.take("db").unwrap_or_default())?)
+                (ServerLocation::Socket(socket(path?)?), database(&query.take("db").unwrap_or_default())?)
             }
             "-sentinel" => {
                 let (service, number) = path?.split_once('/').unwrap_or((path?, ""));
                 let login =
                     Login { username: query.take("sentinel_username"), password: query.take("sentinel_password") };
                 let service = Some(decoded(service)?).filter(|service| !service.is_empty())?;
-                let place = Place::Sentinel { sentinels: Host::list(hosts, SENTINEL_PORT)?, service, login };
+                let place = ServerLocation::Sentinel { sentinels: Host::list(hosts, SENTINEL_PORT)?, service, login };
                 (place, database(number)?)
             }
             // A cluster has no databases.
-            "-cluster" if path.unwrap_or_default().is_empty() => (Place::Cluster(Host::list(hosts, PORT)?), None),
+            "-cluster" if path.unwrap_or_default().is_empty() => {
+                (ServerLocation::Cluster(Host::list(hosts, PORT)?), None)
+            }
             _ => return None,
         };
         query.is_empty().then_some(Self { login, database, tls, place })
@@ -160,18 +162,18 @@ mod tests {
         Host { name: name.into(), port }
     }
 
-    fn place(url: &str) -> Place {
+    fn place(url: &str) -> ServerLocation {
         Address::parse(url).unwrap_or_else(|| panic!("{url} is refused")).place
     }
 
     #[test]
     fn each_scheme_has_its_place() {
-        assert!(place("redis://h") == Place::Server(host("h", 6379)));
-        assert!(place("rediss://[::1]:7") == Place::Server(host("::1", 7)));
-        assert!(place("redis+unix:///run/redis.sock") == Place::Socket("/run/redis.sock".into()));
-        assert!(place("redis-cluster://a,b:7") == Place::Cluster(vec![host("a", 6379), host("b", 7)]));
+        assert!(place("redis://h") == ServerLocation::Server(host("h", 6379)));
+        assert!(place("rediss://[::1]:7") == ServerLocation::Server(host("::1", 7)));
+        assert!(place("redis+unix:///run/redis.sock") == ServerLocation::Socket("/run/redis.sock".into()));
+        assert!(place("redis-cluster://a,b:7") == ServerLocation::Cluster(vec![host("a", 6379), host("b", 7)]));
         let sentinels = vec![host("a", 26379), host("b", 7)];
-        let main = |login| Place::Sentinel { sentinels: sentinels.clone(), service: "main".into(), login };
+        let main = |login| ServerLocation::Sentinel { sentinels: sentinels.clone(), service: "main".into(), login };
         assert!(place("redis-sentinel://a,b:7/main/3") == main(Login::default()));
         let login = Login { username: Some("s".into()), password: Some("p@".into()) };
         let url = "rediss-sentinel://a,b:7/main?sentinel_username=s&sentinel_password=p%40";

@@ -13,7 +13,7 @@ use fred::types::config::{
     Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector, UnresponsiveConfig,
 };
 
-use crate::store::redis::address::{Address, Host, Place};
+use crate::store::redis::address::{Address, Host, ServerLocation};
 use crate::store::redis::spec::RedisSpec;
 use crate::store::redis::tls::TlsError;
 use crate::store::redis::topology::connection_log as diary;
@@ -39,7 +39,7 @@ pub(crate) enum Voice {
 /// What all connections of a store have in common.
 pub(crate) struct Dial {
     config: Config,
-    pub place: Place,
+    pub place: ServerLocation,
     pub timeout: Duration,
     voice: Voice,
 }
@@ -81,15 +81,15 @@ impl Dial {
         self.start_at(
             &self.config,
             match &self.place {
-                Place::Server(host) => ServerConfig::Centralized { server: server(host) },
-                Place::Socket(path) => ServerConfig::Unix { path: path.clone() },
-                Place::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
+                ServerLocation::Server(host) => ServerConfig::Centralized { server: server(host) },
+                ServerLocation::Socket(path) => ServerConfig::Unix { path: path.clone() },
+                ServerLocation::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
                     hosts: sentinels.iter().map(server).collect(),
                     service_name: service.clone(),
                     username: login.username.clone(),
                     password: login.password.clone(),
                 },
-                Place::Cluster(_) => return Err(ConnectError::Client),
+                ServerLocation::Cluster(_) => return Err(ConnectError::Client),
             },
         )
     }
@@ -103,7 +103,7 @@ impl Dial {
 
     /// The same for a sentinel, with its own login.
     pub fn start_sentinel(&self, host: &Host) -> Result<Client, ConnectError> {
-        let Place::Sentinel { login, .. } = &self.place else { return Err(ConnectError::Client) };
+        let ServerLocation::Sentinel { login, .. } = &self.place else { return Err(ConnectError::Client) };
         let (username, password) = (login.username.clone(), login.password.clone());
         let config = Config { username, password, database: None, ..self.config.clone() };
         self.start_at(&config, ServerConfig::Centralized { server: server(host) })

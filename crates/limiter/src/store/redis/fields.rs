@@ -10,13 +10,13 @@ use futures_util::future::BoxFuture;
 
 use crate::limit::key::Key as FieldName;
 use crate::store::StoreError;
-use crate::store::fields::{Field, Fields};
+use crate::store::fields::{Field, HashReader};
 use crate::store::redis::inspect::{self, RedisInspector};
-use crate::store::redis::topology::link::{Link, Trouble};
+use crate::store::redis::topology::link::{CallError, Topology};
 use crate::store::redis::{RedisStore, script};
 
 /// Over a worker's connection, for its requests.
-impl Fields for RedisStore {
+impl HashReader for RedisStore {
     fn read<'a>(&'a self, name: &'a str, fields: &'a [FieldName]) -> BoxFuture<'a, Result<Vec<Field>, StoreError>> {
         Box::pin(read(&self.link, self.key(name.as_bytes()), fields, self.timeout))
     }
@@ -27,7 +27,7 @@ impl Fields for RedisStore {
 }
 
 /// Over the operators' connection, for their questions.
-impl Fields for RedisInspector {
+impl HashReader for RedisInspector {
     fn read<'a>(&'a self, name: &'a str, fields: &'a [FieldName]) -> BoxFuture<'a, Result<Vec<Field>, StoreError>> {
         Box::pin(read(&self.link, self.key(name.as_bytes()), fields, inspect::TIMEOUT))
     }
@@ -37,10 +37,10 @@ impl Fields for RedisInspector {
     }
 }
 
-async fn read(link: &Link, key: Key, fields: &[FieldName], timeout: Duration) -> Result<Vec<Field>, StoreError> {
+async fn read(link: &Topology, key: Key, fields: &[FieldName], timeout: Duration) -> Result<Vec<Field>, StoreError> {
     let args = || fields.iter().map(|field| Value::Bytes(field.as_bytes().to_vec().into())).collect();
     let call = link.run(&script::FIELDS_READ, redis_keyslot(key.as_bytes()), |_| (vec![key.clone()], args()));
     let answer = tokio::time::timeout(timeout, call).await.map_err(|_| StoreError::Timeout)?;
-    let values: Vec<Field> = answer.map_err(Trouble::of_one_key)?;
+    let values: Vec<Field> = answer.map_err(CallError::of_one_key)?;
     if values.len() == fields.len() { Ok(values) } else { Err(StoreError::Protocol) }
 }

@@ -12,12 +12,12 @@ use fred::util::redis_keyslot;
 
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
-use crate::node::fleet_share::ShareCell;
+use crate::node::fleet_share::FleetShare;
 use crate::store::StoreError;
 use crate::store::redis::client::{ConnectError, Voice};
 use crate::store::redis::script;
 use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::topology::link::{Link, Trouble};
+use crate::store::redis::topology::link::{CallError, Topology};
 
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_secs(1);
@@ -32,24 +32,24 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 const NODES_KEY: &str = "!nodes";
 
 /// This process's membership.
-pub struct Fleet {
-    link: Link,
+pub struct Heartbeat {
+    link: Topology,
     key: Key,
     id: String,
-    share: Arc<ShareCell>,
+    share: Arc<FleetShare>,
 }
 
 /// A lower count than the one believed, since when.
 type Doubt = Option<Instant>;
 
-impl Fleet {
+impl Heartbeat {
     /// Starts connecting, in the current runtime, and returns at once. The node is announced by [`Self::run`].
     ///
     /// # Errors
     /// When the URL is not one, or TLS cannot be set up.
-    pub fn join(spec: &RedisSpec, share: Arc<ShareCell>) -> Result<Self, ConnectError> {
+    pub fn join(spec: &RedisSpec, share: Arc<FleetShare>) -> Result<Self, ConnectError> {
         Ok(Self {
-            link: Link::start(spec, TIMEOUT, Voice::Aloud)?,
+            link: Topology::start(spec, TIMEOUT, Voice::Aloud)?,
             key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
@@ -81,7 +81,7 @@ impl Fleet {
         let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
         let slot = redis_keyslot(self.key.as_bytes());
         let reply: Result<Vec<i64>, _> = self.link.run(&script::HEARTBEAT, slot, input).await;
-        match reply.map_err(Trouble::of_one_key)?.as_slice() {
+        match reply.map_err(CallError::of_one_key)?.as_slice() {
             [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
                 (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),
                 _ => Err(StoreError::Protocol),

@@ -11,21 +11,21 @@ use fred::types::{FromValue, Key, Value};
 use fred::util::redis_keyslot;
 use futures_util::future::BoxFuture;
 
-use crate::algorithm::concurrency::{Claim, InFlight};
+use crate::algorithm::concurrency::{ConcurrencyLimit, PermitRequest};
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::Kept;
 use crate::algorithm::token_bucket as bucket;
 use crate::algorithm::token_bucket::Pace;
-use crate::algorithm::window::{Entry, Ledger, Moment};
+use crate::algorithm::window::{Entry, Timestamp, WindowEntries};
 use crate::limit::key::Key as BucketKey;
-use crate::store::inspect::{Changed, Gift, Inspect, Notice, Seen};
+use crate::store::inspect::{BeforeAndAfter, BucketChange, BucketState, Inspect, TokenGrant};
 use crate::store::redis::client::{ConnectError, Voice};
 use crate::store::redis::script::{self, Input, Script};
 use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::topology::link::{Link, Trouble};
+use crate::store::redis::topology::link::{CallError, Topology};
 use crate::store::redis::{integer, permits as slots};
-use crate::store::{Ask, SlotClaim, StoreError};
+use crate::store::{Ask, PermitClaim, StoreError};
 
 /// An operator has this much patience.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ const CHANGES_KEY: &str = "!changes";
 /// Clones use the same connection.
 #[derive(Clone)]
 pub struct RedisInspector {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<Topology>,
     prefix: Arc<str>,
 }
 
@@ -59,7 +59,7 @@ impl RedisInspector {
     /// # Errors
     /// When the URL is not one, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let link = Arc::new(Link::start(spec, TIMEOUT, Voice::Quiet)?);
+        let link = Arc::new(Topology::start(spec, TIMEOUT, Voice::Quiet)?);
         Ok(Self { link, prefix: spec.key_prefix.clone() })
     }
 
@@ -69,7 +69,7 @@ impl RedisInspector {
     }
 
     /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
-    pub async fn listen(&self, apply: impl AsyncFn(Notice)) {
+    pub async fn listen(&self, apply: impl AsyncFn(BucketChange)) {
         let mut heard = Heard::default();
         loop {
             match self.hear(&mut heard).await {
@@ -92,7 +92,7 @@ impl RedisInspector {
     ///
     /// # Errors
     /// When Redis could not be asked; the next time hears what this one missed.
-    pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<Notice>, StoreError> {
+    pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<BucketChange>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
         let input = |_| (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
         let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_HEAR, &self.changes(), input).await?;
@@ -103,7 +103,7 @@ impl RedisInspector {
     }
 
     /// What there is before and after.
-    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[Seen; 2], StoreError> {
+    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(ask.key.as_bytes());
         let args = |deadline| {
             let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(ask.quota)];
@@ -116,15 +116,15 @@ impl RedisInspector {
     }
 
     /// Slots that are held, as somebody hears who holds none and wants none.
-    async fn in_flight(&self, ask: &Ask, slots: InFlight) -> Result<Seen, StoreError> {
-        let nobody = Claim { wanted: 0, needed: 0, turn: 0 };
-        let said = SlotClaim { key: ask.key.clone(), most: slots.most(), node: 0, claim: nobody };
+    async fn in_flight(&self, ask: &Ask, slots: ConcurrencyLimit) -> Result<BucketState, StoreError> {
+        let nobody = PermitRequest { wanted: 0, needed: 0, turn: 0 };
+        let said = PermitClaim { key: ask.key.clone(), most: slots.most(), node: 0, claim: nobody };
         let key = self.key(&slots::key(&ask.key));
         let input = |deadline| (vec![key.clone()], slots::args(&[&said], deadline));
         let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
         let held = slots::parse(&reply, 1).ok_or(StoreError::Protocol)?;
         let used = held.first().map_or(0, |held| held.others);
-        Ok(Seen { part: ask.quota, state: Kept::Slots(used).seen(ask.quota, Moment::default()) })
+        Ok(BucketState { part: ask.quota, state: Kept::Slots(used).seen(ask.quota, Timestamp::default()) })
     }
 
     /// The client's own time limit does not cover its waiting for a connection.
@@ -135,7 +135,7 @@ impl RedisInspector {
         input: impl Fn(i64) -> Input,
     ) -> Result<R, StoreError> {
         let answer = tokio::time::timeout(TIMEOUT, self.link.run(script, redis_keyslot(key.as_bytes()), input)).await;
-        answer.map_err(|_| StoreError::Timeout)?.map_err(Trouble::of_one_key)
+        answer.map_err(|_| StoreError::Timeout)?.map_err(CallError::of_one_key)
     }
 
     pub(crate) fn key(&self, key: &[u8]) -> Key {
@@ -147,14 +147,14 @@ impl RedisInspector {
     }
 }
 
-fn notice(pair: &[Vec<u8>]) -> Option<Notice> {
+fn notice(pair: &[Vec<u8>]) -> Option<BucketChange> {
     let [key, full_in] = pair else { return None };
     let full_in_us = str::from_utf8(full_in).ok()?.parse().ok()?;
-    Some(Notice { key: BucketKey(key.as_slice().into()), full_in_us })
+    Some(BucketChange { key: BucketKey(key.as_slice().into()), full_in_us })
 }
 
 impl Inspect for RedisInspector {
-    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Seen, StoreError>> {
+    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<BucketState, StoreError>> {
         Box::pin(async move {
             if let Some(slots) = ask.quota.in_flight() {
                 return self.in_flight(ask, slots).await;
@@ -164,19 +164,19 @@ impl Inspect for RedisInspector {
         })
     }
 
-    fn give<'a>(&'a self, ask: &'a Ask, gift: Gift) -> BoxFuture<'a, Result<Changed, StoreError>> {
+    fn give<'a>(&'a self, ask: &'a Ask, gift: TokenGrant) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>> {
         let tokens = match gift {
-            Gift::All => -1,
+            TokenGrant::All => -1,
             // More than any bucket holds is all of it, and stays exact in Lua's doubles.
-            Gift::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
+            TokenGrant::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
         };
         Box::pin(async move {
             let [before, after] = self.adjust(ask, tokens).await?;
-            Ok(Changed { before, after })
+            Ok(BeforeAndAfter { before, after })
         })
     }
 
-    fn tell<'a>(&'a self, notice: &'a Notice) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn tell<'a>(&'a self, notice: &'a BucketChange) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
             let kept = Value::Integer(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
@@ -187,14 +187,15 @@ impl Inspect for RedisInspector {
 }
 
 /// The states that a script replied, as the limit sees them. `None`: no such reply.
-fn seen(reply: &[i64], part: Quota) -> Option<[Seen; 2]> {
+fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
     let number = |at: usize| u64::try_from(*reply.get(at)?).ok();
     let now_us = number(1)?;
     let middle = 3 + usize::try_from(number(2)?).ok()?;
     let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
     let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
-    let seen =
-        |numbers: &[u64]| Some(Seen { part, state: kept(numbers, part, now_us)?.seen(part, part.moment(now_us, 0)) });
+    let seen = |numbers: &[u64]| {
+        Some(BucketState { part, state: kept(numbers, part, now_us)?.seen(part, part.moment(now_us, 0)) })
+    };
     Some([seen(&before)?, seen(&after)?])
 }
 
@@ -207,7 +208,7 @@ fn kept(numbers: &[u64], quota: Quota, now_us: u64) -> Option<Kept> {
         }
         (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
             let entry = |pair: &[u64]| Entry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
-            Some(Kept::Window(Ledger::collect(pairs.chunks_exact(2).map(entry))))
+            Some(Kept::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
         }
         _ => None,
     }

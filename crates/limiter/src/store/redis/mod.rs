@@ -26,21 +26,23 @@ use fred::types::{Key, Value};
 use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout_at;
 
-use crate::algorithm::concurrency::Held;
+use crate::algorithm::concurrency::GrantedPermits;
 use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
 pub use crate::store::redis::client::ConnectError;
 use crate::store::redis::client::Voice;
 use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::topology::link::{Link, Trouble};
-use crate::store::redis::topology::multi_slot::Part;
-use crate::store::{Adjustment, Ask, Change, Charge, Charges, Grant, Levels, SlotClaim, Store, StoreError};
+use crate::store::redis::topology::link::{CallError, Topology};
+use crate::store::redis::topology::multi_slot::SlotReply;
+use crate::store::{
+    Adjustment, Ask, BucketCharge, BucketCharges, Change, Grant, Levels, PermitClaim, Store, StoreError,
+};
 
 /// A worker's way to Redis. Clones use the same connections.
 #[derive(Clone)]
 pub struct RedisStore {
-    link: Arc<Link>,
+    link: Arc<Topology>,
     prefix: Arc<str>,
     timeout: Duration,
 }
@@ -51,7 +53,7 @@ impl RedisStore {
     /// # Errors
     /// When the URL is not one, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let link = Arc::new(Link::start(spec, spec.timeout, Voice::Quiet)?);
+        let link = Arc::new(Topology::start(spec, spec.timeout, Voice::Quiet)?);
         Ok(Self { link, prefix: spec.key_prefix.clone(), timeout: spec.timeout })
     }
 
@@ -60,25 +62,25 @@ impl RedisStore {
         self.link.quit().await;
     }
 
-    /// Charges buckets of one slot, in one call.
-    async fn take_part(&self, charges: &[&Charge<'_>], slot: u16, units: u32) -> Result<Part, Trouble> {
+    /// BucketCharges buckets of one slot, in one call.
+    async fn take_part(&self, charges: &[&BucketCharge<'_>], slot: u16, units: u32) -> Result<SlotReply, CallError> {
         let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
         let input = |deadline| (keys(), self.args(charges, units, deadline));
         let script = script::take(charges.iter().map(|charge| charge.quota));
         let reply: Value = self.link.run(script, slot, input).await?;
-        parse(&reply, charges.len()).ok_or(Trouble::Store(StoreError::Protocol))
+        parse(&reply, charges.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
 
     /// Corrects buckets of one slot, in one call.
-    async fn adjust_part(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), Trouble> {
+    async fn adjust_part(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), CallError> {
         let keys = || adjustments.iter().map(|adjustment| self.key(adjustment.key.as_bytes())).collect();
         let input = |deadline| (keys(), self.adjust_args(adjustments, deadline));
         self.link.run::<Vec<i64>>(&script::ADJUST, slot, input).await.map(drop)
     }
 
-    async fn adjust_slot(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), Trouble> {
+    async fn adjust_slot(&self, adjustments: &[&Adjustment], slot: u16) -> Result<(), CallError> {
         match self.adjust_part(adjustments, slot).await {
-            Err(Trouble::Apart) if adjustments.len() > 1 => {
+            Err(CallError::Apart) if adjustments.len() > 1 => {
                 let each = adjustments.iter().map(|one| self.adjust_part(std::slice::from_ref(one), slot));
                 join_all(each).await.into_iter().collect()
             }
@@ -90,14 +92,14 @@ impl RedisStore {
     async fn adjust_all(&self, adjustments: &[Adjustment]) -> Result<(), StoreError> {
         let parts = self.by_slot(adjustments.iter(), |adjustment| adjustment.key.as_bytes());
         let done = join_all(parts.iter().map(|(slot, part)| self.adjust_slot(part, *slot))).await;
-        done.into_iter().collect::<Result<(), _>>().map_err(Trouble::of_one_key)
+        done.into_iter().collect::<Result<(), _>>().map_err(CallError::of_one_key)
     }
 
     /// The script's ARGV: see its head.
-    fn args(&self, charges: &[&Charge<'_>], units: u32, deadline: i64) -> Vec<Value> {
+    fn args(&self, charges: &[&BucketCharge<'_>], units: u32, deadline: i64) -> Vec<Value> {
         let mut args = Vec::with_capacity(2 + 6 * charges.len());
         args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
-        for Charge { quota, cost, .. } in charges {
+        for BucketCharge { quota, cost, .. } in charges {
             args.extend([script::letter(*quota), integer(*cost)]);
             args.extend(script::numbers(*quota, deadline, self.timeout));
         }
@@ -133,7 +135,7 @@ impl RedisStore {
 impl Store for RedisStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
-            let charges = Charges::of(asks);
+            let charges = BucketCharges::of(asks);
             self.take_all(&charges, units).await
         })
     }
@@ -145,7 +147,7 @@ impl Store for RedisStore {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(async move {
             let answer = timeout_at(clock::now() + self.timeout, self.claim_all(claims)).await;
             answer.unwrap_or(Err(StoreError::Timeout))
@@ -163,14 +165,14 @@ fn integer(number: u64) -> Value {
 }
 
 /// The script's reply for so many buckets: see its head.
-fn parse(reply: &Value, buckets: usize) -> Option<Part> {
+fn parse(reply: &Value, buckets: usize) -> Option<SlotReply> {
     let Value::Array(integers) = reply else { return None };
     let ([units, now], rest) = integers.split_first_chunk()?;
     if rest.len() != 3 * buckets {
         return None;
     }
     let levels = rest.chunks_exact(3).map(level).collect::<Option<Levels>>()?;
-    Some(Part { units: u32::try_from(unsigned(units)?).ok()?, levels, at_us: unsigned(now)? })
+    Some(SlotReply { units: u32::try_from(unsigned(units)?).ok()?, levels, at_us: unsigned(now)? })
 }
 
 fn level(integers: &[Value]) -> Option<Level> {

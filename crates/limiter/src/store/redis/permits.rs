@@ -5,25 +5,27 @@
 use fred::types::{Key, Value};
 use futures_util::future::join_all;
 
-use crate::algorithm::concurrency::LEASE_US;
+use crate::algorithm::concurrency::{GrantedPermits, LEASE_US};
 use crate::limit::key::Key as BucketKey;
-use crate::store::redis::topology::link::Trouble;
-use crate::store::redis::{Held, RedisStore, SlotClaim, StoreError, integer, script};
+use crate::store::redis::topology::link::CallError;
+use crate::store::redis::{RedisStore, integer, script};
+use crate::store::{PermitClaim, StoreError};
 
 /// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight now.
 const KEYS: &str = "!in-flight:";
 
 impl RedisStore {
-    pub(crate) async fn claim_all(&self, claims: &[SlotClaim]) -> Result<Vec<Held>, StoreError> {
+    pub(crate) async fn claim_all(&self, claims: &[PermitClaim]) -> Result<Vec<GrantedPermits>, StoreError> {
         let keys: Vec<Vec<u8>> = claims.iter().map(|said| key(&said.key)).collect();
         let slots = self.by_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
         let parts = slots.iter().map(|(slot, part)| {
-            let said: Vec<(&[u8], &SlotClaim)> = part.iter().map(|(_, (key, said))| (key.as_slice(), *said)).collect();
+            let said: Vec<(&[u8], &PermitClaim)> =
+                part.iter().map(|(_, (key, said))| (key.as_slice(), *said)).collect();
             async move { self.claim_slot(&said, *slot).await }
         });
-        let mut held = vec![Held::default(); claims.len()];
+        let mut held = vec![GrantedPermits::default(); claims.len()];
         for ((_, part), heard) in slots.iter().zip(join_all(parts).await) {
-            for ((place, _), heard) in part.iter().zip(heard.map_err(Trouble::of_one_key)?) {
+            for ((place, _), heard) in part.iter().zip(heard.map_err(CallError::of_one_key)?) {
                 held[*place] = heard;
             }
         }
@@ -31,9 +33,9 @@ impl RedisStore {
     }
 
     /// While their slot moves, keys may be apart, and are asked for one by one.
-    async fn claim_slot(&self, said: &[(&[u8], &SlotClaim)], slot: u16) -> Result<Vec<Held>, Trouble> {
+    async fn claim_slot(&self, said: &[(&[u8], &PermitClaim)], slot: u16) -> Result<Vec<GrantedPermits>, CallError> {
         match self.claim_part(said, slot).await {
-            Err(Trouble::Apart) if said.len() > 1 => {
+            Err(CallError::Apart) if said.len() > 1 => {
                 let each = said.iter().map(|one| self.claim_part(std::slice::from_ref(one), slot));
                 join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>().map(|parts| parts.concat())
             }
@@ -41,12 +43,12 @@ impl RedisStore {
         }
     }
 
-    async fn claim_part(&self, said: &[(&[u8], &SlotClaim)], slot: u16) -> Result<Vec<Held>, Trouble> {
+    async fn claim_part(&self, said: &[(&[u8], &PermitClaim)], slot: u16) -> Result<Vec<GrantedPermits>, CallError> {
         let keys = || said.iter().map(|(key, _)| self.key(key)).collect::<Vec<Key>>();
-        let claims: Vec<&SlotClaim> = said.iter().map(|(_, said)| *said).collect();
+        let claims: Vec<&PermitClaim> = said.iter().map(|(_, said)| *said).collect();
         let input = |deadline| (keys(), args(&claims, deadline));
         let reply: Vec<i64> = self.link.run(&script::CONCURRENCY, slot, input).await?;
-        parse(&reply, said.len()).ok_or(Trouble::Store(StoreError::Protocol))
+        parse(&reply, said.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
 }
 
@@ -56,18 +58,19 @@ pub(crate) fn key(of: &BucketKey) -> Vec<u8> {
 }
 
 /// The script's ARGV: see its head. All are of one node.
-pub(crate) fn args(said: &[&SlotClaim], deadline: i64) -> Vec<Value> {
+pub(crate) fn args(said: &[&PermitClaim], deadline: i64) -> Vec<Value> {
     let node = said.first().map_or(0, |first| first.node);
     let mut args = vec![Value::Integer(deadline), Value::from(node.to_string()), integer(LEASE_US)];
-    for SlotClaim { most, claim, .. } in said {
+    for PermitClaim { most, claim, .. } in said {
         args.extend([*most, claim.wanted, claim.needed, claim.turn].map(integer));
     }
     args
 }
 
 /// The script's reply for so many claims: see its head.
-pub(crate) fn parse(reply: &[i64], claims: usize) -> Option<Vec<Held>> {
+pub(crate) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
     let pairs = reply.get(2..)?;
-    let held = |pair: &[i64]| Some(Held { own: u64::try_from(pair[0]).ok()?, others: u64::try_from(pair[1]).ok()? });
+    let held =
+        |pair: &[i64]| Some(GrantedPermits { own: u64::try_from(pair[0]).ok()?, others: u64::try_from(pair[1]).ok()? });
     (pairs.len() == 2 * claims).then(|| pairs.chunks_exact(2).map(held).collect())?
 }

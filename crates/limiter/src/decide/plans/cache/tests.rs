@@ -4,7 +4,7 @@ const HOLD: Duration = Duration::from_secs(5);
 const HOLD_US: u64 = 5_000_000;
 
 fn cache() -> Arc<PlanCache> {
-    PlanCaches::default().of(&"plans".into(), Manner::TokenBucket)
+    PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket)
 }
 
 fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
@@ -46,7 +46,7 @@ fn a_text_that_is_no_plan_is_as_good_as_none_and_its_reason_is_known() {
     learn(&cache, "a", Some("lots"), 1_000);
     assert_eq!(find(&cache, "a", 1_000), (None, None));
     let reading = cache.reading(&Key::from("a"), 3_000);
-    assert_eq!(reading, Some(Reading { holds: Holds::Other(NotAPlan::Rate), age_us: 2_000 }));
+    assert_eq!(reading, Some(Reading { holds: Holds::Other(PlanError::Rate), age_us: 2_000 }));
 }
 
 #[test]
@@ -80,19 +80,19 @@ fn a_hash_that_cannot_be_read_is_said_in_its_turn_and_nobody_waits_for_it() {
 #[test]
 fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
     let caches = PlanCaches::default();
-    let one = caches.of(&"plans".into(), Manner::TokenBucket);
+    let one = caches.of(&"plans".into(), AlgorithmKind::TokenBucket);
     learn(&one, "a", Some("7/s"), 0);
-    assert!(caches.of(&"plans".into(), Manner::TokenBucket).plan(&Key::from("a")).is_some());
-    assert!(caches.of(&"others".into(), Manner::TokenBucket).plan(&Key::from("a")).is_none());
+    assert!(caches.of(&"plans".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_some());
+    assert!(caches.of(&"others".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_none());
     drop(one);
-    assert!(caches.of(&"plans".into(), Manner::TokenBucket).plan(&Key::from("a")).is_none());
+    assert!(caches.of(&"plans".into(), AlgorithmKind::TokenBucket).plan(&Key::from("a")).is_none());
 }
 
 #[test]
 fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
-    let (caches, zone) = (PlanCaches::default(), |name: &str| Manner::FixedWindow { zone: Some(name.into()) });
+    let (caches, zone) = (PlanCaches::default(), |name: &str| AlgorithmKind::FixedWindow { zone: Some(name.into()) });
     let of = |manner| caches.of(&"plans".into(), manner);
-    let (bucket, berlin) = (of(Manner::TokenBucket), of(zone("Europe/Berlin")));
+    let (bucket, berlin) = (of(AlgorithmKind::TokenBucket), of(zone("Europe/Berlin")));
     for cache in [&bucket, &berlin] {
         learn(cache, "a", Some("7/h burst=9"), 0);
     }

@@ -1,12 +1,11 @@
-use crate::limit::json_path::PathError;
 use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::limit::json_path::MAX_NAMES;
+use crate::limit::json_path::{MAX_NAMES, PathError};
 
 fn scan(path: &str, pieces: &[&[u8]]) -> Said {
-    let mut scanner = Scanner::new(Path::parse(path).unwrap());
+    let mut scanner = Scanner::new(JsonPath::parse(path).unwrap());
     pieces.iter().for_each(|piece| scanner.feed(piece));
     scanner.said()
 }
@@ -56,7 +55,7 @@ fn a_number_is_rounded_up_and_nothing_else_is_one() {
 fn the_last_number_counts_and_null_takes_nothing_back() {
     assert_eq!(of("a", "{\"a\":1}\n{\"a\":2}\n{\"b\":3}{\"a\":null}\n"), Said::Number(2));
     assert_eq!(of("a", r#"{"a":1,"a":2}"#), Said::Number(2));
-    let mut scanner = Scanner::new(Path::parse("a").unwrap());
+    let mut scanner = Scanner::new(JsonPath::parse("a").unwrap());
     scanner.feed(b"[DONE]");
     scanner.restart();
     scanner.feed(b"{\"a\":5}");
@@ -87,7 +86,7 @@ fn nesting_is_followed_to_its_bound_and_left_beyond() {
 #[test]
 fn a_path_is_written_with_dots_and_shown_as_it_is_written() {
     for path in ["usage.total_tokens", "a", r"a\.b.c\\d", "\u{e4} \"x\".y"] {
-        assert_eq!(Path::parse(path).unwrap().to_string(), path);
+        assert_eq!(JsonPath::parse(path).unwrap().to_string(), path);
     }
     for (path, error) in [
         ("", PathError::EmptyName),
@@ -99,7 +98,7 @@ fn a_path_is_written_with_dots_and_shown_as_it_is_written() {
         (&"a.".repeat(17), PathError::EmptyName),
         (&vec!["a"; 17].join("."), PathError::TooDeep),
     ] {
-        assert_eq!(Path::parse(path), Err(error), "{path}");
+        assert_eq!(JsonPath::parse(path), Err(error), "{path}");
     }
 }
 

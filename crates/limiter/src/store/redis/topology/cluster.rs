@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::store::StoreError;
-use crate::store::redis::address::{Host, Place};
+use crate::store::redis::address::{Host, ServerLocation};
 use crate::store::redis::client::{ConnectError, Dial};
 use crate::store::redis::error;
 use crate::store::redis::script::{Input, Script};
-use crate::store::redis::topology::link::{Peer, Trouble};
+use crate::store::redis::topology::link::{CallError, Server};
 
 /// Slots of a cluster, by its specification.
 const SLOTS: usize = 16_384;
@@ -53,7 +53,7 @@ struct Nodes {
 }
 
 struct Map {
-    peers: HashMap<Host, Arc<Peer>>,
+    peers: HashMap<Host, Arc<Server>>,
     /// By slot. Empty: nobody said yet.
     owners: Vec<Option<Host>>,
 }
@@ -70,7 +70,7 @@ impl Cluster {
     /// Starts connecting, in the current runtime.
     pub fn start(dial: Dial) -> Result<Self, ConnectError> {
         let seeds = match &dial.place {
-            Place::Cluster(seeds) => seeds.clone(),
+            ServerLocation::Cluster(seeds) => seeds.clone(),
             _ => return Err(ConnectError::Client),
         };
         let map = Mutex::new(Map { peers: HashMap::new(), owners: vec![None; SLOTS] });
@@ -83,8 +83,8 @@ impl Cluster {
     }
 
     /// Runs a script on whoever has `slot`.
-    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Value, Trouble> {
-        let refused = |_| Trouble::Store(StoreError::Io);
+    pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Value, CallError> {
+        let refused = |_| CallError::Store(StoreError::Io);
         let mut host = self.nodes.owner(slot);
         let mut asking = false;
         for _ in 0..=HOPS {
@@ -99,14 +99,14 @@ impl Cluster {
                     (host, asking) = (to, false);
                 }
                 Some(Redirect::Ask(to)) => (host, asking) = (to, true),
-                Some(Redirect::Apart) => return Err(Trouble::Apart),
+                Some(Redirect::Apart) => return Err(CallError::Apart),
                 None => {
                     self.nodes.doubt.notify_one();
-                    return Err(Trouble::Store(error::store_error(&error)));
+                    return Err(CallError::Store(error::store_error(&error)));
                 }
             }
         }
-        Err(Trouble::Store(StoreError::Moved))
+        Err(CallError::Store(StoreError::Moved))
     }
 
     pub async fn quit(&self) {
@@ -130,13 +130,13 @@ impl Nodes {
         known.or_else(|| self.seeds.first()).cloned().unwrap_or_else(|| Host { name: "".into(), port: 0 })
     }
 
-    fn peer(&self, host: &Host) -> Result<Arc<Peer>, ConnectError> {
+    fn peer(&self, host: &Host) -> Result<Arc<Server>, ConnectError> {
         let mut map = self.map.lock();
         if let Some(peer) = map.peers.get(host) {
             return Ok(peer.clone());
         }
         let _inside = self.runtime.enter();
-        let peer = Arc::new(Peer::new(self.dial.start_node(host)?, self.dial.timeout));
+        let peer = Arc::new(Server::new(self.dial.start_node(host)?, self.dial.timeout));
         map.peers.insert(host.clone(), peer.clone());
         Ok(peer)
     }

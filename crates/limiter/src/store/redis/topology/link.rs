@@ -14,7 +14,7 @@ use fred::types::{FromValue, Value};
 
 use crate::clock;
 use crate::store::StoreError;
-use crate::store::redis::address::Place;
+use crate::store::redis::address::ServerLocation;
 use crate::store::redis::client::{ConnectError, Dial, Voice};
 use crate::store::redis::error;
 use crate::store::redis::script::{Input, Script};
@@ -24,14 +24,14 @@ use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::sentinel::{self, Watch};
 
 /// One server, whichever it is by now, or a cluster of them.
-pub(crate) enum Link {
-    One(Arc<Peer>),
-    Watched(Arc<Peer>, Watch),
+pub(crate) enum Topology {
+    One(Arc<Server>),
+    Watched(Arc<Server>, Watch),
     Cluster(Cluster),
 }
 
 /// A server, and what is known of its clock.
-pub(crate) struct Peer {
+pub(crate) struct Server {
     pub client: Client,
     time: ServerTime,
     timeout: Duration,
@@ -40,19 +40,19 @@ pub(crate) struct Peer {
 
 /// Why there is no reply.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CallError {
     /// The keys share a slot, but just now not a server: one at a time they can be had.
     Apart,
     Store(StoreError),
 }
 
-impl Link {
+impl Topology {
     pub fn start(spec: &RedisSpec, timeout: Duration, voice: Voice) -> Result<Self, ConnectError> {
         let dial = Dial::new(spec, timeout, voice)?;
         match dial.place {
-            Place::Cluster(_) => Cluster::start(dial).map(Self::Cluster),
-            Place::Server(_) | Place::Socket(_) => Ok(Self::One(dial_one(&dial)?)),
-            Place::Sentinel { ref sentinels, ref service, .. } => {
+            ServerLocation::Cluster(_) => Cluster::start(dial).map(Self::Cluster),
+            ServerLocation::Server(_) | ServerLocation::Socket(_) => Ok(Self::One(dial_one(&dial)?)),
+            ServerLocation::Sentinel { ref sentinels, ref service, .. } => {
                 let peer = dial_one(&dial)?;
                 let watch = sentinel::watch(&dial, sentinels, service, peer.clone())?;
                 Ok(Self::Watched(peer, watch))
@@ -72,16 +72,16 @@ impl Link {
         script: &Script,
         slot: u16,
         input: impl Fn(i64) -> Input,
-    ) -> Result<R, Trouble> {
+    ) -> Result<R, CallError> {
         let reply = match self {
             // Boxed, like all that few calls need: the room for it would be moved with every call.
             Self::Cluster(cluster) => Box::pin(cluster.run(script, slot, input)).await?,
             Self::One(peer) | Self::Watched(peer, _) => peer.run(script, &input, false).await.map_err(|error| {
                 peer.leave_replica(&error);
-                Trouble::Store(error::store_error(&error))
+                CallError::Store(error::store_error(&error))
             })?,
         };
-        reply.convert().map_err(|_| Trouble::Store(StoreError::Protocol))
+        reply.convert().map_err(|_| CallError::Store(StoreError::Protocol))
     }
 
     /// Closes all connections.
@@ -101,11 +101,11 @@ fn head(reply: &Value) -> Option<(i64, i64)> {
     Some((done.as_i64()?, now.as_i64()?))
 }
 
-fn dial_one(dial: &Dial) -> Result<Arc<Peer>, ConnectError> {
-    Ok(Arc::new(Peer::new(dial.start()?, dial.timeout)))
+fn dial_one(dial: &Dial) -> Result<Arc<Server>, ConnectError> {
+    Ok(Arc::new(Server::new(dial.start()?, dial.timeout)))
 }
 
-impl Trouble {
+impl CallError {
     /// One key is not apart from itself, unless its server says so in error.
     pub fn of_one_key(self) -> StoreError {
         match self {
@@ -115,7 +115,7 @@ impl Trouble {
     }
 }
 
-impl Peer {
+impl Server {
     pub fn new(client: Client, timeout: Duration) -> Self {
         Self { client, time: ServerTime::default(), timeout, moving: AtomicBool::new(false) }
     }

@@ -12,11 +12,12 @@ use tokio::time::timeout_at;
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::limit::key::Key;
-use crate::store::redis::topology::link::{Link, Trouble};
-use crate::store::redis::{Adjustment, Change, Charge, Charges, Grant, Levels, RedisStore, StoreError};
+use crate::store::redis::RedisStore;
+use crate::store::redis::topology::link::{CallError, Topology};
+use crate::store::{Adjustment, BucketCharge, BucketCharges, Change, Grant, Levels, StoreError};
 
 /// What one slot said of its buckets.
-pub(crate) struct Part {
+pub(crate) struct SlotReply {
     pub units: u32,
     pub levels: Levels,
     /// Microseconds of its server's clock.
@@ -26,33 +27,33 @@ pub(crate) struct Part {
 /// Places of charges, and what their slot said.
 struct Taken {
     places: Vec<usize>,
-    part: Part,
+    part: SlotReply,
 }
 
 impl RedisStore {
     /// Takes what is charged, wherever it lives, within the time limit.
-    pub(crate) async fn take_all(&self, charges: &Charges<'_>, units: u32) -> Result<Grant, StoreError> {
+    pub(crate) async fn take_all(&self, charges: &BucketCharges<'_>, units: u32) -> Result<Grant, StoreError> {
         if self.link.is_one() {
-            let all: SmallVec<[&Charge<'_>; 4]> = charges.list.iter().collect();
+            let all: SmallVec<[&BucketCharge<'_>; 4]> = charges.list.iter().collect();
             // It is one call, which ends in time by itself.
-            let part = self.take_part(&all, 0, units).await.map_err(Trouble::of_one_key)?;
+            let part = self.take_part(&all, 0, units).await.map_err(CallError::of_one_key)?;
             return Ok(Grant { units: part.units, levels: charges.spread(&part.levels), at_us: part.at_us });
         }
         Box::pin(self.take_by_slot(charges, units)).await
     }
 
-    async fn take_by_slot(&self, charges: &Charges<'_>, units: u32) -> Result<Grant, StoreError> {
+    async fn take_by_slot(&self, charges: &BucketCharges<'_>, units: u32) -> Result<Grant, StoreError> {
         let deadline = clock::now() + self.timeout;
         let mut slots = self.by_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(slot, all)] = &slots[..] {
-            let all: Vec<&Charge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
+            let all: Vec<&BucketCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
             match within(deadline, self.take_part(&all, *slot, units)).await {
                 Ok(part) => {
                     let levels = charges.spread(&part.levels);
                     return Ok(Grant { units: part.units, levels, at_us: part.at_us });
                 }
-                Err(Trouble::Apart) => {}
-                Err(Trouble::Store(error)) => return Err(error),
+                Err(CallError::Apart) => {}
+                Err(CallError::Store(error)) => return Err(error),
             }
             let (slot, all) = slots.swap_remove(0);
             slots = all.into_iter().map(|one| (slot, vec![one])).collect();
@@ -62,8 +63,8 @@ impl RedisStore {
 
     async fn take_in_turn<'a>(
         &self,
-        charges: &Charges<'a>,
-        slots: Vec<(u16, Vec<(usize, &Charge<'a>)>)>,
+        charges: &BucketCharges<'a>,
+        slots: Vec<(u16, Vec<(usize, &BucketCharge<'a>)>)>,
         units: u32,
         deadline: Instant,
     ) -> Result<Grant, StoreError> {
@@ -97,7 +98,7 @@ impl RedisStore {
     /// it. So a bucket that fills by many tokens in the time of a call loses some to each denial elsewhere.
     fn give_back(
         &self,
-        charges: &Charges<'_>,
+        charges: &BucketCharges<'_>,
         taken: &mut [Taken],
         granted: u32,
     ) -> Option<tokio::task::JoinHandle<()>> {
@@ -135,8 +136,8 @@ impl RedisStore {
         let mut slots: Vec<(u16, Vec<T>)> = Vec::new();
         for item in items {
             let slot = match &*self.link {
-                Link::Cluster(_) => redis_keyslot(self.key(key(&item)).as_bytes()),
-                Link::One(_) | Link::Watched(..) => 0,
+                Topology::Cluster(_) => redis_keyslot(self.key(key(&item)).as_bytes()),
+                Topology::One(_) | Topology::Watched(..) => 0,
             };
             match slots.iter_mut().find(|(known, _)| *known == slot) {
                 Some((_, items)) => items.push(item),
@@ -147,12 +148,12 @@ impl RedisStore {
     }
 }
 
-async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    timeout_at(deadline, call).await.unwrap_or(Err(Trouble::Store(StoreError::Timeout)))
+async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    timeout_at(deadline, call).await.unwrap_or(Err(CallError::Store(StoreError::Timeout)))
 }
 
 /// Of several clocks the earliest: giving back counts what flowed in since, and must not count too little.
-fn grant(charges: &Charges<'_>, taken: &[Taken], units: u32) -> Grant {
+fn grant(charges: &BucketCharges<'_>, taken: &[Taken], units: u32) -> Grant {
     let mut levels = vec![Level::default(); charges.list.len()];
     for Taken { places, part } in taken {
         for (place, told) in places.iter().zip(&part.levels) {

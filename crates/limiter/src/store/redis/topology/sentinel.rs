@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use crate::store::redis::address::Host;
 use crate::store::redis::client::{ConnectError, Dial};
-use crate::store::redis::topology::link::Peer;
+use crate::store::redis::topology::link::Server;
 
 /// Between two looks, each one command to one sentinel.
 const LOOK: Duration = Duration::from_millis(500);
@@ -30,7 +30,7 @@ pub(crate) struct Watch {
 }
 
 /// Watches over `peer`'s connection, in the current runtime.
-pub(crate) fn watch(dial: &Dial, sentinels: &[Host], service: &str, peer: Arc<Peer>) -> Result<Watch, ConnectError> {
+pub(crate) fn watch(dial: &Dial, sentinels: &[Host], service: &str, peer: Arc<Server>) -> Result<Watch, ConnectError> {
     let sentinels: Arc<[Client]> = sentinels.iter().map(|host| dial.start_sentinel(host)).collect::<Result<_, _>>()?;
     let (service, clients) = (service.to_owned(), sentinels.clone());
     let task = tokio::spawn(async move {
