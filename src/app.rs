@@ -80,7 +80,7 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let (signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetState::new(spec, memory.clone()));
-    let slots = fleet.as_ref().map(|fleet| fleet.node.slots.clone()).unwrap_or_default();
+    let slots = fleet.as_ref().map(|fleet| fleet.node.permits.clone()).unwrap_or_default();
     let common = Common { gateway: gateway.clone(), memory, slots, fleet, drain };
     let workers = Workers::start(doors, &common)?;
 

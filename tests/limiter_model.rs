@@ -144,7 +144,7 @@ fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
     assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
     memory.note(&request[0], &full_in(0), 1_000);
     memory.adjust_at(
-        &[Adjustment { key: request[0].key.clone(), quota: request[0].quota, change: Change::Owe(0) }],
+        &[Adjustment { key: request[0].key.clone(), quota: request[0].quota, change: Change::ForceCharge(0) }],
         1_000,
     );
     memory.sweep(0);

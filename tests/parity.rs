@@ -157,8 +157,8 @@ impl Scripted {
                 numbers[usize::from(matches!(quota, Quota::Bucket(_)))] = MAX_TICKS.to_string();
             }
             let change = match *change {
-                Change::Owe(charge) | Change::Charge(charge) => [charge, 0, 0],
-                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
+                Change::ForceCharge(charge) | Change::Charge(charge) => [charge, 0, 0],
+                Change::Refund { charge, taken_at_us } => [0, charge, taken_at_us],
             };
             args.push(letter(*quota).to_owned());
             args.extend(change.map(|number| number.to_string()));
@@ -296,12 +296,12 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(scripted, native, "at {}", now_us);
         let Ask { key, quota, .. } = step.asks[0].clone();
         let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
-        let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
+        let back = step.back.map(|(tokens, held_us)| Change::Refund {
             charge: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
         let late = Change::Charge(quota.charge(step.owed / 2).min(MAX_TICKS));
-        for change in [Change::Owe(capped(step.owed)), late].into_iter().chain(back) {
+        for change in [Change::ForceCharge(capped(step.owed)), late].into_iter().chain(back) {
             let adjustment = Adjustment { key: key.clone(), quota, change };
             prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
             memory.adjust_at(&[adjustment], now_us);
@@ -520,7 +520,8 @@ fn a_call_past_its_deadline_charges_nothing() {
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
     let script = Scripted::new(true);
-    let owed = [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::Owe(100_000) }];
+    let owed =
+        [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::ForceCharge(100_000) }];
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
@@ -532,7 +533,7 @@ fn a_bucket_that_is_full_again_is_no_key_any_more() {
     let script = Scripted::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);
-    let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
+    let change = Change::Refund { charge: 300_000, taken_at_us: SECOND };
     script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
     assert_eq!(script.value("k"), None);
 }

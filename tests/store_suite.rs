@@ -41,12 +41,12 @@ impl Fixture {
     }
 
     async fn owe(&self, ask: &Ask, tokens: u64) {
-        let change = Change::Owe(ask.quota.charge(tokens.min(ask.quota.burst())));
+        let change = Change::ForceCharge(ask.quota.charge(tokens.min(ask.quota.burst())));
         self.adjust(ask, change).await;
     }
 
     async fn give_back(&self, ask: &Ask, tokens: u64, taken_at_us: u64) {
-        self.adjust(ask, Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us }).await;
+        self.adjust(ask, Change::Refund { charge: ask.quota.charge(tokens), taken_at_us }).await;
     }
 
     async fn adjust(&self, ask: &Ask, change: Change) {

@@ -19,8 +19,7 @@ use tollgate_limiter::limit::key::{Key, OnMissing};
 use tollgate_limiter::limit::spec::{Consistency, Limit, OnOutage};
 use tollgate_limiter::limit::units::show_rate;
 use tollgate_limiter::request::catalog::Listed;
-use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin, part_name};
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse, PlanOrigin, part_name};
 use tollgate_limiter::store::inspect::TokenGrant;
 
 use super::Panel;
@@ -144,11 +143,11 @@ pub async fn peek(
         return Err(Problem::bad_request("looking at a bucket takes neither tokens nor dry_run"));
     }
     let listed = find(&panel.gateway.load(), &limit)?;
-    let (ask, applied) = meet(&panel, &query, &listed).await?;
-    let look = if query.local { panel.desk.peek_local(&ask) } else { panel.desk.peek(&ask).await };
+    let (taken, applied) = meet(&panel, &query, &listed).await?;
+    let look = if query.local { panel.desk.peek_local(&taken) } else { panel.desk.peek(&taken).await };
     Ok(Json(BucketView {
         limit: applied.limit.name.to_string(),
-        key: show(&ask.key),
+        key: show(taken.key()),
         policy: PolicyView::of(&applied),
         level: look.level.into(),
         source: look.source,
@@ -205,14 +204,14 @@ async fn change(
         return Err(Problem::bad_request(format!("the limit \"{limit}\" has plans, by {by}"))
             .hint(format!("add {by}=…, with nothing after it for a client without a plan")));
     }
-    let (ask, _) = meet(panel, query, &listed).await?;
-    if ask.quota.in_flight().is_some() {
+    let (taken, _) = meet(panel, query, &listed).await?;
+    let Some(charge) = taken.tokens() else {
         return Err(Problem::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
             .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
-    }
-    let done = if query.dry_run { panel.desk.rehearse(&ask, gift).await } else { panel.desk.give(&ask, gift).await };
+    };
+    let done = if query.dry_run { panel.desk.rehearse(charge, gift).await } else { panel.desk.give(charge, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
-    let view = ChangeView::of(listed.limit(), &ask.key, gift, query.dry_run, &given);
+    let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &given);
     if !query.dry_run {
         asker.log(&view, gift);
     }
@@ -220,7 +219,7 @@ async fn change(
 }
 
 /// By the client's plan, read for the occasion if this node does not have it.
-async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(Ask, AppliedLimit), Problem> {
+async fn meet(panel: &Panel, query: &BucketQuery, listed: &Listed) -> Result<(BucketUse, AppliedLimit), Problem> {
     let met = query.meet(listed)?;
     if panel.desk.read_plans(met.1.lookup.as_slice()).await { query.meet(listed) } else { Ok(met) }
 }
@@ -270,8 +269,8 @@ impl Asker {
 
 impl PolicyView {
     pub fn of(applied: &AppliedLimit) -> Self {
-        let AppliedLimit { limit, plan, algorithm, quota, cost, later, .. } = applied;
-        let leased_us = Some(quota.lease_us()).filter(|lease_us| *lease_us > 0);
+        let AppliedLimit { limit, plan, algorithm, counting, cost, later, .. } = applied;
+        let leased_us = Some(counting.lease_us()).filter(|lease_us| *lease_us > 0);
         let plan_from = applied.origin.as_ref().and_then(|origin| from(origin, plan.is_some()));
         let settled = later.as_deref().map(SettledView::of);
         Self { leased_us, plan: plan.clone(), plan_from, settled, ..Self::with(limit, algorithm, cost.get()) }

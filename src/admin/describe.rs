@@ -11,8 +11,7 @@ use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate_limiter::limit::host;
 use tollgate_limiter::request::catalog::{self, Listed};
-use tollgate_limiter::request::explanation::AppliedLimit;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::request::explanation::{self, AppliedLimit};
 
 use super::problem::Problem;
 use crate::config::nearest;
@@ -80,7 +79,7 @@ impl BucketQuery {
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn meet(&self, listed: &Listed) -> Result<(Ask, AppliedLimit), Problem> {
+    pub fn meet(&self, listed: &Listed) -> Result<(explanation::BucketUse, AppliedLimit), Problem> {
         let name = &listed.limit().name;
         let key = match &self.key {
             // Beside the key, only the plan may be told: the key need not have it.

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use metrics::{Counter, counter};
-use tollgate_limiter::algorithm::concurrency as in_flight;
+use tollgate_limiter::algorithm::concurrency;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::decide::plans::cache::Lookup;
+use tollgate_limiter::decide::plans::cache::PlanQuery;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::breaker::Breaker;
@@ -19,7 +19,8 @@ use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::permits::PermitTable;
 use tollgate_limiter::store::inspect::{BeforeAndAfter, BucketChange, CacheListener, Inspect, TokenGrant};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Ask, StoreError};
+use tollgate_limiter::request::explanation::BucketUse;
+use tollgate_limiter::store::{BucketCharge, StoreError};
 
 use crate::clock;
 
@@ -83,46 +84,48 @@ impl Desk {
     }
 
     /// The bucket's level, as the next decision will find it. Changes nothing.
-    pub async fn peek(&self, ask: &Ask) -> Look {
-        let Some(fleet) = &self.fleet else { return self.local(ask, Share::WHOLE, None) };
-        if ask.quota.in_flight().is_some_and(|slots| slots.scope() == Scope::Node) {
-            return self.local(ask, Share::WHOLE, None);
+    pub async fn peek(&self, query: &BucketUse) -> Look {
+        let Some(fleet) = &self.fleet else { return self.local(query, Share::WHOLE, None) };
+        if let BucketUse::Permits(need) = query
+            && need.limit.scope() == Scope::Node
+        {
+            return self.local(query, Share::WHOLE, None);
         }
         let away = if fleet.breaker.is_open() {
             "the store is away: this node decides by its share of the limit".to_owned()
         } else {
-            match fleet.inspect.peek(ask).await {
-                Ok(seen) => return Look { level: seen.level(ask.cost), source: Source::Redis, away: None },
+            match peek_fleet(fleet, query).await {
+                Ok(level) => return Look { level, source: Source::Redis, away: None },
                 Err(error) => format!("the store is away: {error}"),
             }
         };
-        self.local(ask, fleet.share.get(), Some(away))
+        self.local(query, fleet.share.get(), Some(away))
     }
 
     /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
-    pub async fn read_plans(&self, lookups: &[Lookup]) -> bool {
+    pub async fn read_plans(&self, lookups: &[PlanQuery]) -> bool {
         let Some(fleet) = self.fleet.as_ref().filter(|_| !lookups.is_empty()) else { return false };
         fleet.plans.read(lookups).await;
         true
     }
 
     /// What this node holds: where its share of the limit would go on from if the store went away now.
-    pub fn peek_local(&self, ask: &Ask) -> Look {
+    pub fn peek_local(&self, query: &BucketUse) -> Look {
         let share = self.fleet.as_ref().map_or(Share::WHOLE, |fleet| fleet.share.get());
-        self.local(ask, share, None)
+        self.local(query, share, None)
     }
 
     /// What `gift` would come to.
     ///
     /// # Errors
     /// When the store could not be asked.
-    pub async fn rehearse(&self, ask: &Ask, gift: TokenGrant) -> Result<Given, StoreError> {
+    pub async fn rehearse(&self, charge: &BucketCharge, gift: TokenGrant) -> Result<Given, StoreError> {
         let (seen, source) = match &self.fleet {
-            Some(fleet) => (Some(fleet.inspect.peek(ask).await?), Source::Redis),
-            None => (self.memory.peek_at(ask, clock::monotonic_micros(), Share::WHOLE), Source::Local),
+            Some(fleet) => (Some(fleet.inspect.peek(charge).await?), Source::Redis),
+            None => (self.memory.peek_at(charge, clock::monotonic_micros(), Share::WHOLE), Source::Local),
         };
         let before = seen.ok_or(StoreError::Protocol)?;
-        Ok(Given { before: before.level(ask.cost), after: before.given(gift).level(ask.cost), source, untold: None })
+        Ok(Given { before: before.level(charge.cost), after: before.given(gift).level(charge.cost), source, untold: None })
     }
 
     /// Gives back, in the whole fleet.
@@ -130,32 +133,32 @@ impl Desk {
     /// # Errors
     /// When the store could not be asked. A node alone changes nothing then: its own buckets are a share that others do not
     /// know of.
-    pub async fn give(&self, ask: &Ask, gift: TokenGrant) -> Result<Given, StoreError> {
+    pub async fn give(&self, charge: &BucketCharge, gift: TokenGrant) -> Result<Given, StoreError> {
         let now_us = clock::monotonic_micros();
         let (BeforeAndAfter { before, after }, source, untold) = match &self.fleet {
-            None => (self.memory.give_at(ask, gift, now_us), Source::Local, None),
+            None => (self.memory.give_at(charge, gift, now_us), Source::Local, None),
             Some(fleet) => {
-                let changed = fleet.inspect.give(ask, gift).await?;
+                let changed = fleet.inspect.give(charge, gift).await?;
                 let full_in_us = changed.after.full_in_us();
-                self.lower(&ask.key, ask.quota, full_in_us);
+                self.lower(&charge.key, charge.quota, full_in_us);
                 // After the change: told before, a node could learn the old level again from a decision in between.
-                let told = fleet.inspect.tell(&BucketChange { key: ask.key.clone(), full_in_us }).await;
+                let told = fleet.inspect.tell(&BucketChange { key: charge.key.clone(), full_in_us }).await;
                 (changed, Source::Redis, told.err())
             }
         };
         self.changes[usize::from(gift == TokenGrant::All)].increment(1);
-        Ok(Given { before: before.level(ask.cost), after: after.level(ask.cost), source, untold })
+        Ok(Given { before: before.level(charge.cost), after: after.level(charge.cost), source, untold })
     }
 
-    /// Takes over a change that some node made of `ask`'s bucket. Goes by what the store says now: requests may have taken
+    /// Takes over a change that some node made of `charge`'s bucket. Goes by what the store says now: requests may have taken
     /// from the bucket since, and were noted here.
-    pub async fn take_over(&self, ask: &Ask, notice: &BucketChange) {
+    pub async fn take_over(&self, charge: &BucketCharge, notice: &BucketChange) {
         let seen = match &self.fleet {
-            Some(fleet) => fleet.inspect.peek(ask).await.ok(),
+            Some(fleet) => fleet.inspect.peek(charge).await.ok(),
             None => None,
         };
         let full_in_us = seen.map_or(notice.full_in_us, |seen| seen.full_in_us());
-        self.lower(&ask.key, ask.quota, full_in_us);
+        self.lower(&charge.key, charge.quota, full_in_us);
     }
 
     /// Lets go of what this process holds against a bucket beyond `full_in_us`.
@@ -164,16 +167,30 @@ impl Desk {
         self.holders.iter().for_each(|holder| holder.lower(key, quota, full_in_us, now_us));
     }
 
-    fn local(&self, ask: &Ask, share: Share, away: Option<String>) -> Look {
-        if ask.quota.in_flight().is_some() {
-            let part = ask.quota.shared_by(share.nodes());
-            let level = part.in_flight().map(|part| in_flight::level(part, self.slots.in_use(&ask.key), ask.cost));
-            return Look { level: level.unwrap_or_default(), source: Source::Local, away };
+    fn local(&self, query: &BucketUse, share: Share, away: Option<String>) -> Look {
+        let level = match query {
+            BucketUse::Permits(need) => {
+                let part = need.limit.shared_by(share.nodes());
+                concurrency::level(part, self.slots.in_use(&need.key), need.cost)
+            }
+            BucketUse::Tokens(charge) => {
+                let seen = self.memory.peek_at(charge, clock::monotonic_micros(), share);
+                // Of a bucket that is another node's, as a request meets it here: nothing, and a guess at when to come back.
+                let wait = charge.quota.pace_us(charge.cost);
+                let elsewhere = Level { remaining: 0, retry_after_us: wait, reset_after_us: wait };
+                seen.map_or(elsewhere, |seen| seen.level(charge.cost))
+            }
+        };
+        Look { level, source: Source::Local, away }
+    }
+}
+
+async fn peek_fleet(fleet: &Fleet, query: &BucketUse) -> Result<Level, StoreError> {
+    match query {
+        BucketUse::Tokens(charge) => Ok(fleet.inspect.peek(charge).await?.level(charge.cost)),
+        BucketUse::Permits(need) => {
+            let used = fleet.inspect.permits_in_use(&need.key).await?;
+            Ok(concurrency::level(need.limit, used, need.cost))
         }
-        let seen = self.memory.peek_at(ask, clock::monotonic_micros(), share);
-        // Of a bucket that is another node's, as a request meets it here: nothing, and a guess at when to come back.
-        let wait = ask.quota.pace_us(ask.cost);
-        let elsewhere = Level { remaining: 0, retry_after_us: wait, reset_after_us: wait };
-        Look { level: seen.map_or(elsewhere, |seen| seen.level(ask.cost)), source: Source::Local, away }
     }
 }

@@ -5,7 +5,8 @@
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::{Degrade, Limit, OnLimit};
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
+use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::limit::units::{show_duration, show_size};
 use tollgate_limiter::request::explanation::{AppliedLimit, CountedBy};
 
@@ -256,11 +257,11 @@ impl LimitView {
 fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     match bucket {
         CountedBy::Exempt => Some("not on this request, which is exempt"),
-        CountedBy::Watched(_) if limit.enforced == Rollout::NONE => {
+        CountedBy::Watched(_) if limit.rollout == Rollout::NONE => {
             Some("not at all: it counts, and lets everything pass")
         }
         CountedBy::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
-        CountedBy::Asked(_) if limit.enforced != Rollout::ALL => Some("on this key already, and not on all"),
+        CountedBy::Asked(_) if limit.rollout != Rollout::ALL => Some("on this key already, and not on all"),
         CountedBy::Asked(_) | CountedBy::Skipped | CountedBy::Refused => None,
     }
 }

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use metrics::counter;
 use tollgate_limiter::limit::algorithm_kind::QuotaError;
-use tollgate_limiter::limit::spec::{LimitUse, OnLimit};
+use tollgate_limiter::limit::spec::LimitUse;
 use tollgate_limiter::request::catalog::Catalog;
-use tollgate_limiter::request::rule_set::{LargestCosts, RuleSet};
+use tollgate_limiter::request::compiled_limit::LargestCosts;
+use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::config::Config;
 use crate::gateway::account::RouteMetrics;
-use crate::gateway::queue::{Queue, Queues};
 use crate::gateway::route::{Action, Route};
+use crate::gateway::stack::{self, ChainSpec};
 use crate::gateway::table::RouteTable;
-use crate::gateway::{Gateway, Guard, Guarded, UNROUTED, Upstreams};
+use crate::gateway::{Gateway, RouteGuard, RouteRuntime, UNROUTED, Upstreams};
 use crate::telemetry::AccessLog;
 use crate::upstream::{Upstream, UpstreamSpec};
 
@@ -30,47 +31,46 @@ pub fn gateway(
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
-    let plans = before.map_or_else(Arc::default, |before| before.plans.clone());
-    let guard = |name: Arc<str>, limits: &[LimitUse]| {
+    let states = before.map_or_else(Arc::default, |before| before.limit_states.clone());
+    let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
         let rules = config
             .listeners
             .iter()
-            .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &plans, config.legacy_headers));
-        let rules = rules.collect::<Result<_, QuotaError>>()?;
-        Ok::<_, QuotaError>(Guard { rules, metrics: Arc::new(RouteMetrics::of(name)) })
+            .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &states, config.legacy_headers));
+        let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
+        let chain = |rules: &Arc<RuleSet>| {
+            stack::chain(ChainSpec {
+                max_requests: config.max_requests,
+                rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
+                max_body: route.and_then(|route| route.max_body),
+                timeout: route.and_then(|route| route.timeout),
+            })
+        };
+        let chains = rules.iter().map(chain).collect();
+        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::of(name)) })
     };
-    let guarded = |route: &Arc<Route>| {
+    let runtime = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
             Action::Respond(_) | Action::Echo => None,
         };
-        Ok::<_, QuotaError>(Guarded {
+        Ok::<_, QuotaError>(RouteRuntime {
             route: route.clone(),
-            guard: guard(route.name.clone(), &route.limits)?,
+            guard: guard(route.name.clone(), &route.limits, Some(route))?,
             upstream,
         })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
-        routes: config.routes.iter().map(guarded).collect::<Result<_, _>>()?,
+        routes: config.routes.iter().map(runtime).collect::<Result<_, _>>()?,
         upstreams,
-        limits: Catalog::of(&config.limits, &costs, &plans)?,
-        queues: queues(config, before),
+        limits: Catalog::of(&config.limits, &costs, &states.plans)?,
         trusted_proxies: config.trusted_proxies.clone().into(),
-        max_requests: config.max_requests,
         access_log,
-        unrouted: guard(UNROUTED.into(), &[])?,
-        plans,
+        unrouted: guard(UNROUTED.into(), &[], None)?,
+        limit_states: states.clone(),
         panics: counter!("tollgate_panics_total"),
     })
-}
-
-/// Those who wait when a reload comes go on waiting, and those who come then stand behind them.
-fn queues(config: &Config, before: Option<&Gateway>) -> Queues {
-    let waited_for = config.limits.iter().filter(|limit| matches!(limit.on_limit, OnLimit::Queue(_)));
-    let kept = |name: &Arc<str>| before?.queues.get(name).cloned();
-    let of = |name: &Arc<str>| kept(name).unwrap_or_else(|| Arc::new(Queue::of(name)));
-    waited_for.map(|limit| (limit.name.clone(), of(&limit.name))).collect()
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

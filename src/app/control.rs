@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{interval, sleep};
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::node::recovery;
+use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::inspect::{BucketChange, CacheListener};
 use tollgate_limiter::store::memory::MemoryStore;
@@ -181,10 +182,10 @@ fn desk(common: &Common, inspector: Option<&RedisInspector>) -> Desk {
 async fn hear_operators(inspector: Option<&RedisInspector>, common: &Common, desk: &Desk) {
     let Some(inspector) = inspector else { return pending().await };
     let take_over = async |notice: BucketChange| {
-        let ask = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
+        let taken = common.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
-        if let Some(ask) = ask {
-            desk.take_over(&ask, &notice).await;
+        if let Some(charge) = taken.as_ref().and_then(BucketUse::tokens) {
+            desk.take_over(charge, &notice).await;
         }
     };
     inspector.listen(take_over).await;

@@ -21,7 +21,7 @@ use super::{Common, UPKEEP};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::account::InFlight;
-use crate::gateway::{Entrance, stack};
+use crate::gateway::{WorkerListener, stack};
 use crate::proxy::Proxy;
 use crate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, worker};
 
@@ -133,7 +133,7 @@ async fn work(common: Common, doors: Vec<Door>, report: mpsc::Sender<Started>) -
     let in_flight = Arc::new(InFlight::default());
     let serving = doors.into_iter().enumerate().map(|(listener, door)| {
         let (gateway, proxy, in_flight) = (common.gateway.clone(), proxy.clone(), in_flight.clone());
-        let entrance = Entrance { gateway, listener, limiter: limiter.clone(), proxy, in_flight };
+        let entrance = WorkerListener { gateway, index: listener, limiter: limiter.clone(), proxy, in_flight };
         let drain = common.drain.clone();
         async move {
             let socket = TcpListener::from_std(door.socket)?;
@@ -164,7 +164,7 @@ async fn sweep(proxy: &Proxy) {
     }
 }
 
-impl Handler for Entrance {
+impl Handler for WorkerListener {
     fn handle(
         &self,
         connection: &Arc<Connection>,

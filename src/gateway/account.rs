@@ -51,7 +51,7 @@ pub struct Account {
     /// Why the gateway answered itself, by the failure's name.
     pub problem: Option<&'static str>,
     /// What the request's limits want to know of the answer.
-    pub holding: Permit,
+    pub permit: Permit,
     bytes: u64,
     complete: bool,
 }
@@ -174,8 +174,8 @@ impl Account {
         log: Option<Box<Entered>>,
     ) -> Box<Self> {
         let status = error::client_closed();
-        let (holding, bytes, complete) = (Permit::default(), 0, false);
-        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, holding, bytes, complete })
+        let (permit, bytes, complete) = (Permit::default(), 0, false);
+        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, permit, bytes, complete })
     }
 
     fn line<'a>(&'a self, entered: &'a Entered, seconds: f64) -> Line<'a> {
@@ -200,14 +200,14 @@ impl Account {
 
 impl Observer for Account {
     fn saw(&mut self, piece: &[u8]) {
-        self.holding.saw(piece);
+        self.permit.saw(piece);
     }
 
     fn ended(mut self: Box<Self>, bytes: u64, complete: bool) {
         self.bytes = bytes;
         // The answer to a HEAD is its head: nobody asks for its body.
         self.complete = complete || self.method == Method::HEAD;
-        self.holding.ended(self.complete);
+        self.permit.ended(self.complete);
     }
 }
 

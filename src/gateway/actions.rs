@@ -1,16 +1,68 @@
-//! What the gateway answers by itself on a route's behalf: the echo, and what it does for less.
+//! What routes do: forward, answer, echo. The innermost step of a chain.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::future::{Ready, ready};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use futures_util::future::{BoxFuture, Either};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use serde::Serialize;
+use tollgate_limiter::limit::on_limit::Degrade;
+use tower_service::Service;
 
+use super::exchange::Exchange;
 use super::route::{Action, Forward, HostPolicy, Rewrite};
 use crate::body::Body;
-use crate::proxy::forwarded::Origin;
+use crate::error::Failure;
+
+/// Does what the request's route does, or what it does for less where a limit says so.
+#[derive(Clone, Copy)]
+pub struct Act;
+
+type Answer = Result<Response<Body>, Failure>;
+
+impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
+    type Response = Response<Body>;
+    type Error = Failure;
+    /// An answer of our own takes no time. Forwarding is boxed: an idle connection does not carry the room for it.
+    type Future = Either<Ready<Answer>, BoxFuture<'a, Answer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    #[inline]
+    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
+        match act(exchange) {
+            Ok(forwarding) => Either::Right(forwarding),
+            Err(answer) => Either::Left(ready(answer)),
+        }
+    }
+}
+
+/// The forwarding of a request, or the answer of one that is not forwarded.
+#[inline]
+fn act<'a>(exchange: &'a mut Exchange<'_>) -> Result<BoxFuture<'a, Answer>, Answer> {
+    let (arrival, gateway) = (exchange.arrival, exchange.gateway);
+    let runtime = match &exchange.route {
+        Ok(runtime) => *runtime,
+        Err(failure) => return Err(Err(failure.clone())),
+    };
+    let (rule, upstream) = match (&exchange.degraded, &runtime.route.action) {
+        (Some(Degrade::Respond(fixed)), _) => return Err(Ok(arrival.named(fixed.response()))),
+        (None, Action::Respond(fixed)) => return Err(Ok(arrival.named(fixed.response()))),
+        (None, Action::Echo) => return Err(Ok(arrival.named(echo(exchange)))),
+        (None, Action::Forward(rule)) => (Cow::Borrowed(rule), runtime.upstream.as_ref()),
+        (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), gateway.upstreams.get(name)),
+    };
+    let Some(upstream) = upstream else { return Err(Err(Failure::NoEndpoint)) };
+    let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
+    let proxy = &exchange.listener.proxy;
+    Ok(Box::pin(proxy.forward(request, &rule, upstream, &arrival.origin, &arrival.request_id)))
+}
 
 /// The echo's answer: the request as the gateway saw it.
 #[derive(Serialize)]
@@ -27,7 +79,7 @@ struct Echo<'a> {
 }
 
 /// How a request of the route is forwarded to another upstream than its own: as it would have been, or as it came.
-pub fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
+fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
     match action {
         Action::Forward(rule) => Cow::Borrowed(rule),
         Action::Respond(_) | Action::Echo => {
@@ -37,7 +89,8 @@ pub fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a,
 }
 
 /// A description of the request, as JSON. Its body is left alone.
-pub fn echo(request: &Request<Body>, origin: &Origin, request_id: &HeaderValue, route: &str) -> Response<Body> {
+fn echo(exchange: &Exchange<'_>) -> Response<Body> {
+    let (request, arrival) = (&*exchange.request, exchange.arrival);
     let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in request.headers() {
         headers.entry(name.as_str()).or_default().push(value.to_str().unwrap_or("(not text)"));
@@ -48,9 +101,9 @@ pub fn echo(request: &Request<Body>, origin: &Origin, request_id: &HeaderValue, 
         host: host.or_else(|| headers.get("host")?.first().copied()).unwrap_or_default(),
         path: request.uri().path(),
         query: request.uri().query(),
-        route,
-        client: origin.client_ip.to_string(),
-        request_id: request_id.to_str().unwrap_or_default(),
+        route: exchange.route_name(),
+        client: arrival.origin.client_ip.to_string(),
+        request_id: arrival.request_id.to_str().unwrap_or_default(),
         headers: headers.clone(),
     };
     let mut text = serde_json::to_vec_pretty(&echo).unwrap_or_default();

@@ -1,14 +1,59 @@
 //! The bound on request bodies: refused at once when the length is told, cut where it is not.
 
+use std::future::{Ready, ready};
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Request;
+use futures_util::future::Either;
+use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
+use tower_layer::Layer;
+use tower_service::Service;
 
+use super::exchange::Exchange;
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::error::Failure;
+
+/// Holds request bodies to so many bytes.
+#[derive(Clone, Copy)]
+pub struct BodyBoundLayer(pub u64);
+
+/// A service that gets no longer request bodies.
+#[derive(Clone)]
+pub struct BodyBound<S> {
+    inner: S,
+    most: u64,
+}
+
+impl<S> Layer<S> for BodyBoundLayer {
+    type Service = BodyBound<S>;
+
+    fn layer(&self, inner: S) -> BodyBound<S> {
+        BodyBound { inner, most: self.0 }
+    }
+}
+
+impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for BodyBound<S>
+where
+    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
+{
+    type Response = Response<Body>;
+    type Error = Failure;
+    type Future = Either<Ready<Result<Response<Body>, Failure>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
+        match bound(exchange.request, self.most) {
+            Ok(()) => Either::Right(self.inner.call(exchange)),
+            Err(failure) => Either::Left(ready(Err(failure))),
+        }
+    }
+}
 
 /// A body that fails after `left` more bytes.
 struct Bounded {
@@ -17,8 +62,7 @@ struct Bounded {
 }
 
 /// Holds the request's body to `most` bytes. Costs nothing when its length is known.
-pub fn bound(request: &mut Request<Body>, most: Option<u64>) -> Result<(), Failure> {
-    let Some(most) = most else { return Ok(()) };
+fn bound(request: &mut Request<Body>, most: u64) -> Result<(), Failure> {
     let size = request.body().size_hint();
     if size.lower() > most {
         return Err(Failure::BodyTooLarge);
@@ -36,7 +80,7 @@ impl http_body::Body for Bounded {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)?) else { return Poll::Ready(None) };
+        let Some(frame) = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         match self.left.checked_sub(length) {
             Some(left) => {
@@ -70,16 +114,15 @@ mod tests {
     #[test]
     fn a_told_length_is_judged_at_once() {
         let mut request = Request::new(Body::from(Bytes::from("12345")));
-        assert!(bound(&mut request, Some(5)).is_ok());
-        assert!(matches!(bound(&mut request, Some(4)), Err(Failure::BodyTooLarge)));
-        assert!(bound(&mut request, None).is_ok());
+        assert!(bound(&mut request, 5).is_ok());
+        assert!(matches!(bound(&mut request, 4), Err(Failure::BodyTooLarge)));
     }
 
     #[tokio::test]
     async fn an_untold_length_is_cut_where_it_passes_the_bound() {
         let (mut fits, mut long) = (chunked(&["12", "345"]), chunked(&["12", "3456"]));
-        bound(&mut fits, Some(5)).unwrap();
-        bound(&mut long, Some(5)).unwrap();
+        bound(&mut fits, 5).unwrap();
+        bound(&mut long, 5).unwrap();
         assert_eq!(fits.into_body().collect().await.unwrap().to_bytes(), "12345");
         let error = long.into_body().collect().await.unwrap_err();
         assert_eq!(error.downcast_ref(), Some(&BodyFailure::TooLarge));

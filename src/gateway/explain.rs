@@ -15,7 +15,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::route::{Action, Forward, HostPolicy, Match, Route};
 use super::table::{Fits, Found};
-use super::{Gateway, Guarded, UNROUTED, path};
+use super::{Gateway, RouteRuntime, UNROUTED, path};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::forwarded::Origin;
@@ -135,7 +135,7 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
 }
 
-fn limits(rules: Option<&RuleSet>, facts: &Facts<'_>) -> LimitsExplanation {
+fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation {
     rules.map_or_else(|| LimitsExplanation { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
 }
 
@@ -158,12 +158,12 @@ fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> 
     judged
 }
 
-fn elsewhere(guarded: &Guarded, host: &str) -> Why {
+fn elsewhere(guarded: &RouteRuntime, host: &str) -> Why {
     let matches: &Match = &guarded.route.matches;
     if matches.takes_host(host) { Why::Path } else { Why::Host }
 }
 
-fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
+fn routed(guarded: &RouteRuntime, request: &Request<Body>) -> Routed {
     let sent = match &guarded.route.action {
         Action::Forward(forward) => Some(sent(guarded, forward, request)),
         Action::Respond(_) | Action::Echo => None,
@@ -171,7 +171,7 @@ fn routed(guarded: &Guarded, request: &Request<Body>) -> Routed {
     Routed { route: guarded.route.clone(), sent }
 }
 
-fn sent(guarded: &Guarded, forward: &Forward, request: &Request<Body>) -> Sent {
+fn sent(guarded: &RouteRuntime, forward: &Forward, request: &Request<Body>) -> Sent {
     let mut uri = request.uri().clone();
     let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
     let host = match &forward.host {

@@ -115,7 +115,7 @@ async fn what_is_not_spent_is_given_back_before_its_lease_ends() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            let Change::GiveBack { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
+            let Change::Refund { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
             back += charge / asks[0].quota.charge(1);
         }
     }

@@ -3,7 +3,6 @@
 pub mod algorithm;
 pub mod clock;
 pub mod decide;
-#[cfg(feature = "axum")]
 pub mod layer;
 pub mod limit;
 pub mod node;

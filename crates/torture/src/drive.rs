@@ -12,8 +12,8 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::decide::check::Checks;
+use tollgate_limiter::store::BucketCharge;
 
 use crate::due::Bucket;
 use crate::plan::{Limit, Plan, Scenario};
@@ -139,17 +139,10 @@ pub async fn client(limiter: Limiter, demand: Arc<Demand>, orders: Arc<Orders>, 
         let key = demand.pick(&mut rng);
         let shape = **orders.shape.load();
         let cost = demand.cost;
-        let ask = Ask {
-            key: demand.key(key),
-            quota: shape.into(),
-            cost,
-            largest_cost: cost,
-            on_outage: OnOutage::Local,
-            settled_later: false,
-        };
+        let charge = BucketCharge { key: demand.key(key), quota: shape.into(), cost, largest_cost: cost };
         let asked_us = clock::monotonic_micros();
         let due = demand.ask(key, asked_us);
-        let verdict = limiter.decide(&[ask]).await;
+        let verdict = limiter.decide(&Checks::from(charge)).wait().await;
         let now_us = clock::monotonic_micros();
         let admitted = verdict.granted.then_some(cost);
         tally.lock().record(Seen { key, asked_us, now_us, answer: verdict.decided_by.into(), admitted, due });

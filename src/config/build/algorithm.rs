@@ -79,7 +79,7 @@ impl<'a> Counting<'a> {
                 return None;
             }
         };
-        let Err(bound) = algorithm.quota() else { return Some(algorithm) };
+        let Err(bound) = algorithm.compile() else { return Some(algorithm) };
         self.refuse(&bound, rate, numbers, report);
         None
     }

@@ -47,8 +47,8 @@ pub(super) fn limit(
         cost: cost?,
         on_outage: raw.on_outage.value()?,
         on_limit,
-        enforced,
-        exempt: exempt?.unwrap_or_default(),
+        rollout: enforced,
+        exemption: exempt?.unwrap_or_default(),
         plans: plans?,
         consistency: raw.consistency.value()?,
     })
@@ -108,7 +108,7 @@ fn check_first(name: &At<raw::Name>, first: bool, report: &mut Report) -> Option
 fn limit_use(cost: &Slot<raw::Cost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = optional(cost, |raw| {
         let cost = costs::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
-        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.quota().burst()).min();
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.counting().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             costs::check_fixed(&cost, burst, &whose, raw.place(), report)?;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use tollgate_limiter::limit::fixed_response::FixedResponse;
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::{Degrade, OnLimit, Queueing};
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 
 use super::named::Named;
 use super::optional;

@@ -3,7 +3,6 @@
 //! Guarantees that each algorithm answers each question; what the answers come from is in [`bucket`](crate::algorithm::token_bucket) and
 //! [`window`](crate::algorithm::window). Refuses to know clocks, keys and stores.
 
-use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::{Timestamp, Window};
 
@@ -14,22 +13,14 @@ pub enum Quota {
     Bucket(TokenBucket),
     /// Tokens that come back with the time they were taken at.
     Window(Window),
-    /// Slots that come back when their requests have ended. No store counts them: see [`slots`](crate::node::permits).
-    InFlight(ConcurrencyLimit),
 }
 
 impl Quota {
-    /// Of a limit of requests in flight.
-    pub fn in_flight(self) -> Option<ConcurrencyLimit> {
-        if let Self::InFlight(slots) = self { Some(slots) } else { None }
-    }
-
     /// The part of it that one of `nodes` equal nodes enforces.
     pub fn shared_by(self, nodes: u32) -> Self {
         match self {
             Self::Bucket(shape) => Self::Bucket(shape.shared_by(nodes)),
             Self::Window(window) => Self::Window(window.shared_by(nodes)),
-            Self::InFlight(slots) => Self::InFlight(slots.shared_by(nodes)),
         }
     }
 
@@ -47,7 +38,7 @@ impl Quota {
     pub fn leased(self, largest_cost: u64) -> Self {
         match self {
             Self::Bucket(shape) => Self::Bucket(shape.leased(largest_cost)),
-            Self::Window(_) | Self::InFlight(_) => self,
+            Self::Window(_) => self,
         }
     }
 
@@ -55,7 +46,7 @@ impl Quota {
     pub fn lease_us(self) -> u64 {
         match self {
             Self::Bucket(shape) => shape.lease_us(),
-            Self::Window(_) | Self::InFlight(_) => 0,
+            Self::Window(_) => 0,
         }
     }
 
@@ -64,7 +55,6 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.burst(),
             Self::Window(window) => window.quota(),
-            Self::InFlight(slots) => slots.most(),
         }
     }
 
@@ -73,7 +63,6 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.micros(shape.capacity()),
             Self::Window(window) => window.width_us(),
-            Self::InFlight(_) => 0,
         }
     }
 
@@ -81,14 +70,14 @@ impl Quota {
     pub fn spare_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
-            Self::Window(_) | Self::InFlight(_) => 0,
+            Self::Window(_) => 0,
         }
     }
 
     /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
     pub fn moment(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::Bucket(_) | Self::InFlight(_) => Timestamp { now_us, horizon_us: u64::MAX },
+            Self::Bucket(_) => Timestamp { now_us, horizon_us: u64::MAX },
             Self::Window(window) => Timestamp { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
         }
     }
@@ -98,7 +87,6 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.charge(tokens),
             Self::Window(window) => window.charge(tokens),
-            Self::InFlight(_) => tokens,
         }
     }
 
@@ -107,7 +95,6 @@ impl Quota {
         match self {
             Self::Bucket(shape) => shape.charge(tokens) <= shape.usable(),
             Self::Window(window) => window.charge(tokens) <= window.quota(),
-            Self::InFlight(slots) => tokens <= slots.most(),
         }
     }
 
@@ -115,7 +102,7 @@ impl Quota {
     pub fn flow_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
-            Self::Window(_) | Self::InFlight(_) => 0,
+            Self::Window(_) => 0,
         }
     }
 
@@ -123,7 +110,7 @@ impl Quota {
     pub fn dearer_us(self, tokens: u64) -> u64 {
         match self {
             Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
-            Self::Window(_) | Self::InFlight(_) => 0,
+            Self::Window(_) => 0,
         }
     }
 
@@ -135,15 +122,7 @@ impl Quota {
                 let all = u128::from(window.width_us()) * u128::from(window.charge(tokens));
                 u64::try_from(all.div_ceil(window.quota().max(1).into())).unwrap_or(u64::MAX)
             }
-            // Nobody knows how long requests take.
-            Self::InFlight(_) => 0,
         }
-    }
-}
-
-impl From<ConcurrencyLimit> for Quota {
-    fn from(slots: ConcurrencyLimit) -> Self {
-        Self::InFlight(slots)
     }
 }
 

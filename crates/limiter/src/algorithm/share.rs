@@ -5,6 +5,7 @@
 //! everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the others deny.
 //! Refuses to know how nodes are counted.
 
+use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::quota::Quota;
 
 /// How many nodes there are, and which of them this is.
@@ -52,10 +53,20 @@ impl Share {
     /// grant dear requests from the whole while others grant cheap ones from their shares.
     pub fn of(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<Quota> {
         let part = quota.shared_by(self.nodes);
-        if part.holds(largest_cost) {
+        self.divided(key, part.holds(largest_cost), part, quota)
+    }
+
+    /// Like [`Self::of`], of a limit of requests in flight.
+    pub fn of_permits(self, key: &[u8], limit: ConcurrencyLimit, largest_cost: u64) -> Option<ConcurrencyLimit> {
+        let part = limit.shared_by(self.nodes);
+        self.divided(key, largest_cost <= part.most(), part, limit)
+    }
+
+    fn divided<L>(self, key: &[u8], part_holds: bool, part: L, whole: L) -> Option<L> {
+        if part_holds {
             return Some(part);
         }
-        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(quota)
+        (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(whole)
     }
 }
 

@@ -4,21 +4,18 @@
 //! other. A window that was a bucket has all of them out until its horizon; a bucket that was a window lacks all of them.
 //! `lua/values.lua` and what stands behind it are the same. Refuses to know clocks and stores.
 
-use crate::algorithm::concurrency::RETRY_US;
 use crate::algorithm::conversion::{Backlog, Carried};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
+use crate::algorithm::token_bucket as bucket;
 use crate::algorithm::token_bucket::{MAX_TICKS, Taken};
 use crate::algorithm::window::{Timestamp, WindowEntries};
-use crate::algorithm::{concurrency as in_flight, token_bucket as bucket};
 
 /// As it is kept, at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     Bucket(Backlog),
     Window(WindowEntries),
-    /// So many are in use.
-    Slots(u64),
 }
 
 /// As a limit sees it, at some time.
@@ -34,7 +31,6 @@ pub struct State {
 enum Held {
     Bucket(Carried),
     Window(WindowEntries),
-    Slots(u64),
 }
 
 impl Kept {
@@ -43,7 +39,6 @@ impl Kept {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Backlog { ticks: 0, pace: shape.pace() }),
             Quota::Window(_) => Self::Window(WindowEntries::default()),
-            Quota::InFlight(_) => Self::Slots(0),
         }
     }
 
@@ -54,7 +49,6 @@ impl Kept {
                 Self::Bucket(Backlog { ticks: shape.charge(tokens).min(MAX_TICKS), pace: shape.pace() })
             }
             Quota::Window(_) => Self::Window(WindowEntries::of(tokens, at.horizon_us)),
-            Quota::InFlight(_) => Self::Slots(tokens),
         }
     }
 
@@ -62,7 +56,6 @@ impl Kept {
         match self {
             Self::Bucket(backlog) => backlog.ticks == 0,
             Self::Window(ledger) => ledger.is_empty(),
-            Self::Slots(used) => *used == 0,
         }
     }
 
@@ -87,10 +80,6 @@ impl Kept {
                 let late = ledger.settle_time(at.now_us, at.horizon_us);
                 (Held::Window(ledger), late)
             }
-            // Requests in flight are kept apart from tokens: a limit that changes from one to the other starts anew.
-            (Self::Slots(used), Quota::InFlight(_)) => (Held::Slots(used), false),
-            (Self::Slots(_), quota) => return Self::full(quota).seen(quota, at),
-            (_, Quota::InFlight(_)) => (Held::Slots(0), false),
         };
         State { quota, at, held, changed }
     }
@@ -113,7 +102,6 @@ impl State {
         match &self.held {
             Held::Bucket(carried) => Kept::Bucket(carried.kept),
             Held::Window(ledger) => Kept::Window(ledger.clone()),
-            Held::Slots(used) => Kept::Slots(*used),
         }
     }
 
@@ -122,13 +110,6 @@ impl State {
         match &self.held {
             Held::Bucket(carried) => carried.kept.pace.micros(carried.kept.ticks),
             Held::Window(ledger) => ledger.last_us().saturating_sub(self.at.now_us),
-            Held::Slots(used) => {
-                if *used > 0 {
-                    RETRY_US
-                } else {
-                    0
-                }
-            }
         }
     }
 
@@ -152,7 +133,6 @@ impl State {
                 taken
             }
             (Held::Window(ledger), Quota::Window(part)) => ledger.settle(part, cost, [granted, units], self.at),
-            (Held::Slots(used), Quota::InFlight(part)) => return in_flight::level(part, *used, cost),
             _ => Taken { granted: 0, backlog: 0, remaining: 0, retry_after_us: 0, reset_after_us: 0 },
         };
         Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
@@ -238,7 +218,6 @@ impl State {
         match &mut self.held {
             Held::Bucket(carried) => *carried = carried.lowered(carried.kept.pace.ticks(full_in_us)),
             Held::Window(ledger) => ledger.end_by(self.at.now_us, self.at.now_us.saturating_add(full_in_us)),
-            Held::Slots(_) => {}
         }
         self.changed |= self.kept() != before;
         self
@@ -247,7 +226,7 @@ impl State {
     /// At least so much is missing: what `level` says is left, and how long the rest takes to come back. Time until all of
     /// it is back, unlike tokens, means the same under every share; but where a bucket is kept by a faster limit, that time
     /// is less than by this one, and what remains tells more.
-    pub fn note(&mut self, level: &Level) {
+    pub fn observe(&mut self, level: &Level) {
         let before = self.kept();
         match (&mut self.held, self.quota) {
             (Held::Bucket(carried), Quota::Bucket(shape)) => {
@@ -309,7 +288,7 @@ mod tests {
             assert_eq!(left(&spent.clone().given(u64::MAX), quota), 20);
             assert_eq!(left(&spent.full_by(0), quota), 20);
             let mut full = Kept::full(quota).seen(quota, AT);
-            full.note(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 1_000_000 });
+            full.observe(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 1_000_000 });
             assert_eq!(left(&full, quota), 8);
         }
     }

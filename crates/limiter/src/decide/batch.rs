@@ -21,10 +21,11 @@ use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
+use crate::decide::check::TokenChecks;
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
 use crate::node::Node;
-use crate::store::{self, Ask, Grant, Levels};
+use crate::store::{self, BucketCharge, Grant, Levels};
 
 /// After this part of the time limit, those who board leave without waiting for the call before them: they need most of
 /// it for their own.
@@ -32,7 +33,7 @@ const HURRY: u32 = 4;
 
 /// One worker's calls in flight.
 pub(crate) struct Batcher {
-    pub caller: Arc<StoreClient>,
+    pub client: Arc<StoreClient>,
     groups: Mutex<HashTable<BatchGroup>>,
     /// Seeded: clients choose their keys.
     hasher: RandomState,
@@ -40,7 +41,7 @@ pub(crate) struct Batcher {
 
 /// Those who ask the same.
 struct BatchGroup {
-    asks: Arc<[Ask]>,
+    checks: Arc<TokenChecks>,
     in_flight: u32,
     boarding: Batch,
     /// Somebody sees to it that those who board leave in time. It stays until then: a timer for each of them would cost
@@ -65,8 +66,8 @@ enum Role {
 /// A group, by what it asks.
 #[derive(Clone)]
 struct GroupHandle {
-    coalescer: Arc<Batcher>,
-    asks: Arc<[Ask]>,
+    batcher: Arc<Batcher>,
+    checks: Arc<TokenChecks>,
     hash: u64,
 }
 
@@ -86,36 +87,36 @@ struct Departure {
 }
 
 impl Batcher {
-    pub fn new(caller: Arc<StoreClient>) -> Self {
-        Self { caller, groups: Mutex::default(), hasher: RandomState::new() }
+    pub fn new(client: Arc<StoreClient>) -> Self {
+        Self { client, groups: Mutex::default(), hasher: RandomState::new() }
     }
 
     pub fn node(&self) -> &Node {
-        &self.caller.node
+        &self.client.node
     }
 
     /// One unit of what is asked, or `None` when the store did not decide in time.
-    pub async fn take(self: &Arc<Self>, asks: &[Ask]) -> Option<Decision> {
-        match self.board(asks) {
+    pub async fn take(self: &Arc<Self>, checks: &TokenChecks) -> Option<Decision> {
+        match self.board(checks) {
             Role::Leader(lead) => {
-                let grant = self.caller.take(asks, 1).await?;
+                let grant = self.client.take(checks, 1).await?;
                 drop(lead);
-                Some(unit(asks, &grant, 0))
+                Some(unit(checks.charges(), &grant, 0))
             }
             Role::Board(answer) => answer.await.ok(),
         }
     }
 
-    fn board(self: &Arc<Self>, asks: &[Ask]) -> Role {
-        let hash = self.hash(asks);
+    fn board(self: &Arc<Self>, checks: &TokenChecks) -> Role {
+        let hash = self.hash(checks);
         let mut groups = self.groups.lock();
-        let Some(group) = groups.find_mut(hash, |group| *group.asks == *asks) else {
-            let asks: Arc<[Ask]> = asks.into();
-            let group = BatchGroup { asks: asks.clone(), in_flight: 1, boarding: Batch::default(), watched: false };
-            groups.insert_unique(hash, group, |group| self.hash(&group.asks));
-            return Role::Leader(Leader::of(GroupHandle { coalescer: self.clone(), asks, hash }));
+        let Some(group) = groups.find_mut(hash, |group| *group.checks == *checks) else {
+            let checks = Arc::new(checks.clone());
+            let group = BatchGroup { checks: checks.clone(), in_flight: 1, boarding: Batch::default(), watched: false };
+            groups.insert_unique(hash, group, |group| self.hash(&group.checks));
+            return Role::Leader(Leader::of(GroupHandle { batcher: self.clone(), checks, hash }));
         };
-        let place = || GroupHandle { coalescer: self.clone(), asks: group.asks.clone(), hash };
+        let place = || GroupHandle { batcher: self.clone(), checks: group.checks.clone(), hash };
         if group.in_flight == 0 {
             group.in_flight = 1;
             return Role::Leader(Leader::of(place()));
@@ -131,14 +132,14 @@ impl Batcher {
     }
 
     fn hurry(&self) -> Duration {
-        self.caller.patience() / HURRY
+        self.client.patience() / HURRY
     }
 
     /// Of the keys alone: what else is asked differs by little, and would cost as much again.
-    fn hash(&self, asks: &[Ask]) -> u64 {
+    fn hash(&self, checks: &TokenChecks) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        for ask in asks {
-            hasher.write(ask.key.as_bytes());
+        for charge in checks.charges() {
+            hasher.write(charge.key.as_bytes());
         }
         hasher.finish()
     }
@@ -147,8 +148,8 @@ impl Batcher {
 impl GroupHandle {
     /// Lets `act` on the group. One that nobody needs any more is gone afterwards.
     fn with<R>(&self, act: impl FnOnce(&mut BatchGroup) -> R) -> Option<R> {
-        let mut groups = self.coalescer.groups.lock();
-        let mut found = groups.find_entry(self.hash, |group| *group.asks == *self.asks).ok()?;
+        let mut groups = self.batcher.groups.lock();
+        let mut found = groups.find_entry(self.hash, |group| *group.checks == *self.checks).ok()?;
         let result = act(found.get_mut());
         if found.get().in_flight == 0 && !found.get().watched {
             found.remove();
@@ -168,18 +169,18 @@ impl BatchGroup {
 
 /// One call after the other, as long as somebody boards.
 async fn fly(mut flight: BatchCall, mut party: Batch) {
-    let caller = flight.place.coalescer.caller.clone();
+    let client = flight.place.batcher.client.clone();
     loop {
         // The call before may have left tokens, or a denial, for these as well.
         while let Some(waiter) = party.waiters.pop_front() {
-            let Some(verdict) = caller.known(&flight.place.asks) else {
+            let Some(verdict) = client.known(&flight.place.checks) else {
                 party.waiters.push_front(waiter);
                 break;
             };
             let _ = waiter.send(verdict);
         }
         if !party.waiters.is_empty() {
-            party.fly(&caller, &flight.place.asks).await;
+            party.fly(&client, &flight.place.checks).await;
         }
         match flight.next() {
             Some(next) => party = next,
@@ -190,10 +191,10 @@ async fn fly(mut flight: BatchCall, mut party: Batch) {
 
 impl Batch {
     /// One call for all of them.
-    async fn fly(self, caller: &Arc<StoreClient>, asks: &[Ask]) {
+    async fn fly(self, client: &Arc<StoreClient>, checks: &TokenChecks) {
         let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
-        let due = self.since.unwrap_or_else(clock::now) + caller.patience();
-        let mut call = pin!(caller.take(asks, units));
+        let due = self.since.unwrap_or_else(clock::now) + client.patience();
+        let mut call = pin!(client.take(checks, units));
         let Ok(grant) = timeout_at(due, &mut call).await else {
             // Dropping the waiters tells them. What becomes of the call is to be learned all the same.
             drop(self.waiters);
@@ -203,7 +204,7 @@ impl Batch {
         let Some(grant) = grant else { return };
         for (index, waiter) in (0..).zip(self.waiters) {
             // One that left meanwhile has spent its unit.
-            let _ = waiter.send(unit(asks, &grant, index));
+            let _ = waiter.send(unit(checks.charges(), &grant, index));
         }
     }
 }
@@ -211,7 +212,7 @@ impl Batch {
 impl BatchCall {
     /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
     fn next(&mut self) -> Option<Batch> {
-        let breaker = &self.place.coalescer.caller.node.breaker;
+        let breaker = &self.place.batcher.client.node.breaker;
         let next = self.place.with(|group| {
             let party = group.leave();
             if !party.waiters.is_empty() && !breaker.is_open() {
@@ -263,7 +264,7 @@ async fn watch(mut watch: Departure, mut at: Instant) {
 impl Departure {
     /// When to look again, if those who board are not late yet.
     fn look(&mut self) -> Option<Instant> {
-        let (now, hurry) = (clock::now(), self.place.coalescer.hurry());
+        let (now, hurry) = (clock::now(), self.place.batcher.hurry());
         let late = self.place.with(|group| {
             let at = group.boarding.since.map(|since| since + hurry);
             if let Some(at) = at.filter(|at| *at > now) {
@@ -294,20 +295,20 @@ impl Drop for Departure {
 }
 
 /// What the request at `index` hears of a call for several: what was left after it, not after those behind it.
-fn unit(asks: &[Ask], grant: &Grant, index: u32) -> Decision {
+fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
-    let level = |(ask, level): (&Ask, &Level)| {
+    let level = |(charge, level): (&BucketCharge, &Level)| {
         if !granted {
             return *level;
         }
-        let tokens = store::cost_of(asks, ask).saturating_mul(behind);
+        let tokens = store::cost_of(charges, charge).saturating_mul(behind);
         Level {
             remaining: level.remaining.saturating_add(tokens),
             retry_after_us: 0,
-            reset_after_us: level.reset_after_us.saturating_sub(ask.quota.flow_us(tokens)),
+            reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
         }
     };
-    let levels: Levels = asks.iter().zip(&grant.levels).map(level).collect();
+    let levels: Levels = charges.iter().zip(&grant.levels).map(level).collect();
     Decision::new(DecidedBy::Redis, granted, grant.at_us, levels)
 }

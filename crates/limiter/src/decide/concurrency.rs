@@ -1,173 +1,151 @@
-//! Requests that need slots, with tokens or without.
+//! Decisions on requests that need permits, with tokens or without.
 //!
-//! Slots come first: one that turns out not to be needed is left as if nobody had been in it, which cannot be said of tokens.
-//! Who is known to be denied tokens does not even enter one. Guarantees all or nothing. Refuses to know when a request ends.
-
-use smallvec::SmallVec;
+//! Permits come first: one that turns out not to be needed is given back as if nobody had had it, which cannot be said of
+//! tokens. A request that is known to be denied tokens takes no permit. Guarantees all or nothing.
 
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock;
+use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
+use crate::decide::permit_claims::{claim_permit, keep_claims};
 use crate::limit::spec::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
-use crate::store::{Ask, Levels};
+use crate::store::Levels;
 
-/// Slots of one request.
+/// Permits of one request, as far as they are taken.
 #[derive(Default)]
-struct Entered {
-    slots: Vec<ConcurrencyPermit>,
-    /// One per ask that needs a slot.
-    levels: Levels,
+pub(crate) struct TakenPermits {
+    permits: Vec<ConcurrencyPermit>,
+    /// One per permit check.
+    levels: Vec<Level>,
     full: bool,
     decided_by: Option<DecidedBy>,
 }
 
-impl Entered {
-    fn add(&mut self, entry: Result<(ConcurrencyPermit, Level), Level>, decided_by: DecidedBy) {
-        self.full |= entry.is_err();
+impl TakenPermits {
+    fn add(&mut self, outcome: Result<(ConcurrencyPermit, Level), Level>, decided_by: DecidedBy) {
+        self.full |= outcome.is_err();
         self.decided_by = Some(decided_by);
-        match entry {
-            Ok((slot, level)) => {
-                self.slots.push(slot);
+        match outcome {
+            Ok((permit, level)) => {
+                self.permits.push(permit);
                 self.levels.push(level);
             }
             Err(level) => self.levels.push(level),
         }
     }
 
-    /// The verdict on the tokens of a request that needs none.
-    fn alone(&self) -> Decision {
-        Decision::new(self.decided_by.unwrap_or(DecidedBy::Local), true, 0, Levels::new())
+    /// The decision, where the tokens need not be asked for: no permit was left, or the request needs no tokens.
+    fn settled(&self, checks: &Checks) -> Option<Decision> {
+        let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
+        if self.full {
+            let levels = checks.tokens.iter().map(|_| Level::default()).collect();
+            return Some(Decision::new(decided_by, false, 0, levels).of_denials_only());
+        }
+        checks.tokens.is_empty().then(|| Decision::new(decided_by, true, 0, Levels::new()))
     }
 
-    /// What both came to. No tokens were asked for where no slot was left.
-    fn with(self, asks: &[Ask], tokens: Option<Decision>) -> Decision {
-        let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
-        let tokens = tokens.unwrap_or_else(|| Decision::new(decided_by, false, 0, Levels::new()).of_denials_only());
-        let (mut slot_levels, mut token_levels) = (self.levels.into_iter(), tokens.levels.into_iter());
-        let level = |ask: &Ask| {
-            let levels = if ask.quota.in_flight().is_some() { &mut slot_levels } else { &mut token_levels };
-            levels.next().unwrap_or_default()
-        };
-        let slots = if tokens.granted { self.slots } else { Vec::new() };
-        Decision { levels: asks.iter().map(level).collect(), slots, ..tokens }
+    /// What permits and tokens came to together.
+    fn with(self, checks: &Checks, tokens: Decision) -> Decision {
+        let mut permit_levels = self.levels;
+        permit_levels.resize(checks.permits.len(), Level::default());
+        let permits = if tokens.granted { self.permits } else { Vec::new() };
+        Decision { permit_levels, permits, ..tokens }
     }
 }
 
 impl Limiter {
-    /// The verdict, when no store has to be asked for it.
-    pub(crate) fn slotted_now(&self, asks: &[Ask]) -> Option<Decision> {
-        let tokens = tokens(asks);
-        if let Some(denied) = self.tokens_denied(&tokens) {
-            return Some(Entered::default().with(asks, Some(denied)));
+    /// The decision, when the store need not be asked for it.
+    pub(crate) fn permits_locally(&self, checks: &Checks) -> Option<Decision> {
+        if let Some(denied) = self.known_denial(&checks.tokens) {
+            return Some(TakenPermits::default().with(checks, denied));
         }
-        let mut entered = Entered::default();
-        for (ask, slots) in needing(asks) {
-            match self.enter_now(ask, slots) {
-                (Admittance::In(slot, level), by) => entered.add(Ok((slot, level)), by),
-                (Admittance::Full(level), by) => entered.add(Err(level), by),
-                (Admittance::Unknown, _) => return None,
+        let mut taken = TakenPermits::default();
+        if self.take_known(&checks.permits, &mut taken).is_some() {
+            return None;
+        }
+        let tokens = taken.settled(checks).or_else(|| self.tokens_locally(&checks.tokens))?;
+        Some(taken.with(checks, tokens))
+    }
+
+    /// The decision, from the store if it answers in time.
+    pub(crate) async fn permits_by_store(&self, checks: &Checks) -> Decision {
+        if let Some(denied) = self.known_denial(&checks.tokens) {
+            return TakenPermits::default().with(checks, denied);
+        }
+        let mut taken = TakenPermits::default();
+        let mut rest = &checks.permits[..];
+        while let Some(unknown) = self.take_known(rest, &mut taken) {
+            let (outcome, by) = self.take_by_call(&rest[unknown]).await;
+            taken.add(outcome, by);
+            rest = &rest[unknown + 1..];
+        }
+        let tokens = match taken.settled(checks) {
+            Some(settled) => settled,
+            None => self.tokens(&checks.tokens).await,
+        };
+        taken.with(checks, tokens)
+    }
+
+    /// Takes what needs no call, up to the first of `checks` that does: its place.
+    fn take_known(&self, checks: &[PermitCheck], taken: &mut TakenPermits) -> Option<usize> {
+        for (at, check) in checks.iter().enumerate() {
+            match self.take_now(check) {
+                (Admittance::Taken(permit, level), by) => taken.add(Ok((permit, level)), by),
+                (Admittance::Full(level), by) => taken.add(Err(level), by),
+                (Admittance::Unknown, _) => return Some(at),
             }
         }
-        let verdict = match (entered.full, tokens.is_empty()) {
-            (true, _) => None,
-            (false, true) => Some(entered.alone()),
-            (false, false) => Some(self.tokens_now(&tokens)?),
-        };
-        Some(entered.with(asks, verdict))
+        None
     }
 
-    /// The verdict, from the store if it decides in time.
-    pub(crate) async fn slotted(&self, asks: &[Ask]) -> Decision {
-        let tokens = tokens(asks);
-        if let Some(denied) = self.tokens_denied(&tokens) {
-            return Entered::default().with(asks, Some(denied));
-        }
-        let mut entered = Entered::default();
-        for (ask, slots) in needing(asks) {
-            let (entry, by) = match self.enter_now(ask, slots) {
-                (Admittance::In(slot, level), by) => (Ok((slot, level)), by),
-                (Admittance::Full(level), by) => (Err(level), by),
-                (Admittance::Unknown, _) => self.enter_by_call(ask, slots).await,
-            };
-            entered.add(entry, by);
-        }
-        let verdict = match (entered.full, tokens.is_empty()) {
-            (true, _) => None,
-            (false, true) => Some(entered.alone()),
-            (false, false) => Some(self.tokens(&tokens).await),
-        };
-        entered.with(asks, verdict)
-    }
-
-    fn tokens_denied(&self, tokens: &[Ask]) -> Option<Decision> {
-        let shared = self.shared.as_ref().filter(|shared| !shared.node().breaker.is_open())?;
-        shared.caller.denied(tokens)
-    }
-
-    fn enter_now(&self, ask: &Ask, slots: ConcurrencyLimit) -> (Admittance, DecidedBy) {
-        let entered = |entry| match entry {
-            Ok((slot, level)) => Admittance::In(slot, level),
+    fn take_now(&self, check: &PermitCheck) -> (Admittance, DecidedBy) {
+        let taken = |outcome| match outcome {
+            Ok((permit, level)) => Admittance::Taken(permit, level),
             Err(level) => Admittance::Full(level),
         };
-        match &self.shared {
-            Some(shared) if slots.scope() == Scope::Fleet && !shared.node().breaker.is_open() => {
-                match self.slots.enter_held(ask, slots.most(), clock::monotonic_micros()) {
-                    entry @ Admittance::Full(_) => (entry, DecidedBy::DenialCache),
-                    entry => (entry, DecidedBy::Lease),
+        let need = &check.need;
+        match self.client() {
+            Some(client) if need.limit.scope() == Scope::Fleet && !client.node.breaker.is_open() => {
+                match self.permits().take_held(need, clock::monotonic_micros()) {
+                    full @ Admittance::Full(_) => (full, DecidedBy::DenialCache),
+                    held => (held, DecidedBy::Lease),
                 }
             }
-            Some(shared) if slots.scope() == Scope::Fleet => {
+            Some(client) if need.limit.scope() == Scope::Fleet => {
                 // The store is told of these requests when it is back.
-                self.slots.keep(&shared.caller);
-                (entered(self.enter_alone(ask, slots, shared.node().share.get())), DecidedBy::Local)
+                keep_claims(client);
+                (taken(self.take_alone(check, client.node.share.get())), DecidedBy::Local)
             }
-            _ => (entered(self.slots.enter_alone(ask, slots)), DecidedBy::Local),
+            _ => (taken(self.permits().take_alone(need, need.limit)), DecidedBy::Local),
         }
     }
 
-    async fn enter_by_call(
-        &self,
-        ask: &Ask,
-        slots: ConcurrencyLimit,
-    ) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
-        let Some(shared) = &self.shared else { return (self.slots.enter_alone(ask, slots), DecidedBy::Local) };
-        match self.slots.enter_fleet(ask, slots.most(), &shared.caller).await {
-            Some(entry) => (entry, DecidedBy::Redis),
-            None => (self.enter_alone(ask, slots, shared.node().share.get()), DecidedBy::Local),
+    async fn take_by_call(&self, check: &PermitCheck) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
+        let need = &check.need;
+        let Some(client) = self.client() else {
+            return (self.permits().take_alone(need, need.limit), DecidedBy::Local);
+        };
+        match claim_permit(client, need).await {
+            Some(outcome) => (outcome, DecidedBy::Redis),
+            None => (self.take_alone(check, client.node.share.get()), DecidedBy::Local),
         }
     }
 
     /// Without the store.
-    fn enter_alone(
-        &self,
-        ask: &Ask,
-        slots: ConcurrencyLimit,
-        share: Share,
-    ) -> Result<(ConcurrencyPermit, Level), Level> {
-        match ask.on_outage {
+    fn take_alone(&self, check: &PermitCheck, share: Share) -> Result<(ConcurrencyPermit, Level), Level> {
+        let need = &check.need;
+        match check.on_outage {
             OnOutage::Local => {
-                let part = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost);
-                self.slots.enter_alone(ask, part.and_then(|part| part.in_flight()).ok_or(FULL)?)
+                let part = share.of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
+                self.permits().take_alone(need, part.ok_or(FULL)?)
             }
             // Counted all the same.
-            OnOutage::Allow => self.slots.enter_alone(ask, ConcurrencyLimit::new(MAX_PERMITS, slots.scope())),
+            OnOutage::Allow => self.permits().take_alone(need, ConcurrencyLimit::new(MAX_PERMITS, need.limit.scope())),
             OnOutage::Deny => Err(FULL),
         }
     }
-}
-
-pub(crate) fn needs_slots(asks: &[Ask]) -> bool {
-    asks.iter().any(|ask| ask.quota.in_flight().is_some())
-}
-
-fn needing(asks: &[Ask]) -> impl Iterator<Item = (&Ask, ConcurrencyLimit)> {
-    asks.iter().filter_map(|ask| Some((ask, ask.quota.in_flight()?)))
-}
-
-fn tokens(asks: &[Ask]) -> SmallVec<[Ask; 2]> {
-    asks.iter().filter(|ask| ask.quota.in_flight().is_none()).cloned().collect()
 }

@@ -1,9 +1,8 @@
 //! What all limits on a request came to, and what it holds of them.
 
-use smallvec::SmallVec;
-
 use crate::algorithm::level::Level;
 use crate::node::permits::ConcurrencyPermit;
+use crate::store::Levels;
 
 /// Who made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +12,24 @@ pub enum DecidedBy {
     DenialCache,
     /// In this process: there is no store, or it is away.
     Local,
+}
+
+/// The outcome of all limits on one request.
+#[derive(Debug)]
+pub struct Decision {
+    pub decided_by: DecidedBy,
+    /// Denied requests charged nothing.
+    pub granted: bool,
+    /// When, in microseconds of the clock of who decided; the earliest, where there are several.
+    pub taken_at_us: u64,
+    /// One per token check, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
+    pub levels: Levels,
+    /// The same, one per permit check.
+    pub permit_levels: Vec<Level>,
+    /// Permits that the request holds until they are dropped.
+    pub permits: Vec<ConcurrencyPermit>,
+    /// Only denying levels are known: the other limits were not asked.
+    pub(crate) denials_only: bool,
 }
 
 impl DecidedBy {
@@ -27,26 +44,12 @@ impl DecidedBy {
     }
 }
 
-/// The outcome of all limits on one request.
-#[derive(Debug)]
-pub struct Decision {
-    pub decided_by: DecidedBy,
-    /// Denied requests charged nothing.
-    pub granted: bool,
-    /// When, in microseconds of the clock of who decided; the earliest, where there are several.
-    pub taken_at_us: u64,
-    /// One per limit asked, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
-    pub levels: SmallVec<[Level; 4]>,
-    /// Slots that the request is in, of those limits that count requests in flight, until this is dropped.
-    pub slots: Vec<ConcurrencyPermit>,
-    /// Only what denies is known: the others were not asked.
-    pub(crate) denials_only: bool,
-}
-
 impl Decision {
-    /// A verdict without slots.
-    pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: SmallVec<[Level; 4]>) -> Self {
-        Self { decided_by, granted, taken_at_us, levels, slots: Vec::new(), denials_only: false }
+    /// A decision on tokens alone.
+    #[inline]
+    pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
+        let (permit_levels, permits) = (Vec::new(), Vec::new());
+        Self { decided_by, granted, taken_at_us, levels, permit_levels, permits, denials_only: false }
     }
 
     /// The same, of which only the levels are known that deny.
@@ -56,6 +59,7 @@ impl Decision {
     }
 
     /// Whether `level`, one of its own, is a fact, and may be told.
+    #[inline]
     pub fn knows(&self, level: &Level) -> bool {
         !self.denials_only || level.retry_after_us > 0
     }

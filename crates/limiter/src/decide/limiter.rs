@@ -1,24 +1,23 @@
 //! Judges a request by its limits: asks the shared store, or decides in this process when there is none or it is away.
 //!
 //! Guarantees an answer, within the store's time limit, never an error: when the store fails, the same request is decided
-//! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, no future is needed and nothing
-//! waits. Refuses to know requests, headers and how the store is reached.
+//! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made at once.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock;
 use crate::decide::batch::Batcher;
+use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
-use crate::decide::local_decision::SpentTokens;
+use crate::decide::local_decision::{self, SpentTokens};
+use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
 use crate::decide::settlement::Settler;
 use crate::decide::store_client::StoreClient;
-use crate::decide::{concurrency as slotted, local_decision as shortcut};
 use crate::limit::key::Key;
 use crate::limit::spec::OnOutage;
 use crate::node::Node;
@@ -26,22 +25,50 @@ use crate::node::breaker::Breaker;
 use crate::node::fleet_share::FleetShare;
 use crate::node::lease::Spent;
 use crate::node::permits::PermitTable;
-use crate::request::rule_set::Wanted;
 use crate::store::fields::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Ask, Levels, Store};
+use crate::store::{self, BucketCharge, Levels, Store};
 
 /// When to ask again for a limit that denies while the store is away. It is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
 
-/// One per worker; clones are cheap.
+/// Decides on requests. One per worker; clones are cheap.
 #[derive(Clone)]
-pub struct Limiter {
+pub struct Limiter(Arc<Parts>);
+
+#[derive(Clone)]
+struct Parts {
     memory: Arc<MemoryStore>,
-    pub(crate) slots: Arc<PermitTable>,
-    pub(crate) shared: Option<Arc<Batcher>>,
+    permits: Arc<PermitTable>,
+    shared: Option<Arc<Batcher>>,
     plans: Option<Arc<PlanReader>>,
     settler: Arc<Settler>,
+}
+
+/// A decision, or the wait for one.
+pub enum Deciding<F> {
+    Done(Decision),
+    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for again.
+    Waiting(F),
+}
+
+impl<F: Future<Output = Decision>> Deciding<F> {
+    /// The decision, if it is made already.
+    #[inline]
+    pub fn done(self) -> Option<Decision> {
+        match self {
+            Self::Done(decision) => Some(decision),
+            Self::Waiting(_) => None,
+        }
+    }
+
+    /// The decision, once it is made.
+    pub async fn wait(self) -> Decision {
+        match self {
+            Self::Done(decision) => decision,
+            Self::Waiting(deciding) => deciding.await,
+        }
+    }
 }
 
 impl Limiter {
@@ -50,10 +77,10 @@ impl Limiter {
         Self::of_process(memory, Arc::default())
     }
 
-    /// The same for one of several workers, who have both together.
-    pub fn of_process(memory: Arc<MemoryStore>, slots: Arc<PermitTable>) -> Self {
+    /// Like [`Self::local`], with state shared by all workers of the process.
+    pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self { memory, slots, shared: None, plans: None, settler }
+        Self(Arc::new(Parts { memory, permits, shared: None, plans: None, settler }))
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -67,109 +94,137 @@ impl Limiter {
         Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
     }
 
-    /// The same for one of several workers: the node is theirs together, `store` is this worker's own.
+    /// Like [`Self::shared`], for one of several workers: the node is theirs together, `store` is this worker's own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        let (memory, slots) = (node.memory.clone(), node.slots.clone());
-        let caller = Arc::new(StoreClient::new(node, store));
-        let settler = Arc::new(Settler::new(memory.clone(), Some(caller.clone())));
-        Self { memory, slots, shared: Some(Arc::new(Batcher::new(caller))), plans: None, settler }
+        let (memory, permits) = (node.memory.clone(), node.permits.clone());
+        let client = Arc::new(StoreClient::new(node, store));
+        let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
+        let shared = Some(Arc::new(Batcher::new(client)));
+        Self(Arc::new(Parts { memory, permits, shared, plans: None, settler }))
     }
 
-    /// The same with plans read from `fields`, this worker's way to the shared store. Without a shared store, no plans
-    /// are read.
+    /// Lets plans be read from `hashes`, this worker's way to the shared store. Without a shared store, no plans are read.
     #[must_use]
-    pub fn reading_plans(mut self, fields: Arc<dyn HashReader>) -> Self {
-        let reader = |shared: &Arc<Batcher>| Arc::new(PlanReader::new(fields, shared.node().breaker.clone()));
-        self.plans = self.shared.as_ref().map(reader);
-        self
+    pub fn reading_plans(self, hashes: Arc<dyn HashReader>) -> Self {
+        let breaker = self.client().map(|client| client.node.breaker.clone());
+        let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
+        Self(Arc::new(Parts { plans, ..(*self.0).clone() }))
     }
 
-    /// Starts to read the plans that an asking lacks. `Some`: a decision goes by them, so they are waited for, at most for
-    /// the store's time limit; then [`crate::request::rule_set::RuleSet::take_in`] has it go by what came of that.
-    pub fn read_plans(&self, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
-        self.plans.as_ref()?.start(wanted)
+    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, at most for the store's time limit.
+    pub fn read_plans<'q>(&self, queries: impl Iterator<Item = &'q PlanQuery>) -> Option<BoxFuture<'static, ()>> {
+        self.0.plans.as_ref()?.start(queries)
     }
 
-    /// The verdict, when no store has to be asked for it: without a future, without waiting.
-    pub fn decide_now(&self, asks: &[Ask]) -> Option<Decision> {
-        if slotted::needs_slots(asks) { self.slotted_now(asks) } else { self.tokens_now(asks) }
-    }
-
-    /// The verdict, from the store if it decides in time.
-    pub async fn decide(&self, asks: &[Ask]) -> Decision {
-        // Boxed, like all that few requests need: the others would carry the room for it.
-        if slotted::needs_slots(asks) { Box::pin(self.slotted(asks)).await } else { self.tokens(asks).await }
-    }
-
-    /// The same where no limit counts requests in flight.
-    pub(crate) fn tokens_now(&self, asks: &[Ask]) -> Option<Decision> {
-        match &self.shared {
-            None => Some(self.by_share(asks, Share::WHOLE)),
-            Some(shared) if shared.node().breaker.is_open() => Some(self.during_outage(asks, shared.node())),
-            Some(_) if asks.is_empty() => Some(self.by_share(asks, Share::WHOLE)),
-            Some(shared) => shared.caller.known(asks),
-        }
-    }
-
-    /// The same where no limit counts requests in flight.
-    pub(crate) async fn tokens(&self, asks: &[Ask]) -> Decision {
-        if let Some(verdict) = self.tokens_now(asks) {
-            return verdict;
-        }
-        let Some(shared) = &self.shared else { return self.by_share(asks, Share::WHOLE) };
-        let verdict = match asks.iter().any(shortcut::is_leased) {
-            true => Box::pin(leased(asks, shared)).await,
-            false => shared.take(asks).await,
+    /// Decides on a request: at once, or, where the store has to be asked, when it has answered or its time is over.
+    #[inline]
+    pub fn decide<'a>(&'a self, checks: &'a Checks) -> Deciding<impl Future<Output = Decision> + 'a> {
+        let known = match checks.permits.is_empty() {
+            true => self.tokens_locally(&checks.tokens),
+            false => self.permits_locally(checks),
         };
-        verdict.unwrap_or_else(|| self.during_outage(asks, shared.node()))
+        match known {
+            Some(decision) => Deciding::Done(decision),
+            None => Deciding::Waiting(async move {
+                // Boxed, like all that few requests need: the others would carry the room for it.
+                match checks.permits.is_empty() {
+                    true => self.tokens_by_store(&checks.tokens).await,
+                    false => Box::pin(self.permits_by_store(checks)).await,
+                }
+            }),
+        }
     }
 
-    /// Who settles what requests turned out to cost.
+    /// The decision on tokens, when the store need not be asked for it.
+    pub(crate) fn tokens_locally(&self, checks: &TokenChecks) -> Option<Decision> {
+        match self.client() {
+            None => Some(self.by_share(checks.charges(), Share::WHOLE)),
+            Some(client) if client.node.breaker.is_open() => Some(self.during_outage(checks, &client.node)),
+            Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
+            Some(client) => client.known(checks),
+        }
+    }
+
+    /// The decision on tokens.
+    pub(crate) async fn tokens(&self, checks: &TokenChecks) -> Decision {
+        match self.tokens_locally(checks) {
+            Some(decision) => decision,
+            None => self.tokens_by_store(checks).await,
+        }
+    }
+
+    /// The decision on tokens that are not known in this process, from the store if it answers in time.
+    async fn tokens_by_store(&self, checks: &TokenChecks) -> Decision {
+        let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
+        let decision = match checks.charges().iter().any(BucketCharge::is_leased) {
+            true => Box::pin(leased(checks, batcher)).await,
+            false => batcher.take(checks).await,
+        };
+        decision.unwrap_or_else(|| self.during_outage(checks, batcher.node()))
+    }
+
+    /// The decision on a request that is known to be denied tokens, so that it need not take permits.
+    pub(crate) fn known_denial(&self, checks: &TokenChecks) -> Option<Decision> {
+        let client = self.client().filter(|client| !client.node.breaker.is_open())?;
+        client.denied(checks.charges())
+    }
+
+    #[inline]
+    pub(crate) fn client(&self) -> Option<&Arc<StoreClient>> {
+        self.0.shared.as_ref().map(|batcher| &batcher.client)
+    }
+
+    pub(crate) fn permits(&self) -> &Arc<PermitTable> {
+        &self.0.permits
+    }
+
+    /// Settles what requests turned out to cost.
     pub(crate) fn settler(&self) -> &Arc<Settler> {
-        &self.settler
+        &self.0.settler
     }
 
-    /// Waits until what was told of costs up to now is settled, or is owed.
+    /// Waits until what responses said of their costs up to now is settled, or is owed.
     pub async fn settled(&self) {
-        self.settler.idle().await;
+        self.0.settler.idle().await;
     }
 
     /// Forgets what this node knows of a bucket that was reset in the store: the next request asks for it.
     pub fn forget(&self, key: &Key) {
-        if let Some(shared) = &self.shared {
-            shared.node().forget(key);
+        if let Some(client) = self.client() {
+            client.node.forget(key);
         }
     }
 
-    fn by_share(&self, asks: &[Ask], share: Share) -> Decision {
-        let grant = self.memory.take_at(asks, 1, clock::monotonic_micros(), share);
+    #[inline]
+    fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
+        let grant = self.0.memory.take_at(charges, 1, clock::monotonic_micros(), share);
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    fn during_outage(&self, asks: &[Ask], node: &Node) -> Decision {
+    fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
         let share = node.share.get();
-        if asks.iter().all(|ask| ask.on_outage == OnOutage::Local) {
-            let verdict = self.by_share(asks, share);
-            if verdict.granted {
-                incur(asks, &verdict.levels, share, node);
+        if checks.all_local() {
+            let decision = self.by_share(checks.charges(), share);
+            if decision.granted {
+                incur(checks.charges(), &decision.levels, share, node);
             }
-            return verdict;
+            return decision;
         }
-        let denied = asks.iter().any(|ask| ask.on_outage == OnOutage::Deny);
-        let local: SmallVec<[Ask; 4]> = asks.iter().filter(|ask| ask.on_outage == OnOutage::Local).cloned().collect();
+        let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
+        let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
         // No units: a look that charges nothing.
         let units = if denied { 0 } else { 1 };
-        let grant = self.memory.take_at(&local, units, clock::monotonic_micros(), share);
+        let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
         if grant.units > 0 {
-            incur(&local, &grant.levels, share, node);
+            incur(local.charges(), &grant.levels, share, node);
         }
         let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
-        let levels: Levels = asks
+        let levels: Levels = checks
             .iter()
-            .filter_map(|ask| match ask.on_outage {
+            .filter_map(|(charge, policy)| match policy.on_outage {
                 OnOutage::Local => levels.next(),
-                OnOutage::Allow => Some(uncounted(ask)),
+                OnOutage::Allow => Some(uncounted(charge)),
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
@@ -177,81 +232,86 @@ impl Limiter {
     }
 }
 
-/// The verdict where some limits are leased.
-async fn leased(asks: &[Ask], shared: &Arc<Batcher>) -> Option<Decision> {
-    let mixed = !asks.iter().all(shortcut::is_leased);
-    match if mixed { shared.caller.hold(asks) } else { None } {
-        Some(held) => by_both(asks, held, shared).await,
-        None => match shared.take(asks).await {
-            Some(denied) if shortcut::lacks_leased(asks, &denied) => from_stock(asks, shared).await.or(Some(denied)),
+/// The decision where some limits are leased.
+async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
+    match if mixed { batcher.client.spend(checks) } else { None } {
+        Some(spent) => by_both(checks, spent, batcher).await,
+        None => match batcher.take(checks).await {
+            Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
+                from_stock(checks, batcher).await.or(Some(denied))
+            }
             other => other,
         },
     }
 }
 
 /// What the buckets lack may be what this node was about to take ahead, and has by now: if that is enough to pass.
-async fn from_stock(asks: &[Ask], shared: &Arc<Batcher>) -> Option<Decision> {
-    let held = shared.caller.hold(asks)?;
-    if asks.iter().all(shortcut::is_leased) {
-        return Some(shortcut::paid(&held));
+async fn from_stock(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let spent = batcher.client.spend(checks)?;
+    if checks.charges().iter().all(BucketCharge::is_leased) {
+        return Some(local_decision::paid(&spent));
     }
-    by_both(asks, held, shared).await
+    by_both(checks, spent, batcher).await
 }
 
 /// Leased limits from stock, the others from the store.
-async fn by_both(asks: &[Ask], held: SpentTokens, shared: &Arc<Batcher>) -> Option<Decision> {
-    let exact: SmallVec<[Ask; 2]> = asks.iter().filter(|ask| !shortcut::is_leased(ask)).cloned().collect();
-    let stock = Pledge { caller: &shared.caller, asks, held };
-    let asked = shared.take(&exact).await?;
+async fn by_both(checks: &TokenChecks, spent: SpentTokens, batcher: &Arc<Batcher>) -> Option<Decision> {
+    let exact = checks.filtered(|charge, _| !charge.is_leased());
+    let stock = Pledge { client: &batcher.client, charges: checks.charges(), spent };
+    let asked = batcher.take(&exact).await?;
     if asked.granted && !stock.is_good(clock::monotonic_micros()) {
         // This process was stopped meanwhile. What the exact limits charged is lost: better than spending what is late.
-        return shared.take(asks).await;
+        return batcher.take(checks).await;
     }
     let mut levels = asked.levels.iter().copied();
     let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
-    let levels = stock.held.iter().map(level).collect();
-    let sources = stock.held.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let levels = stock.spent.iter().map(level).collect();
+    let sources = stock.spent.iter().flatten().map(|spent| spent.source.taken_at_us);
     let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
     if asked.granted {
-        stock.spend();
+        stock.keep();
     }
     Some(Decision { levels, taken_at_us, ..asked })
 }
 
-/// Tokens held while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
-/// they are spent.
+/// Tokens spent while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
+/// they are kept spent.
 struct Pledge<'a> {
-    caller: &'a Arc<StoreClient>,
-    asks: &'a [Ask],
-    held: SpentTokens,
+    client: &'a Arc<StoreClient>,
+    charges: &'a [BucketCharge],
+    spent: SpentTokens,
 }
 
 impl Pledge<'_> {
     fn is_good(&self, now_us: u64) -> bool {
-        let end = |(ask, spent): (&Ask, &Option<Spent>)| Some(spent.as_ref()?.source.sent_us + ask.quota.lease_us());
-        self.asks.iter().zip(&self.held).filter_map(end).all(|end_us| now_us <= end_us)
+        let end = |(charge, spent): (&BucketCharge, &Option<Spent>)| {
+            Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
+        };
+        self.charges.iter().zip(&self.spent).filter_map(end).all(|end_us| now_us <= end_us)
     }
 
-    fn spend(mut self) {
-        self.held.clear();
+    fn keep(mut self) {
+        self.spent.clear();
     }
 }
 
 impl Drop for Pledge<'_> {
     fn drop(&mut self) {
-        self.caller.put_back(self.asks, &self.held);
+        self.client.put_back(self.charges, &self.spent);
     }
 }
 
 /// What was granted without the store is owed to it. Limits that let everything pass meanwhile owe nothing.
-fn incur(asks: &[Ask], levels: &[Level], share: Share, node: &Node) {
+fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) {
     let now_us = clock::monotonic_micros();
-    for (ask, level) in asks.iter().zip(levels) {
-        let Some(part) = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { continue };
+    for (charge, level) in charges.iter().zip(levels) {
+        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
         // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
-        let charge_us = part.flow_us(store::cost_of(asks, ask));
-        let known_us = level.reset_after_us.saturating_sub(charge_us);
-        node.debts.incur(ask, part.parts_of(ask.quota), known_us, node.memory.moment(ask.quota, now_us));
+        let charged_us = part.flow_us(store::cost_of(charges, charge));
+        let known_us = level.reset_after_us.saturating_sub(charged_us);
+        let at = node.memory.moment(charge.quota, now_us);
+        node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
     }
 }
 
@@ -259,6 +319,6 @@ fn incur(asks: &[Ask], levels: &[Level], share: Share, node: &Node) {
 const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
 
 /// A limit that lets everything pass while the store is away.
-fn uncounted(ask: &Ask) -> Level {
-    Level { remaining: ask.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
+fn uncounted(charge: &BucketCharge) -> Level {
+    Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
 }

@@ -1,11 +1,13 @@
 //! Decisions: from this process when it knows enough, from the shared store otherwise, by each limit's `on_outage` without it.
 
+pub mod check;
 pub mod decision;
 pub mod limiter;
 pub mod plans;
 
 mod batch;
 mod concurrency;
-pub(crate) mod local_decision;
+mod local_decision;
+mod permit_claims;
 pub(crate) mod settlement;
-pub(crate) mod store_client;
+mod store_client;

@@ -24,7 +24,7 @@ use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
 use crate::limit::spec::OnOutage;
 use crate::store::memory::MemoryStore;
-use crate::store::{Adjustment, Ask, Change};
+use crate::store::{Adjustment, BucketCharge, Change};
 
 /// Settlements that wait for the store on a worker, about 200 bytes each.
 const MOST_WAITING: usize = 4_096;
@@ -47,10 +47,11 @@ struct Queue {
     running: bool,
 }
 
-/// Tokens that were taken before it was known how many are needed: what `ask` asked for.
+/// Tokens that were taken before it was known how many are needed: what `charge` took.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
-    pub ask: Ask,
+    pub charge: BucketCharge,
+    pub on_outage: OnOutage,
     pub decided_by: DecidedBy,
     /// Microseconds of the clock of who decided.
     pub taken_at_us: u64,
@@ -61,7 +62,8 @@ pub(crate) struct Reservation {
 /// A correction on its way to the store.
 #[derive(Debug)]
 struct Settlement {
-    ask: Ask,
+    charge: BucketCharge,
+    on_outage: OnOutage,
     change: Change,
 }
 
@@ -92,27 +94,27 @@ impl Settler {
     /// Settles that the request cost `actual` tokens.
     pub(crate) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> Settled {
         let held_us = clock::monotonic_micros().saturating_sub(reservation.since_us);
-        let reserved = reservation.ask.cost;
-        let change = change(reservation.ask.quota, reserved, actual, reservation.taken_at_us, held_us);
+        let reserved = reservation.charge.cost;
+        let change = change(reservation.charge.quota, reserved, actual, reservation.taken_at_us, held_us);
         let settled = match change {
             None if actual == reserved => return Settled::Even,
             None => return Settled::Late,
-            Some(Change::GiveBack { .. }) => Settled::Less,
-            Some(Change::Owe(_) | Change::Charge(_)) => Settled::More,
+            Some(Change::Refund { .. }) => Settled::Less,
+            Some(Change::ForceCharge(_) | Change::Charge(_)) => Settled::More,
         };
-        let Some((caller, change)) = self.shared.as_ref().zip(change) else {
-            let Reservation { ask, .. } = reservation;
-            let adjustments = change.map(|change| Adjustment { key: ask.key, quota: ask.quota, change });
+        let Some((client, change)) = self.shared.as_ref().zip(change) else {
+            let Reservation { charge: BucketCharge { key, quota, .. }, .. } = reservation;
+            let adjustments = change.map(|change| Adjustment { key, quota, change });
             self.memory.adjust_at(adjustments.as_slice(), clock::monotonic_micros());
             return settled;
         };
-        match (reservation.decided_by, reservation.ask.on_outage) {
+        match (reservation.decided_by, reservation.on_outage) {
             // It was let pass uncounted while the store was away.
             (DecidedBy::Local, OnOutage::Allow | OnOutage::Deny) => return Settled::Even,
             (DecidedBy::Local, OnOutage::Local) if settled == Settled::Less => {
-                give_back_here(caller, &reservation, actual, held_us);
+                give_back_here(client, &reservation, actual, held_us);
             }
-            _ => self.send(caller, Settlement { ask: reservation.ask, change }),
+            _ => self.send(client, Settlement { charge: reservation.charge, on_outage: reservation.on_outage, change }),
         }
         settled
     }
@@ -128,20 +130,20 @@ impl Settler {
         }
     }
 
-    fn send(self: &Arc<Self>, caller: &Arc<StoreClient>, settlement: Settlement) {
+    fn send(self: &Arc<Self>, client: &Arc<StoreClient>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
-        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !caller.node.breaker.is_open())
+        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !client.node.breaker.is_open())
         else {
             drop(queue);
-            self.without_store(caller, settlement);
+            self.without_store(client, settlement);
             return;
         };
         queue.waiting.push_back(settlement);
         if !std::mem::replace(&mut queue.running, true) {
             drop(queue);
             let running = Running { settler: self.clone(), done: false };
-            runtime.spawn(running.work(caller.clone()));
+            runtime.spawn(running.work(client.clone()));
         }
     }
 
@@ -152,7 +154,9 @@ impl Settler {
         while batch.len() < AT_ONCE
             && let Some(next) = queue.waiting.pop_front()
         {
-            let same = |known: &&mut Settlement| known.ask.key == next.ask.key && known.ask.quota == next.ask.quota;
+            let same = |known: &&mut Settlement| {
+                known.charge.key == next.charge.key && known.charge.quota == next.charge.quota
+            };
             match (batch.iter_mut().find(same).map(|known| &mut known.change), next.change) {
                 (Some(Change::Charge(sum)), Change::Charge(ticks)) => {
                     *sum = sum.saturating_add(ticks).min(MAX_TICKS);
@@ -164,64 +168,65 @@ impl Settler {
         batch
     }
 
-    async fn call(&self, caller: &Arc<StoreClient>, batch: Vec<Settlement>) {
+    async fn call(&self, client: &Arc<StoreClient>, batch: Vec<Settlement>) {
         let adjustments: Vec<Adjustment> = batch.iter().map(Settlement::adjustment).collect();
-        if caller.node.breaker.is_open() || !caller.adjust(&adjustments).await {
-            batch.into_iter().for_each(|settlement| self.without_store(caller, settlement));
+        if client.node.breaker.is_open() || !client.adjust(&adjustments).await {
+            batch.into_iter().for_each(|settlement| self.without_store(client, settlement));
             return;
         }
         for settlement in batch {
             match settlement.change {
                 // An outage starts from what this node knows of the bucket.
-                Change::Charge(_) if settlement.ask.on_outage == OnOutage::Local => {
+                Change::Charge(_) if settlement.on_outage == OnOutage::Local => {
                     self.memory.adjust_at(&[settlement.adjustment()], clock::monotonic_micros());
                 }
-                Change::GiveBack { .. } => caller.node.denials.forget(&settlement.ask.key),
-                Change::Owe(_) | Change::Charge(_) => {}
+                Change::Refund { .. } => client.node.denials.forget(&settlement.charge.key),
+                Change::ForceCharge(_) | Change::Charge(_) => {}
             }
         }
     }
 
     /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would admit
     /// too much.
-    fn without_store(&self, caller: &StoreClient, Settlement { ask, change }: Settlement) {
-        let Change::Charge(charge) = change else {
+    fn without_store(&self, client: &StoreClient, settlement: Settlement) {
+        let Settlement { charge, on_outage, change } = settlement;
+        let Change::Charge(owed) = change else {
             self.lost.increment(1);
             return;
         };
-        let (node, now_us) = (&caller.node, clock::monotonic_micros());
+        let (node, now_us) = (&client.node, clock::monotonic_micros());
         let share = node.share.get();
         // Another node's alone, while this lasts: it has heard of it as little as any.
-        let part = share.of(ask.key.as_bytes(), ask.quota, ask.largest_cost);
-        let parts = part.unwrap_or_else(|| ask.quota.shared_by(share.nodes())).parts_of(ask.quota);
-        let look = self.memory.take_at(std::slice::from_ref(&ask), 0, now_us, share);
+        let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
+        let parts = part.unwrap_or_else(|| charge.quota.shared_by(share.nodes())).parts_of(charge.quota);
+        let look = self.memory.take_at(std::slice::from_ref(&charge), 0, now_us, share);
         let known_us = look.levels.first().map_or(0, |level| level.reset_after_us);
-        if ask.on_outage == OnOutage::Local {
-            let change = Change::Charge(charge.saturating_mul(parts.into()).min(MAX_TICKS));
-            self.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
+        if on_outage == OnOutage::Local {
+            let change = Change::Charge(owed.saturating_mul(parts.into()).min(MAX_TICKS));
+            self.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
-        let cost = charge / ask.quota.charge(1).max(1);
-        node.debts.incur(&Ask { cost, ..ask }, parts, known_us, self.memory.moment(ask.quota, now_us));
+        let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.moment(charge.quota, now_us));
+        node.debts.incur(&BucketCharge { cost, ..charge }, parts, known_us, at);
     }
 }
 
 impl Reservation {
-    /// Of `ask`, which `verdict` has just granted.
-    pub fn of(ask: Ask, verdict: &Decision) -> Self {
-        let Decision { decided_by, taken_at_us, .. } = *verdict;
-        Self { ask, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
+    /// Of `charge`, which `decision` has just granted.
+    pub fn of(charge: BucketCharge, on_outage: OnOutage, decision: &Decision) -> Self {
+        let Decision { decided_by, taken_at_us, .. } = *decision;
+        Self { charge, on_outage, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
     }
 }
 
 impl Running {
-    async fn work(mut self, caller: Arc<StoreClient>) {
+    async fn work(mut self, client: Arc<StoreClient>) {
         loop {
             let batch = self.settler.next();
             if batch.is_empty() {
                 self.done = true;
                 return;
             }
-            self.settler.call(&caller, batch).await;
+            self.settler.call(&client, batch).await;
         }
     }
 }
@@ -238,21 +243,21 @@ impl Drop for Running {
 
 impl Settlement {
     fn adjustment(&self) -> Adjustment {
-        Adjustment { key: self.ask.key.clone(), quota: self.ask.quota, change: self.change }
+        Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change: self.change }
     }
 }
 
 /// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the store.
-fn give_back_here(caller: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
-    let Reservation { ask, taken_at_us, .. } = reservation;
-    let (node, now_us) = (&caller.node, clock::monotonic_micros());
-    let Some(part) = node.share.get().of(ask.key.as_bytes(), ask.quota, ask.largest_cost) else { return };
-    if let Some(change) = change(part, ask.cost, actual, *taken_at_us, held_us) {
-        node.memory.adjust_at(&[Adjustment { key: ask.key.clone(), quota: ask.quota, change }], now_us);
+fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
+    let Reservation { charge, taken_at_us, .. } = reservation;
+    let (node, now_us) = (&client.node, clock::monotonic_micros());
+    let Some(part) = node.share.get().of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { return };
+    if let Some(change) = change(part, charge.cost, actual, *taken_at_us, held_us) {
+        node.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
     }
-    let (back, _) = unspent(ask.quota, ask.cost, actual, held_us);
-    let from_us = node.memory.moment(ask.quota, *taken_at_us).horizon_us;
-    node.debts.lessen(&ask.key, ask.quota, back, from_us, now_us);
+    let (back, _) = unspent(charge.quota, charge.cost, actual, held_us);
+    let from_us = node.memory.moment(charge.quota, *taken_at_us).horizon_us;
+    node.debts.lessen(&charge.key, charge.quota, back, from_us, now_us);
 }
 
 /// What settling corrects, if anything is left to correct.
@@ -263,7 +268,7 @@ fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u
     }
     let (left, covered_us) = unspent(quota, reserved, actual, held_us);
     let (charge, taken_at_us) = (quota.charge(reserved - actual), taken_at_us.saturating_add(covered_us));
-    (left > 0).then_some(Change::GiveBack { charge, taken_at_us })
+    (left > 0).then_some(Change::Refund { charge, taken_at_us })
 }
 
 /// What is left of a reservation that was held so long, and for how many microseconds nothing was lost of it. A window has
@@ -276,7 +281,7 @@ fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64)
             let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
             (charge.saturating_sub(flowed), covered_us)
         }
-        Quota::Window(_) | Quota::InFlight(_) => (charge, 0),
+        Quota::Window(_) => (charge, 0),
     }
 }
 

@@ -6,15 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Histogram, histogram};
+use tokio::time::sleep_until;
 
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
-use crate::decide::local_decision as shortcut;
+use crate::decide::check::TokenChecks;
 use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::lease::Source;
-use crate::store::{self, Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+
+/// What is left of a lease when three of this many parts of its time have passed is given back.
+const LEASE_PARTS: u32 = 4;
 
 /// One worker's way to the shared store.
 pub(crate) struct StoreClient {
@@ -23,34 +27,11 @@ pub(crate) struct StoreClient {
     seconds: Histogram,
 }
 
-/// Calls by what came of them.
-pub(crate) struct Outcomes {
-    ok: Counter,
-    failed: [Counter; StoreError::NAMES.len()],
-}
-
 /// What the store said, and when: in microseconds of this node's monotonic clock.
 struct Answered<T> {
     answer: T,
     sent_us: u64,
     now_us: u64,
-}
-
-impl Outcomes {
-    /// Metrics go to the recorder that is installed by now.
-    pub fn new() -> Self {
-        Self {
-            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
-            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
-        }
-    }
-
-    pub fn count<T>(&self, answer: &Result<T, StoreError>) {
-        match answer {
-            Ok(_) => self.ok.increment(1),
-            Err(error) => self.failed[error.index()].increment(1),
-        }
-    }
 }
 
 impl StoreClient {
@@ -66,41 +47,67 @@ impl StoreClient {
 
     /// The store's answer for `requests` equal requests, or `None` when it could not decide. Of a leased limit it takes
     /// tokens ahead, as many as are worth it.
-    pub async fn take(self: &Arc<Self>, asks: &[Ask], requests: u32) -> Option<Grant> {
-        let ahead = match asks {
-            [ask] if shortcut::is_leased(ask) => {
-                let (needed, nodes) = (ask.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
-                self.node.leases.ahead(ask, needed, nodes, clock::monotonic_micros()) / ask.cost.max(1)
+    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32) -> Option<Grant> {
+        let ahead = match checks.charges() {
+            [charge] if charge.is_leased() => {
+                let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
+                self.node.leases.ahead(charge, needed, nodes, clock::monotonic_micros()) / charge.cost.max(1)
             }
             _ => 0,
         };
-        self.take_ahead(asks, requests, u32::try_from(ahead).unwrap_or(u32::MAX)).await
+        self.take_ahead(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX)).await
     }
 
     /// The same with `ahead` more units, which go to the stock: of one leased limit only. What the requests hear does not
     /// tell them apart from those.
-    pub async fn take_ahead(self: &Arc<Self>, asks: &[Ask], requests: u32, ahead: u32) -> Option<Grant> {
-        let units = requests.saturating_add(ahead);
-        let Answered { answer: grant, sent_us, now_us } = self.call(self.store.take(asks, units), requests).await?;
-        for (ask, level) in asks.iter().zip(&grant.levels) {
-            if ask.on_outage == OnOutage::Local {
-                self.node.memory.note(ask, level, now_us);
+    pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, requests: u32, ahead: u32) -> Option<Grant> {
+        let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
+        let Answered { answer: grant, sent_us, now_us } = self.call(self.store.take(charges, units), requests).await?;
+        for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
+            if policy.on_outage == OnOutage::Local {
+                self.node.memory.observe(charge, level, now_us);
             }
             if grant.units < units && level.retry_after_us > 0 {
-                self.node.denials.note(ask, store::cost_of(asks, ask), level, sent_us);
+                let cost = store::cost_of(charges, charge);
+                self.node.denials.note(charge, policy.settled_later, cost, level, sent_us);
             }
         }
-        if let ([ask], [level]) = (asks, &*grant.levels)
-            && shortcut::is_leased(ask)
+        if let ([charge], [level]) = (charges, &*grant.levels)
+            && charge.is_leased()
         {
-            let tokens = ask.cost.saturating_mul(grant.units.saturating_sub(requests).into());
+            let tokens = charge.cost.saturating_mul(grant.units.saturating_sub(requests).into());
             let source = Source { sent_us, taken_at_us: grant.at_us };
-            self.node.leases.deposit(ask, tokens, *level, source);
+            self.node.leases.deposit(charge, tokens, *level, source);
             if tokens > 0 {
-                self.return_later(ask, source);
+                self.return_later(charge, source);
             }
         }
         Some(grant)
+    }
+
+    /// Gives back, later, what is not spent of these tokens by then.
+    fn return_later(self: &Arc<Self>, charge: &BucketCharge, source: Source) {
+        let age = clock::monotonic_micros().saturating_sub(source.sent_us);
+        let lease = Duration::from_micros(charge.quota.lease_us());
+        let at = clock::now() + (lease * (LEASE_PARTS - 1) / LEASE_PARTS).saturating_sub(Duration::from_micros(age));
+        let (client, charge) = (self.clone(), charge.clone());
+        tokio::spawn(async move {
+            sleep_until(at).await;
+            client.return_unspent(&charge, source).await;
+        });
+    }
+
+    async fn return_unspent(&self, charge: &BucketCharge, source: Source) {
+        let tokens = self.node.leases.withdraw(charge, source);
+        let held_us = clock::monotonic_micros().saturating_sub(source.sent_us);
+        // By then most of it has flowed in again anyway, or the store takes no calls.
+        if charge.quota.flow_us(tokens) <= held_us || self.node.breaker.is_open() {
+            return;
+        }
+        let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: source.taken_at_us };
+        // A client that was denied for want of these tokens may pass now, and a request from here on is asked for after them.
+        self.node.denials.forget(&charge.key);
+        self.adjust(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }]).await;
     }
 
     /// Corrects buckets. `false`: it may have failed, and may have worked all the same.
@@ -108,7 +115,7 @@ impl StoreClient {
         self.call(self.store.adjust(adjustments), 0).await.is_some()
     }
 
-    /// Says what this node holds of slots, and hears what it may. `None`: nobody knows.
+    /// Claims permits for this node. `None`: the store did not answer.
     pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
         self.call(self.store.claim(claims), 1).await.map(|answered| answered.answer)
     }

@@ -1,6 +1,6 @@
 //! How a limit counts, and how much it allows, as an operator says it. Plain data, checked at the edge by `config`.
 //!
-//! Guarantees that what can be asked of stores was checked: [`Algorithm::quota`] is the only way there.
+//! Guarantees that what can be asked of stores was checked: [`Algorithm::compile`] is the only way there.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -56,6 +56,15 @@ pub enum AlgorithmKind {
     Concurrency { scope: Scope },
 }
 
+/// What a limit counts, told apart once, when it is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// Tokens, of a bucket or a window.
+    Tokens(Quota),
+    /// Requests in flight.
+    Permits(ConcurrencyLimit),
+}
+
 /// What only some algorithms count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
@@ -80,6 +89,32 @@ pub enum QuotaError {
     NoUnit,
     #[error("there is no time zone \"{0}\"")]
     UnknownZone(Arc<str>),
+}
+
+impl Counting {
+    /// Tokens or permits that may be taken at once, at most.
+    pub fn burst(self) -> u64 {
+        match self {
+            Self::Tokens(quota) => quota.burst(),
+            Self::Permits(limit) => limit.most(),
+        }
+    }
+
+    /// Whether a request of `cost` can ever pass.
+    pub fn holds(self, cost: u64) -> bool {
+        match self {
+            Self::Tokens(quota) => quota.holds(cost),
+            Self::Permits(limit) => cost <= limit.most(),
+        }
+    }
+
+    /// Microseconds that tokens may be spent after they were taken ahead; 0: none may be.
+    pub fn lease_us(self) -> u64 {
+        match self {
+            Self::Tokens(quota) => quota.lease_us(),
+            Self::Permits(_) => 0,
+        }
+    }
 }
 
 impl WindowLength {
@@ -158,19 +193,22 @@ impl Algorithm {
         }
     }
 
-    /// What is asked of stores.
+    /// What the limiter counts by.
     ///
     /// # Errors
     /// When the numbers are out of bounds, or there is no such calendar.
-    pub fn quota(&self) -> Result<Quota, QuotaError> {
-        Ok(match self {
+    pub fn compile(&self) -> Result<Counting, QuotaError> {
+        let quota = match self {
             Self::TokenBucket { rate, burst } => TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into(),
             Self::FixedWindow { rate, zone } => {
                 Window::fixed(rate.tokens.get(), rate.per.period(zone.as_ref())?)?.into()
             }
             Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
-            Self::Concurrency { most, scope } => ConcurrencyLimit::new(most.get(), *scope).into(),
-        })
+            Self::Concurrency { most, scope } => {
+                return Ok(Counting::Permits(ConcurrencyLimit::new(most.get(), *scope)));
+            }
+        };
+        Ok(Counting::Tokens(quota))
     }
 
     /// Tokens that may be taken at once, at most.

@@ -10,6 +10,7 @@ pub mod fixed_response;
 pub mod host;
 pub mod json_path;
 pub mod key;
+pub mod on_limit;
 pub mod plan;
 pub mod rollout;
 pub mod spec;

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::concurrency::MAX_PERMITS;
-use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::MAX_BURST;
-use crate::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, Unsupported, WindowLength, WindowRate};
+use crate::limit::algorithm_kind::{
+    Algorithm, AlgorithmKind, Counting, QuotaError, Unsupported, WindowLength, WindowRate,
+};
 use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
@@ -46,7 +47,7 @@ pub struct PlanHash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,
-    quota: Quota,
+    counting: Counting,
     cost: Option<Cost>,
 }
 
@@ -105,7 +106,7 @@ impl Plan {
     /// # Errors
     /// When the algorithm's numbers cannot be counted by.
     pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
-        Ok(Self { quota: algorithm.quota()?, algorithm, cost })
+        Ok(Self { counting: algorithm.compile()?, algorithm, cost })
     }
 
     /// The plan that `text` is for limits that count in this manner. Anyone may have written it.
@@ -130,8 +131,8 @@ impl Plan {
         &self.algorithm
     }
 
-    pub fn quota(&self) -> Quota {
-        self.quota
+    pub fn counting(&self) -> Counting {
+        self.counting
     }
 
     /// `None`: the limit's.
@@ -321,7 +322,7 @@ mod tests {
                 let _ = Plan::read(&bytes, &manner);
                 if let Ok(plan) = Plan::read(text.as_bytes(), &manner) {
                     let cost = plan.cost().map_or(1, |cost| cost.largest().get());
-                    prop_assert!(plan.quota().holds(cost) && plan.algorithm().manner() == manner);
+                    prop_assert!(plan.counting().holds(cost) && plan.algorithm().manner() == manner);
                 }
             }
         }

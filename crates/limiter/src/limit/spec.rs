@@ -1,14 +1,13 @@
 //! What an operator asks for: a named limit. Plain data, checked at the edge by `config`.
 
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::Cost;
 use crate::limit::exemption::Exemption;
-use crate::limit::fixed_response::FixedResponse;
 use crate::limit::key::KeySpec;
+use crate::limit::on_limit::OnLimit;
 use crate::limit::plan::Plans;
 use crate::limit::rollout::Rollout;
 
@@ -22,37 +21,6 @@ pub enum OnOutage {
     Allow,
     /// Every request is denied.
     Deny,
-}
-
-/// What happens to a request that a limit denies.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub enum OnLimit {
-    /// It is refused with 429 and a problem.
-    #[default]
-    Reject,
-    /// It is refused with this answer.
-    Answer(Arc<FixedResponse>),
-    /// It waits for its tokens, where there is somewhere to wait.
-    Queue(Queueing),
-    /// It passes, to something cheaper.
-    Degrade(Degrade),
-}
-
-/// How long and how many requests wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queueing {
-    pub max_wait: Duration,
-    /// On this node, whatever they wait for.
-    pub max_waiting: NonZeroUsize,
-}
-
-/// What a request over the limit gets instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Degrade {
-    /// Another upstream, by name.
-    Upstream(Arc<str>),
-    /// A fixed answer.
-    Respond(Arc<FixedResponse>),
 }
 
 /// How closely nodes keep to one limit together. The limit holds either way.
@@ -77,9 +45,9 @@ pub struct Limit {
     pub on_outage: OnOutage,
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
-    pub enforced: Rollout,
+    pub rollout: Rollout,
     /// Requests that the limit skips.
-    pub exempt: Exemption,
+    pub exemption: Exemption,
     /// Other rates for some clients.
     pub plans: Option<Plans>,
     pub consistency: Consistency,
@@ -104,20 +72,9 @@ impl Limit {
             on_outage: OnOutage::default(),
             consistency: Consistency::default(),
             on_limit: OnLimit::default(),
-            enforced: Rollout::default(),
-            exempt: Exemption::default(),
+            rollout: Rollout::default(),
+            exemption: Exemption::default(),
             plans: None,
-        }
-    }
-}
-
-impl OnLimit {
-    /// The same where a request can neither wait nor go elsewhere: then it is refused.
-    #[must_use]
-    pub fn on_the_spot(&self) -> Self {
-        match self {
-            Self::Queue(_) | Self::Degrade(Degrade::Upstream(_)) => Self::Reject,
-            Self::Reject | Self::Answer(_) | Self::Degrade(Degrade::Respond(_)) => self.clone(),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
 use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
-use crate::store::{Adjustment, Ask, Change};
+use crate::store::{Adjustment, BucketCharge, Change};
 
 /// Buckets with debts, about 180 bytes each.
 const PLACES: usize = 65_536;
@@ -69,12 +69,12 @@ impl Debts {
         }
     }
 
-    /// Notes that `ask` was granted, from one of `parts` of the limit. `known_us` more, what the store last said of the
+    /// Notes that `charge` was granted, from one of `parts` of the limit. `known_us` more, what the store last said of the
     /// bucket goes on flowing off.
-    pub fn incur(&self, ask: &Ask, parts: u32, known_us: u64, at: Timestamp) {
+    pub fn incur(&self, charge: &BucketCharge, parts: u32, known_us: u64, at: Timestamp) {
         let parts = parts.max(1);
-        let new = || Debt::new(ask.quota, at.now_us.saturating_add(known_us), parts);
-        self.add(&ask.key, new, ask.quota, ask.quota.charge(ask.cost), at);
+        let new = || Debt::new(charge.quota, at.now_us.saturating_add(known_us), parts);
+        self.add(&charge.key, new, charge.quota, charge.quota.charge(charge.cost), at);
     }
 
     fn add(&self, key: &Key, new: impl FnOnce() -> Debt, quota: Quota, charge: u64, at: Timestamp) {
@@ -109,7 +109,7 @@ impl Debts {
             if charge == 0 {
                 return;
             }
-            let owed = Adjustment { key, quota, change: Change::Owe(charge) };
+            let owed = Adjustment { key, quota, change: Change::ForceCharge(charge) };
             match parts.last_mut().filter(|part| part.len() < at_most) {
                 Some(part) => part.push(owed),
                 None => parts.push(vec![owed]),
@@ -121,7 +121,7 @@ impl Debts {
     /// Owes again what could not be settled. It does not flow off until it is collected again, soon.
     pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Timestamp) {
         for Adjustment { key, quota, change } in part {
-            if let Change::Owe(charge) = *change {
+            if let Change::ForceCharge(charge) = *change {
                 let at = at(*quota);
                 self.add(key, || Debt::new(*quota, at.now_us, u32::MAX), *quota, charge, at);
             }
@@ -168,7 +168,7 @@ impl Debt {
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
             Quota::Bucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
-            Quota::Window(_) | Quota::InFlight(_) => Self::Window { quota, ledger: WindowEntries::default() },
+            Quota::Window(_) => Self::Window { quota, ledger: WindowEntries::default() },
         }
     }
 
@@ -192,7 +192,6 @@ impl Debt {
                 };
             }
             // Requests in flight are owed to nobody.
-            (_, Quota::InFlight(_)) => {}
             (Self::Window { ledger, .. }, Quota::Bucket(shape)) => {
                 let (ticks, at_us) = (shape.charge(ledger.used()).min(MAX_TICKS), ledger.last_us());
                 *self = Self::Bucket(Flowing { shape, ticks, at_us, parts: u32::MAX });

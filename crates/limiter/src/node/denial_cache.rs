@@ -12,7 +12,7 @@ use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
-use crate::store::Ask;
+use crate::store::BucketCharge;
 
 /// Denials kept per node, about 150 bytes each.
 const PLACES: usize = 16_384;
@@ -43,17 +43,17 @@ impl DenialCache {
         Self { table: BoundedTable::new(PLACES), latest_us: AtomicU64::new(0) }
     }
 
-    /// Notes that the store denied `cost` tokens of `ask`'s bucket, in answer to a call sent at `sent_us`.
-    pub fn note(&self, ask: &Ask, cost: u64, level: &Level, sent_us: u64) {
+    /// Notes that the store denied `cost` tokens of `charge`'s bucket, in answer to a call sent at `sent_us`.
+    pub fn note(&self, charge: &BucketCharge, settled_later: bool, cost: u64, level: &Level, sent_us: u64) {
         let denial = Denial {
-            quota: ask.quota,
+            quota: charge.quota,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(kept_us(ask, level.retry_after_us)),
+            until_us: sent_us.saturating_add(kept_us(charge.quota, settled_later, level.retry_after_us)),
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
-        self.table.upsert(&ask.key, || denial, |known| known.until_us, |place| *place = denial);
+        self.table.upsert(&charge.key, || denial, |known| known.until_us, |place| *place = denial);
         self.latest_us.fetch_max(denial.until_us, Ordering::Relaxed);
     }
 
@@ -62,13 +62,13 @@ impl DenialCache {
         self.latest_us.load(Ordering::Relaxed) == 0
     }
 
-    /// What denies `cost` tokens of `ask`'s bucket at `now_us`, if it is known to.
-    pub fn find(&self, ask: &Ask, cost: u64, now_us: u64) -> Option<Level> {
+    /// What denies `cost` tokens of `charge`'s bucket at `now_us`, if it is known to.
+    pub fn find(&self, charge: &BucketCharge, cost: u64, now_us: u64) -> Option<Level> {
         if now_us >= self.latest_us.load(Ordering::Relaxed) {
             return None;
         }
-        let denial = self.table.with(&ask.key, |found| found.copied())?;
-        (denial.quota == ask.quota).then(|| denial.level(cost, now_us)).flatten()
+        let denial = self.table.with(&charge.key, |found| found.copied())?;
+        (denial.quota == charge.quota).then(|| denial.level(cost, now_us)).flatten()
     }
 
     /// Forgets what is known of `key`: its bucket was reset.
@@ -92,9 +92,9 @@ impl Denial {
 }
 
 /// How long a denial with this wait is kept.
-fn kept_us(ask: &Ask, wait_us: u64) -> u64 {
-    match ask.quota.lease_us() {
-        0 if ask.settled_later => wait_us.min(LONGEST_WITHOUT_NEWS_US),
+fn kept_us(quota: Quota, settled_later: bool, wait_us: u64) -> u64 {
+    match quota.lease_us() {
+        0 if settled_later => wait_us.min(LONGEST_WITHOUT_NEWS_US),
         0 => wait_us,
         lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
@@ -106,19 +106,11 @@ mod tests {
 
     use super::*;
     use crate::algorithm::token_bucket::TokenBucket;
-    use crate::limit::spec::OnOutage;
 
-    fn ask(key: &str, burst: u64) -> Ask {
+    fn charge(key: &str, burst: u64) -> BucketCharge {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(burst)).unwrap();
-        Ask {
-            key: Key::from(key),
-            quota: shape.into(),
-            cost: 1,
-            largest_cost: 1,
-            on_outage: OnOutage::Local,
-            settled_later: false,
-        }
+        BucketCharge { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1 }
     }
 
     fn denied(retry_after_us: u64) -> Level {
@@ -128,36 +120,36 @@ mod tests {
     #[test]
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
-        assert_eq!(cache.find(&ask("k", 20), 3, 0), None);
-        cache.note(&ask("k", 20), 3, &denied(100_000), 1_000);
-        let level = cache.find(&ask("k", 20), 3, 41_000);
+        assert_eq!(cache.find(&charge("k", 20), 3, 0), None);
+        cache.note(&charge("k", 20), 3, &denied(100_000), 1_000);
+        let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
-        assert!(cache.find(&ask("k", 20), 3, 100_999).is_some());
-        assert_eq!(cache.find(&ask("k", 20), 3, 101_000), None);
+        assert!(cache.find(&charge("k", 20), 3, 100_999).is_some());
+        assert_eq!(cache.find(&charge("k", 20), 3, 101_000), None);
     }
 
     #[test]
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
-        cache.note(&ask("k", 20), 3, &denied(100_000), 0);
-        assert_eq!(cache.find(&ask("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
-        assert_eq!(cache.find(&ask("k", 20), 2, 0), None);
+        cache.note(&charge("k", 20), 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&charge("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
+        assert_eq!(cache.find(&charge("k", 20), 2, 0), None);
     }
 
     #[test]
     fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
         let cache = DenialCache::new();
-        cache.note(&ask("k", 20), 3, &denied(100_000), 0);
-        assert_eq!(cache.find(&ask("k", 30), 3, 0), None);
-        assert_eq!(cache.find(&ask("other", 20), 3, 0), None);
+        cache.note(&charge("k", 20), 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&charge("k", 30), 3, 0), None);
+        assert_eq!(cache.find(&charge("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
-        assert_eq!(cache.find(&ask("k", 20), 3, 0), None);
+        assert_eq!(cache.find(&charge("k", 20), 3, 0), None);
     }
 
     #[test]
     fn a_leased_limit_is_asked_again_neither_at_once_nor_late() {
         let cache = DenialCache::new();
-        let mut leased = ask("k", 1_000);
+        let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
         cache.note(&leased, 1, &denied(10), 0);
         assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
@@ -170,7 +162,7 @@ mod tests {
     #[test]
     fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
         let cache = DenialCache::new();
-        let reserved = Ask { settled_later: true, ..ask("k", 20) };
+        let reserved = BucketCharge { settled_later: true, ..charge("k", 20) };
         cache.note(&reserved, 3, &denied(4_000_000), 0);
         assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
         assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
@@ -182,9 +174,9 @@ mod tests {
     fn any_number_of_keys_takes_bounded_room() {
         let cache = DenialCache::new();
         for n in 0..100_000 {
-            cache.note(&ask(&n.to_string(), 20), 1, &denied(100_000), 0);
+            cache.note(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
         }
-        let kept = (0..100_000).filter(|n: &u32| cache.find(&ask(&n.to_string(), 20), 1, 1).is_some()).count();
+        let kept = (0..100_000).filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some()).count();
         assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
     }
 }

@@ -15,7 +15,7 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
-use crate::store::Ask;
+use crate::store::BucketCharge;
 
 /// Limits and keys with a stock at a time, about 300 bytes each.
 const PLACES: usize = 8_192;
@@ -79,52 +79,52 @@ impl Leases {
         Self { table: BoundedTable::new(PLACES) }
     }
 
-    /// Spends what `ask` costs, from tokens that live for `life_us` more. `nodes` share the bucket.
-    pub fn spend(&self, ask: &Ask, nodes: u32, now_us: u64, life_us: u64) -> Option<Spent> {
-        self.table.with(&ask.key, |stock| {
-            let stock = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota)?;
-            let source = stock.spend(ask.cost, now_us, life_us)?;
-            stock.demand.count(ask.cost, now_us, ask.quota.lease_us());
+    /// Spends what `charge` costs, from tokens that live for `life_us` more. `nodes` share the bucket.
+    pub fn spend(&self, charge: &BucketCharge, nodes: u32, now_us: u64, life_us: u64) -> Option<Spent> {
+        self.table.with(&charge.key, |stock| {
+            let stock = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota)?;
+            let source = stock.spend(charge.cost, now_us, life_us)?;
+            stock.demand.count(charge.cost, now_us, charge.quota.lease_us());
             Some(Spent { source, level: stock.level(now_us), fill: stock.fill(nodes, now_us) })
         })
     }
 
     /// Puts back what another limit's denial made useless.
-    pub fn put_back(&self, ask: &Ask, source: Source) {
-        self.table.with(&ask.key, |stock| {
-            if let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota) {
-                stock.put(Batch { tokens: ask.cost, source });
-                stock.demand.counted = stock.demand.counted.saturating_sub(ask.cost);
+    pub fn put_back(&self, charge: &BucketCharge, source: Source) {
+        self.table.with(&charge.key, |stock| {
+            if let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota) {
+                stock.put(Batch { tokens: charge.cost, source });
+                stock.demand.counted = stock.demand.counted.saturating_sub(charge.cost);
             }
         });
     }
 
-    /// Tokens to take because `ask` could not be paid from stock.
-    pub fn lack(&self, ask: &Ask, nodes: u32, now_us: u64) -> u64 {
-        let Quota::Bucket(shape) = ask.quota else { return 0 };
+    /// Tokens to take because `charge` could not be paid from stock.
+    pub fn lack(&self, charge: &BucketCharge, nodes: u32, now_us: u64) -> u64 {
+        let Quota::Bucket(shape) = charge.quota else { return 0 };
         let lack = |stock: &mut Stock| {
             stock.adopt(shape);
-            stock.demand.count(ask.cost, now_us, ask.quota.lease_us());
+            stock.demand.count(charge.cost, now_us, charge.quota.lease_us());
             stock.fill(nodes, now_us)
         };
-        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, lack).0
+        self.table.upsert(&charge.key, || Stock::new(shape), |stock| stock.heard_us, lack).0
     }
 
-    /// Tokens to ask for beside the `needed` ones, when requests have to ask anyway.
-    pub fn ahead(&self, ask: &Ask, needed: u64, nodes: u32, now_us: u64) -> u64 {
-        let Quota::Bucket(shape) = ask.quota else { return 0 };
+    /// Tokens to ask for beside the `needed` ones, when requests have to charge anyway.
+    pub fn ahead(&self, charge: &BucketCharge, needed: u64, nodes: u32, now_us: u64) -> u64 {
+        let Quota::Bucket(shape) = charge.quota else { return 0 };
         let ahead = |stock: &mut Stock| {
             stock.adopt(shape);
-            stock.demand.count(needed, now_us, ask.quota.lease_us());
+            stock.demand.count(needed, now_us, charge.quota.lease_us());
             stock.filled_us = now_us;
             stock.missing(nodes, now_us)
         };
-        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, ahead).0
+        self.table.upsert(&charge.key, || Stock::new(shape), |stock| stock.heard_us, ahead).0
     }
 
-    /// Keeps `tokens` of `ask`'s bucket, and what the store said of it.
-    pub fn deposit(&self, ask: &Ask, tokens: u64, level: Level, source: Source) {
-        let Quota::Bucket(shape) = ask.quota else { return };
+    /// Keeps `tokens` of `charge`'s bucket, and what the store said of it.
+    pub fn deposit(&self, charge: &BucketCharge, tokens: u64, level: Level, source: Source) {
+        let Quota::Bucket(shape) = charge.quota else { return };
         let deposit = |stock: &mut Stock| {
             stock.adopt(shape);
             (stock.level, stock.heard_us) = (level, source.sent_us);
@@ -132,13 +132,13 @@ impl Leases {
                 stock.put(Batch { tokens, source });
             }
         };
-        self.table.upsert(&ask.key, || Stock::new(shape), |stock| stock.heard_us, deposit);
+        self.table.upsert(&charge.key, || Stock::new(shape), |stock| stock.heard_us, deposit);
     }
 
     /// Takes out what is left of a call's tokens.
-    pub fn withdraw(&self, ask: &Ask, source: Source) -> u64 {
-        self.table.with(&ask.key, |stock| {
-            let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == ask.quota) else { return 0 };
+    pub fn withdraw(&self, charge: &BucketCharge, source: Source) -> u64 {
+        self.table.with(&charge.key, |stock| {
+            let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota) else { return 0 };
             let place = stock.batches.iter().position(|batch| batch.source == source);
             place.map_or(0, |place| stock.batches.remove(place).tokens)
         })
@@ -214,7 +214,7 @@ impl Stock {
     }
 
     /// A node's fair share is its part of what flows in during the lease, or half of its part of what is there: then as much
-    /// is left for nodes that ask later.
+    /// is left for nodes that charge later.
     fn missing(&self, nodes: u32, now_us: u64) -> u64 {
         let nodes = u64::from(nodes.max(1));
         let flowing = self.shape.reserve() / self.shape.emission() / nodes;

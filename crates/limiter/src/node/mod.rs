@@ -10,11 +10,11 @@ pub mod fleet_share;
 pub(crate) mod lease;
 pub mod permits;
 pub mod recovery;
+pub(crate) mod store_metrics;
 
 use std::sync::Arc;
 
 use crate::algorithm::quota::Quota;
-use crate::decide::store_client::Outcomes;
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
 use crate::node::debt::Debts;
@@ -22,6 +22,7 @@ use crate::node::denial_cache::DenialCache;
 use crate::node::fleet_share::FleetShare;
 use crate::node::lease::Leases;
 use crate::node::permits::PermitTable;
+use crate::node::store_metrics::CallOutcomes;
 use crate::store::inspect::CacheListener;
 use crate::store::memory::MemoryStore;
 
@@ -34,16 +35,16 @@ pub struct Node {
     pub(crate) denials: DenialCache,
     pub(crate) leases: Leases,
     pub(crate) debts: Debts,
-    pub(crate) outcomes: Outcomes,
+    pub(crate) outcomes: CallOutcomes,
     /// What this process counts of requests in flight.
-    pub slots: Arc<PermitTable>,
+    pub permits: Arc<PermitTable>,
 }
 
 impl Node {
     /// A node that has heard nothing yet. Metrics go to the recorder that is installed by now.
     pub fn new(memory: Arc<MemoryStore>, breaker: Arc<Breaker>, share: Arc<FleetShare>) -> Self {
         let (denials, leases, debts) = (DenialCache::new(), Leases::new(), Debts::new());
-        Self { memory, breaker, share, denials, leases, debts, outcomes: Outcomes::new(), slots: Arc::default() }
+        Self { memory, breaker, share, denials, leases, debts, outcomes: CallOutcomes::new(), permits: Arc::default() }
     }
 
     /// Drops what time has settled. For a background task.

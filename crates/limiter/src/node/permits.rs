@@ -1,109 +1,123 @@
-//! PermitTable for requests in flight: those of this process, and those of its node's part of the fleet.
+//! Permits for requests in flight: those of this process, and those that its node holds of the fleet's.
 //!
-//! A request enters a slot and leaves it when its response's body has ended or it is dropped. A node holds slots of each key for
-//! a few seconds at a time and passes them on among its own requests, so that a busy key costs no call; what it has not needed
-//! for a moment it gives back. See [`in_flight`](crate::algorithm::concurrency) for why nothing is counted twice, whatever gets lost.
-//!
-//! Guarantees that no request enters a slot that the node does not hold, counted from before it asked for it; that requests
-//! which need an answer wait for one call together, each no longer than the store's time limit; and that there is room kept
-//! only for keys with requests in flight or slots held. Refuses to know what becomes of a request that has no slot.
+//! A request takes a permit and gives it back when its response's body has ended or it is dropped. A node holds permits of a
+//! key for a few seconds at a time and passes them on among its own requests, and returns what it has not needed for a moment.
+//! Guarantees that no request gets a permit that the node does not hold, counted from before the node asked for it, and that
+//! memory is used only for keys with requests in flight or permits held. See [`concurrency`](crate::algorithm::concurrency)
+//! for why nothing is counted twice, whatever gets lost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout_at};
+use tokio::sync::futures::OwnedNotified;
 
-use crate::algorithm::concurrency as in_flight;
-use crate::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, LEASE_US, PermitRequest, RETRY_US};
+use crate::algorithm::concurrency::{self, ConcurrencyLimit, GrantedPermits, LEASE_US, PermitRequest, RETRY_US};
 use crate::algorithm::level::Level;
 use crate::clock;
-use crate::decide::store_client::StoreClient;
 use crate::limit::key::Key;
-use crate::store::{Ask, PermitClaim};
+use crate::store::PermitClaim;
 
 /// Locks, so that the workers of a large machine seldom meet.
 const SHARDS: usize = 16;
 
-/// After a no, nobody asks again for so long. A slot that this node's own requests leave is there at once.
+/// After a denial, the store is not asked again for so long. A permit that this node's own requests give back is there at
+/// once.
 const PAUSE_US: u64 = 20_000;
 
-/// PermitTable that were not needed for so long are given back.
-const IDLE: Duration = Duration::from_millis(10);
+/// What is held is claimed again when less than this is left of its time.
+pub(crate) const RENEW_US: u64 = LEASE_US * 2 / 3;
 
-/// What is held is said again when less than this is left of its time.
-const RENEW_US: u64 = LEASE_US * 2 / 3;
+/// No permit is left.
+pub(crate) const FULL: Level = Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US };
 
-/// Keys of a call that gives back or says again.
-const BATCH: usize = 64;
+/// What a request needs of a limit of requests in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitNeed {
+    pub key: Key,
+    pub limit: ConcurrencyLimit,
+    /// Permits that the request takes.
+    pub cost: u64,
+}
 
-/// One per process.
+/// The permits of one process.
 pub struct PermitTable {
     shards: [Mutex<HashMap<Key, PermitPool>>; SHARDS],
     /// Seeded: clients choose their keys.
     hasher: RandomState,
-    /// Who says it. Not the one that announces itself: that need not be the same process for as long.
+    /// Names this table in claims. Not the id of the heartbeat: that need not be the same process for as long.
     node: u64,
     turn: AtomicU64,
-    left: Notify,
+    /// Told when a permit that the node holds comes back.
+    returned: Notify,
     kept: AtomicBool,
 }
 
-/// The slots of one key.
+/// The permits of one key.
 #[derive(Default)]
 struct PermitPool {
     most: u64,
     in_use: u64,
-    /// Given by the store, for requests to enter until `until_us`.
+    /// Granted by the store, for requests to take until `until_us`.
     held: u64,
     until_us: u64,
     others: u64,
-    /// The word that those are the answer to.
-    heard: u64,
-    /// PermitTable that requests wait for.
+    /// The turn of the claim that those are the answer to.
+    answered_turn: u64,
+    /// Permits that requests wait for.
     waited_for: u64,
-    asking: bool,
+    claiming: bool,
     denied_until_us: u64,
-    /// The most in use since the last look.
+    /// The most in use since the last upkeep.
     peak: u64,
     changed: Arc<Notify>,
 }
 
-/// A place of a request in flight. Dropped: left.
+/// A place among the requests in flight. Dropped: given back.
 pub struct ConcurrencyPermit {
-    slots: Arc<PermitTable>,
+    table: Arc<PermitTable>,
     key: Key,
     cost: u64,
 }
 
-/// What there is for a request without asking.
+/// What there is for a request without asking the store.
 pub(crate) enum Admittance {
-    In(ConcurrencyPermit, Level),
+    Taken(ConcurrencyPermit, Level),
     Full(Level),
     /// The store must be asked.
     Unknown,
 }
 
-/// A request that waits for a slot. Dropped: it does not.
-struct Waiting<'a> {
-    slots: &'a PermitTable,
-    key: &'a Key,
-    cost: u64,
+/// What a request does that cannot go on without the store.
+pub(crate) enum Step {
+    Done(Result<(ConcurrencyPermit, Level), Level>),
+    /// Another request's claim is under way.
+    Wait(OwnedNotified),
+    Claim(PermitClaim),
 }
 
-/// A call for a key, of which there is one at a time. Dropped: over, whatever came of it.
-struct ClaimUnderWay<'a> {
-    slots: &'a PermitTable,
+/// A request that waits for a permit. Dropped: it does not.
+pub(crate) struct WaitingRequest<'a> {
+    table: &'a PermitTable,
+    need: &'a PermitNeed,
+}
+
+/// A claim for a key, of which there is one at a time. Dropped: over, whatever came of it.
+pub(crate) struct ClaimUnderWay<'a> {
+    table: &'a PermitTable,
     key: &'a Key,
 }
 
-/// The task that says again and gives back, of which there is one at a time. Dropped with its runtime: another may start.
-struct Upkeep(Option<Arc<PermitTable>>);
+/// When the next upkeep is due.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UpkeepPace {
+    Done,
+    Later,
+    Soon,
+}
 
 impl Default for PermitTable {
     fn default() -> Self {
@@ -112,178 +126,176 @@ impl Default for PermitTable {
             hasher: RandomState::new(),
             node: fastrand::u64(..),
             turn: AtomicU64::new(0),
-            left: Notify::new(),
+            returned: Notify::new(),
             kept: AtomicBool::new(false),
         }
     }
 }
 
 impl PermitTable {
-    /// Enters a slot of those that this process gives out on its own.
-    pub(crate) fn enter_alone(
+    /// Takes a permit of those that this process gives out on its own, out of `part` of the limit.
+    pub(crate) fn take_alone(
         self: &Arc<Self>,
-        ask: &Ask,
+        need: &PermitNeed,
         part: ConcurrencyLimit,
     ) -> Result<(ConcurrencyPermit, Level), Level> {
-        let mut rooms = self.lock(&ask.key);
-        if part.most() < rooms.get(&ask.key).map_or(0, |room| room.in_use).saturating_add(ask.cost) {
+        let mut pools = self.lock(&need.key);
+        if part.most() < pools.get(&need.key).map_or(0, |pool| pool.in_use).saturating_add(need.cost) {
             return Err(FULL);
         }
-        let room = rooms.entry(ask.key.clone()).or_default();
-        // What the store is told of later is the limit, whatever part of it holds now.
-        room.most = ask.quota.in_flight().unwrap_or(part).most();
-        let (slot, _) = self.enter(room, ask);
-        Ok((slot, in_flight::level(part, room.in_use, 0)))
+        let pool = pools.entry(need.key.clone()).or_default();
+        // The store is told of the limit later, whatever part of it holds now.
+        pool.most = need.limit.most();
+        let (permit, _) = self.take(pool, need);
+        Ok((permit, concurrency::level(part, pool.in_use, 0)))
     }
 
-    /// Enters one of the slots that the node holds, or says that there is none.
-    pub(crate) fn enter_held(self: &Arc<Self>, ask: &Ask, most: u64, now_us: u64) -> Admittance {
-        let mut rooms = self.lock(&ask.key);
-        match rooms.get_mut(&ask.key) {
-            Some(room) => {
-                room.most = most;
-                self.try_enter(room, ask, now_us)
+    /// Takes one of the permits that the node holds, or says that there is none.
+    pub(crate) fn take_held(self: &Arc<Self>, need: &PermitNeed, now_us: u64) -> Admittance {
+        let mut pools = self.lock(&need.key);
+        match pools.get_mut(&need.key) {
+            Some(pool) => {
+                pool.most = need.limit.most();
+                self.try_take(pool, need, now_us)
             }
             None => Admittance::Unknown,
         }
     }
 
-    fn try_enter(self: &Arc<Self>, room: &mut PermitPool, ask: &Ask, now_us: u64) -> Admittance {
-        if room.in_use.saturating_add(ask.cost) <= room.held.min(room.most) && now_us < room.until_us {
-            let (slot, level) = self.enter(room, ask);
-            return Admittance::In(slot, level);
+    fn try_take(self: &Arc<Self>, pool: &mut PermitPool, need: &PermitNeed, now_us: u64) -> Admittance {
+        if pool.in_use.saturating_add(need.cost) <= pool.held.min(pool.most) && now_us < pool.until_us {
+            let (permit, level) = self.take(pool, need);
+            return Admittance::Taken(permit, level);
         }
-        if now_us < room.denied_until_us { Admittance::Full(FULL) } else { Admittance::Unknown }
+        if now_us < pool.denied_until_us { Admittance::Full(FULL) } else { Admittance::Unknown }
     }
 
-    fn enter(self: &Arc<Self>, room: &mut PermitPool, ask: &Ask) -> (ConcurrencyPermit, Level) {
-        room.in_use = room.in_use.saturating_add(ask.cost);
-        room.peak = room.peak.max(room.in_use);
-        let slot = ConcurrencyPermit { slots: self.clone(), key: ask.key.clone(), cost: ask.cost };
-        (slot, room.level())
+    fn take(self: &Arc<Self>, pool: &mut PermitPool, need: &PermitNeed) -> (ConcurrencyPermit, Level) {
+        pool.in_use = pool.in_use.saturating_add(need.cost);
+        pool.peak = pool.peak.max(pool.in_use);
+        let permit = ConcurrencyPermit { table: self.clone(), key: need.key.clone(), cost: need.cost };
+        (permit, pool.level())
     }
 
-    /// Enters a slot of the fleet's `most`, if there is one. `None`: the store did not say in time.
-    pub(crate) async fn enter_fleet(
-        self: &Arc<Self>,
-        ask: &Ask,
-        most: u64,
-        caller: &Arc<StoreClient>,
-    ) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
-        let deadline = clock::now() + caller.patience();
-        let waiting = Waiting::new(self, ask);
-        self.keep(caller);
-        let mut waited = false;
-        loop {
-            let changed;
-            let step = {
-                let mut rooms = self.lock(&ask.key);
-                let room = rooms.entry(ask.key.clone()).or_default();
-                room.most = most;
-                match self.try_enter(room, ask, clock::monotonic_micros()) {
-                    Admittance::In(slot, level) => return Some(Ok((slot, level))),
-                    Admittance::Full(level) => return Some(Err(level)),
-                    Admittance::Unknown if room.asking => {
-                        changed = room.changed.clone();
-                        Err(changed.notified())
-                    }
-                    Admittance::Unknown => {
-                        room.asking = true;
-                        Ok(self.word(room, &ask.key, room.in_use.saturating_add(room.waited_for)))
-                    }
-                }
-            };
-            match step {
-                Err(answered) => {
-                    timeout_at(deadline, answered).await.ok()?;
-                    waited = true;
-                }
-                Ok(claim) => {
-                    let asking = ClaimUnderWay { slots: self, key: waiting.key };
-                    let sent_us = clock::monotonic_micros();
-                    let call = caller.claim(std::slice::from_ref(&claim));
-                    // A call has a time limit of its own, and one that reaches it must be heard of. Who waited has less.
-                    let held = if waited { timeout_at(deadline, call).await.ok()? } else { call.await };
-                    self.hear(&claim, held?.first().copied()?, sent_us);
-                    drop(asking);
-                    // Asked once: who is not in by this answer has no slot.
-                    let mut rooms = self.lock(&ask.key);
-                    let room = rooms.entry(ask.key.clone()).or_default();
-                    return Some(match self.try_enter(room, ask, clock::monotonic_micros()) {
-                        Admittance::In(slot, level) => Ok((slot, level)),
-                        Admittance::Full(_) | Admittance::Unknown => Err(FULL),
-                    });
-                }
+    /// Registers a request that cannot go on without the store.
+    pub(crate) fn wait<'a>(&'a self, need: &'a PermitNeed) -> WaitingRequest<'a> {
+        let mut pools = self.lock(&need.key);
+        let pool = pools.entry(need.key.clone()).or_default();
+        pool.waited_for = pool.waited_for.saturating_add(need.cost);
+        WaitingRequest { table: self, need }
+    }
+
+    /// What a waiting request does next. After [`Step::Claim`] the claim is under way until [`Self::begin_claim`]'s guard is
+    /// dropped.
+    pub(crate) fn next_step(self: &Arc<Self>, need: &PermitNeed) -> Step {
+        let mut pools = self.lock(&need.key);
+        let pool = pools.entry(need.key.clone()).or_default();
+        pool.most = need.limit.most();
+        match self.try_take(pool, need, clock::monotonic_micros()) {
+            Admittance::Taken(permit, level) => Step::Done(Ok((permit, level))),
+            Admittance::Full(level) => Step::Done(Err(level)),
+            Admittance::Unknown if pool.claiming => Step::Wait(pool.changed.clone().notified_owned()),
+            Admittance::Unknown => {
+                pool.claiming = true;
+                let wanted = pool.in_use.saturating_add(pool.waited_for);
+                Step::Claim(self.claim_of(pool, &need.key, wanted))
             }
         }
     }
 
-    /// What to say of a room whose node wants `wanted` slots. From now on it has no more than that of those it holds.
-    fn word(&self, room: &mut PermitPool, key: &Key, wanted: u64) -> PermitClaim {
-        let wanted = wanted.min(room.most).max(room.in_use);
-        room.held = room.held.min(wanted);
-        // Under the room's lock, so that of two words of a key the later one says what was true later.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
-        let claim = PermitRequest { wanted, needed: room.in_use, turn };
-        PermitClaim { key: key.clone(), most: room.most, node: self.node, claim }
+    /// Ends, when dropped, the claim that [`Self::next_step`] began.
+    pub(crate) fn begin_claim<'a>(&'a self, key: &'a Key) -> ClaimUnderWay<'a> {
+        ClaimUnderWay { table: self, key }
     }
 
-    fn hear(&self, said: &PermitClaim, held: GrantedPermits, sent_us: u64) {
-        let mut rooms = self.lock(&said.key);
-        let Some(room) = rooms.get_mut(&said.key) else { return };
-        if said.claim.turn < room.heard {
+    /// The permit that the answer to a claim left for this request. Without one, it has none: the store was asked once.
+    pub(crate) fn take_after_claim(self: &Arc<Self>, need: &PermitNeed) -> Result<(ConcurrencyPermit, Level), Level> {
+        let mut pools = self.lock(&need.key);
+        let pool = pools.entry(need.key.clone()).or_default();
+        match self.try_take(pool, need, clock::monotonic_micros()) {
+            Admittance::Taken(permit, level) => Ok((permit, level)),
+            Admittance::Full(_) | Admittance::Unknown => Err(FULL),
+        }
+    }
+
+    /// The claim of a pool whose node wants `wanted` permits. From now on it has no more than that of those it holds.
+    fn claim_of(&self, pool: &mut PermitPool, key: &Key, wanted: u64) -> PermitClaim {
+        let wanted = wanted.min(pool.most).max(pool.in_use);
+        pool.held = pool.held.min(wanted);
+        // Under the pool's lock, so that of two claims of a key the later one says what was true later.
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
+        let claim = PermitRequest { wanted, needed: pool.in_use, turn };
+        PermitClaim { key: key.clone(), most: pool.most, node: self.node, claim }
+    }
+
+    /// Takes over the store's answer to a claim that was sent at `sent_us`.
+    pub(crate) fn learn(&self, claimed: &PermitClaim, granted: GrantedPermits, sent_us: u64) {
+        let mut pools = self.lock(&claimed.key);
+        let Some(pool) = pools.get_mut(&claimed.key) else { return };
+        if claimed.claim.turn < pool.answered_turn {
             return;
         }
-        room.heard = said.claim.turn;
-        (room.held, room.others, room.until_us) = (held.own, held.others, sent_us.saturating_add(LEASE_US));
-        let spare = room.held.saturating_sub(room.in_use);
+        pool.answered_turn = claimed.claim.turn;
+        (pool.held, pool.others, pool.until_us) = (granted.own, granted.others, sent_us.saturating_add(LEASE_US));
+        let spare = pool.held.saturating_sub(pool.in_use);
         // From the answer on: a store may take longer than the pause to give it.
         let pause_until_us = clock::monotonic_micros().saturating_add(PAUSE_US);
-        room.denied_until_us = if spare < room.waited_for { pause_until_us } else { 0 };
+        pool.denied_until_us = if spare < pool.waited_for { pause_until_us } else { 0 };
     }
 
-    fn leave(&self, key: &Key, cost: u64) {
-        let mut rooms = self.lock(key);
-        let Some(room) = rooms.get_mut(key) else { return };
-        room.in_use = room.in_use.saturating_sub(cost);
-        if room.waited_for > 0 {
-            room.changed.notify_waiters();
+    fn give_back(&self, key: &Key, cost: u64) {
+        let mut pools = self.lock(key);
+        let Some(pool) = pools.get_mut(key) else { return };
+        pool.in_use = pool.in_use.saturating_sub(cost);
+        if pool.waited_for > 0 {
+            pool.changed.notify_waiters();
         }
-        if room.held > room.in_use {
-            self.left.notify_one();
-        } else if room.is_idle() {
-            rooms.remove(key);
-        }
-    }
-
-    /// Says again what is held, and gives back what is not needed, as long as anything is.
-    pub(crate) fn keep(self: &Arc<Self>, caller: &Arc<StoreClient>) {
-        if let Ok(runtime) = Handle::try_current()
-            && !self.kept.swap(true, Ordering::SeqCst)
-        {
-            let (upkeep, caller) = (Upkeep(Some(self.clone())), caller.clone());
-            runtime.spawn(upkeep.run(caller));
+        if pool.held > pool.in_use {
+            self.returned.notify_one();
+        } else if pool.is_idle() {
+            pools.remove(key);
         }
     }
 
-    /// What there is to say now, and whether there will be more.
-    fn due(&self, now_us: u64) -> (Vec<PermitClaim>, Pace) {
-        let (mut claims, mut pace) = (Vec::new(), Pace::Done);
+    /// Claims that are due: of what is held and grows old, and of what is no longer needed. Says when to look again.
+    pub(crate) fn due_claims(&self, now_us: u64) -> (Vec<PermitClaim>, UpkeepPace) {
+        let (mut claims, mut pace) = (Vec::new(), UpkeepPace::Done);
         for shard in &self.shards {
-            let mut rooms = shard.lock();
-            rooms.retain(|_, room| !room.is_idle());
-            for (key, room) in rooms.iter_mut() {
-                let peak = std::mem::replace(&mut room.peak, room.in_use);
-                let spare = room.held > peak;
-                let ageing = room.until_us < now_us.saturating_add(RENEW_US) && (room.held > 0 || room.in_use > 0);
-                if (spare || ageing) && !room.asking {
-                    claims.push(self.word(room, key, peak));
+            let mut pools = shard.lock();
+            pools.retain(|_, pool| !pool.is_idle());
+            for (key, pool) in pools.iter_mut() {
+                let peak = std::mem::replace(&mut pool.peak, pool.in_use);
+                let spare = pool.held > peak;
+                let ageing = pool.until_us < now_us.saturating_add(RENEW_US) && (pool.held > 0 || pool.in_use > 0);
+                if (spare || ageing) && !pool.claiming {
+                    claims.push(self.claim_of(pool, key, peak));
                 }
-                let soon = room.held > room.in_use;
-                pace = pace.max(if soon { Pace::Soon } else { Pace::Later });
+                let soon = pool.held > pool.in_use;
+                pace = pace.max(if soon { UpkeepPace::Soon } else { UpkeepPace::Later });
             }
         }
         (claims, pace)
+    }
+
+    /// Whether the caller is to start the upkeep, of which there is one at a time.
+    pub(crate) fn start_upkeep(&self) -> bool {
+        !self.kept.swap(true, Ordering::SeqCst)
+    }
+
+    /// The upkeep ends. Says whether it has to go on after all: somebody relied on it just before.
+    pub(crate) fn end_upkeep(&self) -> bool {
+        self.kept.store(false, Ordering::SeqCst);
+        !self.is_empty() && self.start_upkeep()
+    }
+
+    /// The upkeep was dropped with its runtime: another may start.
+    pub(crate) fn abandon_upkeep(&self) {
+        self.kept.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until a permit that the node holds comes back.
+    pub(crate) async fn until_returned(&self) {
+        self.returned.notified().await;
     }
 
     fn lock(&self, key: &Key) -> MutexGuard<'_, HashMap<Key, PermitPool>> {
@@ -295,65 +307,11 @@ impl PermitTable {
         self.shards.iter().all(|shard| shard.lock().is_empty())
     }
 
-    /// PermitTable of `key` that are in use here.
+    /// Permits of `key` that are in use here.
     pub fn in_use(&self, key: &Key) -> u64 {
-        self.lock(key).get(key).map_or(0, |room| room.in_use)
+        self.lock(key).get(key).map_or(0, |pool| pool.in_use)
     }
 }
-
-/// When the next look is due.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Pace {
-    Done,
-    Later,
-    Soon,
-}
-
-impl Upkeep {
-    async fn run(mut self, caller: Arc<StoreClient>) {
-        while let Some(slots) = self.0.clone() {
-            let (claims, pace) = slots.due(clock::monotonic_micros());
-            for claims in claims.chunks(BATCH) {
-                let sent_us = clock::monotonic_micros();
-                // While the store is away, the next look says it again.
-                let held = if caller.node.breaker.is_open() { None } else { caller.claim(claims).await };
-                for (claim, held) in claims.iter().zip(held.into_iter().flatten()) {
-                    slots.hear(claim, held, sent_us);
-                }
-            }
-            match pace {
-                Pace::Done => self.end(),
-                Pace::Soon => sleep(IDLE).await,
-                Pace::Later => tokio::select! {
-                    () = slots.left.notified() => sleep(IDLE).await,
-                    () = sleep(Duration::from_micros(LEASE_US - RENEW_US)) => {}
-                },
-            }
-        }
-    }
-}
-
-impl Upkeep {
-    /// Goes on after all, if somebody relied on it just before.
-    fn end(&mut self) {
-        let Some(slots) = self.0.take() else { return };
-        slots.kept.store(false, Ordering::SeqCst);
-        if !slots.is_empty() && !slots.kept.swap(true, Ordering::SeqCst) {
-            self.0 = Some(slots);
-        }
-    }
-}
-
-impl Drop for Upkeep {
-    fn drop(&mut self) {
-        if let Some(slots) = self.0.take() {
-            slots.kept.store(false, Ordering::SeqCst);
-        }
-    }
-}
-
-/// No slot is left.
-pub(crate) const FULL: Level = Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US };
 
 impl PermitPool {
     fn level(&self) -> Level {
@@ -362,41 +320,32 @@ impl PermitPool {
     }
 
     fn is_idle(&self) -> bool {
-        self.in_use == 0 && self.held == 0 && self.waited_for == 0 && !self.asking
+        self.in_use == 0 && self.held == 0 && self.waited_for == 0 && !self.claiming
     }
 }
 
-impl<'a> Waiting<'a> {
-    fn new(slots: &'a PermitTable, ask: &'a Ask) -> Self {
-        let mut rooms = slots.lock(&ask.key);
-        let room = rooms.entry(ask.key.clone()).or_default();
-        room.waited_for = room.waited_for.saturating_add(ask.cost);
-        Self { slots, key: &ask.key, cost: ask.cost }
-    }
-}
-
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
-        let mut rooms = self.slots.lock(self.key);
-        if let Some(room) = rooms.get_mut(self.key) {
-            room.waited_for = room.waited_for.saturating_sub(self.cost);
+        let mut pools = self.table.lock(&self.need.key);
+        if let Some(pool) = pools.get_mut(&self.need.key) {
+            pool.waited_for = pool.waited_for.saturating_sub(self.need.cost);
         }
     }
 }
 
 impl Drop for ClaimUnderWay<'_> {
     fn drop(&mut self) {
-        let mut rooms = self.slots.lock(self.key);
-        if let Some(room) = rooms.get_mut(self.key) {
-            room.asking = false;
-            room.changed.notify_waiters();
+        let mut pools = self.table.lock(self.key);
+        if let Some(pool) = pools.get_mut(self.key) {
+            pool.claiming = false;
+            pool.changed.notify_waiters();
         }
     }
 }
 
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        self.slots.leave(&self.key, self.cost);
+        self.table.give_back(&self.key, self.cost);
     }
 }
 

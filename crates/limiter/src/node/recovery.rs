@@ -8,10 +8,9 @@ use futures_util::future::join_all;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::limit::key::Key;
-use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::store::{Ask, Store};
+use crate::store::{BucketCharge, Store};
 
 /// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,14 +29,14 @@ const PROBE_KEY: &str = "!probe";
 /// at once.
 pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     let breaker = &node.breaker;
-    let (Some(_turn), Some(asks)) = (breaker.claim_prober(), probe()) else { return };
+    let (Some(_turn), Some(charges)) = (breaker.claim_prober(), probe()) else { return };
     loop {
         tokio::select! {
             () = breaker.until_open() => {}
             () = node.debts.until_owed() => {}
         }
         while breaker.is_open() {
-            let answers = join_all(stores.iter().map(|store| store.take(&asks, 1))).await;
+            let answers = join_all(stores.iter().map(|store| store.take(&charges, 1))).await;
             // They tell an operator what is wrong by now: requests no longer do.
             answers.iter().for_each(|answer| node.outcomes.count(answer));
             if answers.iter().all(Result::is_ok) {
@@ -68,9 +67,9 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 /// Waits until `store` decides for the first time, so that no request is spent on connecting. When it has not by the end
 /// of `patience`, the breaker opens: a store that is away at start is an outage like any other.
 pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Duration) {
-    let Some(asks) = probe() else { return };
+    let Some(charges) = probe() else { return };
     let deadline = clock::now() + patience;
-    while let Err(error) = store.take(&asks, 1).await {
+    while let Err(error) = store.take(&charges, 1).await {
         if clock::now() >= deadline {
             return breaker.trip(&error);
         }
@@ -79,15 +78,8 @@ pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Durat
 }
 
 /// A request on a bucket of its own, wide enough to be granted, so that it proves writing too.
-fn probe() -> Option<[Ask; 1]> {
+fn probe() -> Option<[BucketCharge; 1]> {
     let plenty = std::num::NonZeroU64::new(1_000_000)?;
     let shape = TokenBucket::new(plenty, plenty, plenty).ok()?;
-    Some([Ask {
-        key: Key::from(PROBE_KEY),
-        quota: shape.into(),
-        cost: 1,
-        largest_cost: 1,
-        on_outage: OnOutage::Local,
-        settled_later: false,
-    }])
+    Some([BucketCharge { key: Key::from(PROBE_KEY), quota: shape.into(), cost: 1, largest_cost: 1 }])
 }

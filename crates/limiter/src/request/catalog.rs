@@ -12,9 +12,8 @@ use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm_kind::QuotaError;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::spec::Limit;
-use crate::request::explanation::{AppliedLimit, part_name};
-use crate::request::rule::{CompiledLimit, LargestCosts};
-use crate::store::Ask;
+use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
+use crate::request::explanation::{AppliedLimit, BucketUse, part_name};
 
 /// All limits of a configuration, in its order.
 #[derive(Debug, Default)]
@@ -99,14 +98,14 @@ impl Listed {
     }
 
     /// The bucket with this key as a usual request of the described client meets it.
-    pub fn meet(&self, key: Key, described: &Described) -> (Ask, AppliedLimit) {
+    pub fn meet(&self, key: Key, described: &Described) -> (BucketUse, AppliedLimit) {
         let mut applied = described.with_facts(|facts| AppliedLimit::of(&self.0, facts));
         applied.cost = applied.usual_cost;
-        (applied.ask_of(key), applied)
+        (applied.use_of(key), applied)
     }
 
     /// The bucket with this key as a usual request of a client without a plan meets it.
-    pub fn ask(&self, key: Key) -> Ask {
+    pub fn ask(&self, key: Key) -> BucketUse {
         self.meet(key, &Described::default()).0
     }
 }

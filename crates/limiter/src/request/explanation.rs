@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
-use crate::algorithm::quota::Quota;
-use crate::decide::plans::cache::Lookup;
-use crate::limit::algorithm_kind::Algorithm;
+use crate::decide::plans::cache::PlanQuery;
+use crate::limit::algorithm_kind::{Algorithm, Counting};
 use crate::limit::cost::ByResponse;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
 use crate::limit::spec::Limit;
+use crate::node::permits::PermitNeed;
+pub use crate::request::compiled_limit::PlanOrigin;
+use crate::request::compiled_limit::{Charge, CompiledLimit};
 use crate::request::denial::Denial;
-pub use crate::request::rule::PlanOrigin;
-use crate::request::rule::{Charge, CompiledLimit};
-use crate::store::Ask;
+use crate::store::BucketCharge;
 
 /// The limits of a route, applied to a request.
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub struct AppliedLimit {
     /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
     pub origin: Option<PlanOrigin>,
     /// What has to be read before it is known, or known anew.
-    pub lookup: Option<Lookup>,
+    pub lookup: Option<PlanQuery>,
     /// The plan's, or the limit's own.
     pub algorithm: Algorithm,
-    pub quota: Quota,
+    pub counting: Counting,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
@@ -51,6 +51,13 @@ pub struct AppliedLimit {
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
     pub bucket: CountedBy,
+}
+
+/// What a request would take of one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BucketUse {
+    Tokens(BucketCharge),
+    Permits(PermitNeed),
 }
 
 /// What a limit counts a request by.
@@ -69,16 +76,16 @@ pub enum CountedBy {
 }
 
 impl AppliedLimit {
-    pub(crate) fn of(terms: &CompiledLimit, facts: &Facts<'_>) -> Self {
-        let (plan, lookup) = terms.plan(facts);
-        let Charge { quota, cost, usual_cost, largest_cost, later } = terms.price(plan.as_deref(), facts);
-        let limit = terms.limit.clone();
+    pub(crate) fn of(compiled: &CompiledLimit, facts: &Facts<'_>) -> Self {
+        let (plan, lookup) = compiled.plan(facts);
+        let Charge { counting, cost, usual_cost, largest_cost, later } = compiled.charge(plan.as_deref(), facts);
+        let limit = compiled.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
-            origin: terms.origin(facts),
+            origin: compiled.origin(facts),
             lookup,
             algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
-            quota,
+            counting,
             cost,
             usual_cost,
             largest_cost,
@@ -95,16 +102,18 @@ impl AppliedLimit {
     }
 
     /// What the limit asks for this request, if it asks anything.
-    pub fn ask(&self) -> Option<Ask> {
+    pub fn ask(&self) -> Option<BucketUse> {
         let (CountedBy::Asked(key) | CountedBy::Watched(key)) = &self.bucket else { return None };
-        Some(self.ask_of(key.clone()))
+        Some(self.use_of(key.clone()))
     }
 
-    /// The same of the bucket with this key.
-    pub(crate) fn ask_of(&self, key: Key) -> Ask {
-        let Self { quota, largest_cost, .. } = *self;
-        let (on_outage, settled_later) = (self.limit.on_outage, self.later.is_some());
-        Ask { key, quota, cost: self.cost.get(), largest_cost, on_outage, settled_later }
+    /// What such a request would take of the bucket with this key.
+    pub(crate) fn use_of(&self, key: Key) -> BucketUse {
+        let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
+        match self.counting {
+            Counting::Tokens(quota) => BucketUse::Tokens(BucketCharge { key, quota, cost, largest_cost }),
+            Counting::Permits(limit) => BucketUse::Permits(PermitNeed { key, limit, cost }),
+        }
     }
 
     pub(crate) fn acts(&self) -> bool {
@@ -112,13 +121,30 @@ impl AppliedLimit {
     }
 }
 
+impl BucketUse {
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Tokens(charge) => &charge.key,
+            Self::Permits(need) => &need.key,
+        }
+    }
+
+    /// `None`: it takes permits.
+    pub fn tokens(&self) -> Option<&BucketCharge> {
+        match self {
+            Self::Tokens(charge) => Some(charge),
+            Self::Permits(_) => None,
+        }
+    }
+}
+
 impl CountedBy {
     fn of(limit: &Limit, facts: &Facts<'_>) -> Self {
-        if limit.exempt.covers(facts) {
+        if limit.exemption.covers(facts) {
             return Self::Exempt;
         }
         match limit.key.extract(&limit.name, facts) {
-            Extracted::Key(key) if limit.enforced.takes(key.as_bytes()) => Self::Asked(key),
+            Extracted::Key(key) if limit.rollout.takes(key.as_bytes()) => Self::Asked(key),
             Extracted::Key(key) => Self::Watched(key),
             Extracted::Skip => Self::Skipped,
             Extracted::Refuse => Self::Refused,

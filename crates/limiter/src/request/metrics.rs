@@ -94,13 +94,13 @@ const OUTCOMES: [(SettlementOutcome, &str); 8] = [
 ];
 
 /// The counters of the settlements of one limit.
-pub struct Settlements {
+pub struct SettlementMetrics {
     counters: [Counter; OUTCOMES.len()],
     limit: Arc<str>,
     told: AtomicBool,
 }
 
-impl Settlements {
+impl SettlementMetrics {
     /// Of a limit whose costs may be settled later; of others they would never be shown.
     pub fn of(limit: &Arc<str>) -> Self {
         let counter = |(_, outcome)| {
@@ -124,9 +124,9 @@ impl Settlements {
     }
 }
 
-impl std::fmt::Debug for Settlements {
+impl std::fmt::Debug for SettlementMetrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Settlements")
+        f.write_str("SettlementMetrics")
     }
 }
 

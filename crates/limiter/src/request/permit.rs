@@ -14,13 +14,13 @@ use crate::decide::limiter::Limiter;
 use crate::decide::settlement::{Reservation, Settled, Settler};
 use crate::limit::cost::ByResponse;
 use crate::node::permits::ConcurrencyPermit;
-use crate::request::metrics::{SettlementOutcome as Outcome, Settlements};
+use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
 use crate::request::usage::reader::{Usage, UsageReader};
 
 /// What one request holds. Dropped before its end is told, a reservation stands.
 #[derive(Debug, Default)]
 #[must_use = "dropped at once, it is given up before there is a response"]
-pub struct Permit(Option<Box<HeldByRequest>>);
+pub struct Permit(Option<Box<HeldResources>>);
 
 /// Why there is no response to read a cost from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub enum Unanswered {
 }
 
 #[derive(Debug, Default)]
-struct HeldByRequest {
+struct HeldResources {
     deposits: Vec<Deposit>,
-    slots: Vec<ConcurrencyPermit>,
-    /// Those who stay in slots beside the request, as long as it does.
+    permits: Vec<ConcurrencyPermit>,
+    /// Told when the response has ended: shadows that hold permits of their own as long.
     companions: Vec<oneshot::Sender<()>>,
 }
 
@@ -43,54 +43,56 @@ struct HeldByRequest {
 #[derive(Debug)]
 struct Deposit {
     reading: UsageReader,
-    due: Due,
+    settled_by: SettledBy,
 }
 
 #[derive(Debug)]
-enum Due {
+enum SettledBy {
     /// Settled by who drops the request.
-    Here(Box<Account>),
+    Request(Box<Settling>),
     /// By who asks beside the request, and may not have an answer yet.
-    Elsewhere(oneshot::Sender<Usage>),
+    Shadow(oneshot::Sender<Usage>),
 }
 
 /// What is settled after the response.
 #[derive(Clone, Debug)]
-pub(crate) struct Later {
+pub(crate) struct LaterCost {
     pub by: Arc<ByResponse>,
-    pub settlements: Arc<Settlements>,
+    pub settlements: Arc<SettlementMetrics>,
 }
 
 /// A reservation with all that settling it takes.
-pub(crate) struct Account {
+pub(crate) struct Settling {
     pub reservation: Reservation,
     pub settler: Arc<Settler>,
-    pub settlements: Arc<Settlements>,
+    pub settlements: Arc<SettlementMetrics>,
 }
 
-impl Later {
+impl LaterCost {
     /// What settles `reservation`, which was granted by `limiter`.
-    pub fn account(self, reservation: Reservation, limiter: &Limiter) -> Account {
-        Account { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
+    pub fn settling(self, reservation: Reservation, limiter: &Limiter) -> Settling {
+        Settling { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
     }
 }
 
 impl Permit {
     /// Holds a reservation until the response has told its cost.
-    pub(crate) fn reserve(&mut self, later: Later, reservation: Reservation, limiter: &Limiter) {
+    pub(crate) fn reserve(&mut self, later: LaterCost, reservation: Reservation, limiter: &Limiter) {
         let by = later.by.clone();
-        self.add(by, Due::Here(Box::new(later.account(reservation, limiter))));
+        self.add(by, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
     }
 
-    /// Lets `told` know what the response said.
-    pub(crate) fn report(&mut self, later: &Later, told: oneshot::Sender<Usage>) {
-        self.add(later.by.clone(), Due::Elsewhere(told));
+    /// Resolves with what the response says of its cost.
+    pub(crate) fn report(&mut self, later: &LaterCost) -> oneshot::Receiver<Usage> {
+        let (sender, usage) = oneshot::channel();
+        self.add(later.by.clone(), SettledBy::Shadow(sender));
+        usage
     }
 
-    /// Stays in these slots until the response has ended.
-    pub(crate) fn stay_in(&mut self, slots: Vec<ConcurrencyPermit>) {
-        if !slots.is_empty() {
-            self.0.get_or_insert_default().slots.extend(slots);
+    /// Holds these permits until the response has ended.
+    pub(crate) fn hold_permits(&mut self, permits: Vec<ConcurrencyPermit>) {
+        if !permits.is_empty() {
+            self.0.get_or_insert_default().permits.extend(permits);
         }
     }
 
@@ -101,9 +103,9 @@ impl Permit {
         ended
     }
 
-    fn add(&mut self, by: Arc<ByResponse>, due: Due) {
+    fn add(&mut self, by: Arc<ByResponse>, settled_by: SettledBy) {
         let held = self.0.get_or_insert_default();
-        held.deposits.push(Deposit { reading: UsageReader::new(by), due });
+        held.deposits.push(Deposit { reading: UsageReader::new(by), settled_by });
     }
 
     /// Whether there is nothing to hold, and the rest need not be called.
@@ -138,7 +140,7 @@ impl Permit {
             Unanswered::Forwarded => Usage::Nothing,
         };
         let Some(held) = self.0.take() else { return };
-        held.deposits.into_iter().for_each(|deposit| deposit.due.settle(told));
+        held.deposits.into_iter().for_each(|deposit| deposit.settled_by.settle(told));
     }
 
     /// A piece of the response's body.
@@ -155,9 +157,9 @@ impl Permit {
     }
 }
 
-impl HeldByRequest {
+impl HeldResources {
     fn is_empty(&self) -> bool {
-        self.deposits.is_empty() && self.slots.is_empty() && self.companions.is_empty()
+        self.deposits.is_empty() && self.permits.is_empty() && self.companions.is_empty()
     }
 }
 
@@ -169,23 +171,23 @@ impl Drop for Permit {
 
 impl Deposit {
     fn end(self, complete: bool) {
-        self.due.settle(self.reading.end(complete));
+        self.settled_by.settle(self.reading.end(complete));
     }
 }
 
-impl Due {
+impl SettledBy {
     fn settle(self, told: Usage) {
         match self {
-            Self::Here(account) => account.settle(told),
+            Self::Request(settling) => settling.settle(told),
             // Who would have listened was denied.
-            Self::Elsewhere(listener) => drop(listener.send(told)),
+            Self::Shadow(listener) => drop(listener.send(told)),
         }
     }
 }
 
-impl Account {
+impl Settling {
     pub fn settle(self, told: Usage) {
-        let reserved = self.reservation.ask.cost;
+        let reserved = self.reservation.charge.cost;
         let (actual, outcome) = match told {
             Usage::Tokens(tokens) => (tokens, None),
             Usage::Nothing => (reserved, Some(Outcome::Absent)),
@@ -203,8 +205,8 @@ impl Account {
     }
 }
 
-impl std::fmt::Debug for Account {
+impl std::fmt::Debug for Settling {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Account").field(&self.reservation).finish()
+        f.debug_tuple("Settling").field(&self.reservation).finish()
     }
 }

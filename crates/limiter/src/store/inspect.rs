@@ -1,7 +1,7 @@
 //! Looking at single buckets, and giving tokens back, on an operator's behalf.
 //!
 //! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that a look changes
-//! nothing, and that no bucket ever gets more than full. Refuses to know who asks and why.
+//! nothing, and that no bucket ever gets more than full. Refuses to know who charges and why.
 
 use futures_util::future::BoxFuture;
 
@@ -9,7 +9,7 @@ use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::State;
 use crate::limit::key::Key;
-use crate::store::{Ask, StoreError};
+use crate::store::{BucketCharge, StoreError};
 
 /// What is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +44,29 @@ pub struct BucketChange {
     pub full_in_us: u64,
 }
 
-/// Buckets that can be looked at. Of an [`Ask`], only key and shape count; nothing is taken.
+/// Buckets that can be looked at. Of a [`BucketCharge`], only key and quota count; nothing is taken.
 pub trait Inspect: Send + Sync + 'static {
     /// The bucket, unchanged.
     ///
     /// # Errors
     /// When the store could not be asked.
-    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<BucketState, StoreError>>;
+    fn peek<'a>(&'a self, charge: &'a BucketCharge) -> BoxFuture<'a, Result<BucketState, StoreError>>;
+
+    /// Permits of requests in flight that the nodes hold of `key`.
+    ///
+    /// # Errors
+    /// When the store could not be asked.
+    fn permits_in_use<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<u64, StoreError>>;
 
     /// Gives back.
     ///
     /// # Errors
     /// When the store could not be asked. After [`StoreError::Timeout`] it may have been, nevertheless.
-    fn give<'a>(&'a self, ask: &'a Ask, gift: TokenGrant) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>>;
+    fn give<'a>(
+        &'a self,
+        charge: &'a BucketCharge,
+        gift: TokenGrant,
+    ) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>>;
 
     /// Tells every node of a change.
     ///

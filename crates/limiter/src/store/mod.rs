@@ -17,29 +17,33 @@ use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
-use crate::limit::spec::OnOutage;
 
-/// What one request asks of one bucket.
+/// What one request takes of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ask {
+pub struct BucketCharge {
     pub key: Key,
     pub quota: Quota,
     /// Tokens.
     pub cost: u64,
-    /// The most tokens that any request of this limit costs, on whatever route: decides, the same for all of them, whether
-    /// the limit can be shared out among nodes (see [`crate::algorithm::share`]).
+    /// The most tokens that any request of this limit costs, on whatever route. It decides, for all requests alike, whether
+    /// the limit can be divided among nodes (see [`crate::algorithm::share`]).
     pub largest_cost: u64,
-    pub on_outage: OnOutage,
-    /// The cost is a reservation, of which a part may come back any time.
-    pub settled_later: bool,
 }
 
-/// Tokens that `asks` take together of the bucket of `ask`.
-pub fn cost_of(asks: &[Ask], ask: &Ask) -> u64 {
-    asks.iter().filter(|other| other.key == ask.key).map(|other| other.cost).fold(0, u64::saturating_add)
+impl BucketCharge {
+    /// Whether tokens of the limit may be taken ahead.
+    #[inline]
+    pub fn is_leased(&self) -> bool {
+        self.quota.lease_us() > 0
+    }
 }
 
-/// Units granted, and the level of each asked bucket, in the order of the asks.
+/// Tokens that `charges` take together of the bucket of `charge`.
+pub fn cost_of(charges: &[BucketCharge], charge: &BucketCharge) -> u64 {
+    charges.iter().filter(|other| other.key == charge.key).map(|other| other.cost).fold(0, u64::saturating_add)
+}
+
+/// Units granted, and the level of each asked bucket, in the order of the charges.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Grant {
     pub units: u32,
@@ -60,15 +64,15 @@ pub struct Adjustment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// So much was admitted without asking.
-    Owe(u64),
+    ForceCharge(u64),
     /// So much is what a request turned out to cost beside what was granted: all of them count, however little the
     /// bucket or window holds.
     Charge(u64),
     /// So much, of what was granted at `taken_at_us` of the store's clock, was not spent and never will be.
-    GiveBack { charge: u64, taken_at_us: u64 },
+    Refund { charge: u64, taken_at_us: u64 },
 }
 
-/// One level per ask. More than four limits on a request go to the heap.
+/// One level per charge. More than four limits on a request go to the heap.
 pub type Levels = SmallVec<[Level; 4]>;
 
 /// What a node says of the slots that it holds of one key.
@@ -85,11 +89,11 @@ pub struct PermitClaim {
 /// A place that keeps buckets.
 pub trait Store: Send + Sync + 'static {
     /// Takes as many of `units` equal requests as every asked bucket has room for, and charges that many to each: all or
-    /// nothing over the buckets. A denied unit charges nothing. Asks of the same key are charged their costs together.
+    /// nothing over the buckets. A denied unit charges nothing. Charges of the same key are taken together.
     ///
     /// # Errors
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
 
     /// Corrects buckets. Owing makes a bucket at most empty, a charge leaves it short of all it is; giving back returns no more than the charge still weighs.
     ///
@@ -179,49 +183,50 @@ impl StoreError {
 }
 
 /// The buckets of one request, each once: a limit that is asked twice, by the listener and by the route, is one charge.
-pub(crate) struct BucketCharges<'a> {
-    pub list: SmallVec<[BucketCharge<'a>; 4]>,
-    /// For each ask, its charge's place in the list.
+pub(crate) struct MergedCharges<'a> {
+    pub list: SmallVec<[MergedCharge<'a>; 4]>,
+    /// For each charge asked for, its place in the list.
     places: SmallVec<[usize; 4]>,
 }
 
 /// One bucket to charge.
-pub(crate) struct BucketCharge<'a> {
+pub(crate) struct MergedCharge<'a> {
     pub key: &'a [u8],
     pub quota: Quota,
     pub cost: u64,
     pub largest_cost: u64,
 }
 
-impl<'a> BucketCharge<'a> {
-    /// Of an ask that stands alone.
-    pub fn of(ask: &'a Ask) -> Self {
-        Self { key: ask.key.as_bytes(), quota: ask.quota, cost: ask.cost, largest_cost: ask.largest_cost }
+impl<'a> MergedCharge<'a> {
+    /// Of a charge that stands alone.
+    pub fn of(charge: &'a BucketCharge) -> Self {
+        let BucketCharge { ref key, quota, cost, largest_cost } = *charge;
+        Self { key: key.as_bytes(), quota, cost, largest_cost }
     }
 }
 
-impl<'a> BucketCharges<'a> {
-    pub fn of(asks: &'a [Ask]) -> Self {
-        let mut charges = Self { list: SmallVec::new(), places: SmallVec::new() };
-        for ask in asks {
-            let place = charges.place(ask);
-            charges.places.push(place);
+impl<'a> MergedCharges<'a> {
+    pub fn of(charges: &'a [BucketCharge]) -> Self {
+        let mut merged = Self { list: SmallVec::new(), places: SmallVec::new() };
+        for charge in charges {
+            let place = merged.place(charge);
+            merged.places.push(place);
         }
-        charges
+        merged
     }
 
-    fn place(&mut self, ask: &'a Ask) -> usize {
-        let key = ask.key.as_bytes();
-        if let Some(place) = self.list.iter().position(|charge| charge.key == key) {
-            let charge = &mut self.list[place];
-            charge.cost = charge.cost.saturating_add(ask.cost);
+    fn place(&mut self, charge: &'a BucketCharge) -> usize {
+        let key = charge.key.as_bytes();
+        if let Some(place) = self.list.iter().position(|known| known.key == key) {
+            let known = &mut self.list[place];
+            known.cost = known.cost.saturating_add(charge.cost);
             return place;
         }
-        self.list.push(BucketCharge::of(ask));
+        self.list.push(MergedCharge::of(charge));
         self.list.len() - 1
     }
 
-    /// Hands each ask the level of its bucket.
+    /// The level of each charge's bucket, in the order of the charges.
     pub fn spread(&self, levels: &[Level]) -> Levels {
         self.places.iter().filter_map(|place| levels.get(*place).copied()).collect()
     }

@@ -61,7 +61,7 @@ type Of = (Arc<str>, AlgorithmKind);
 
 /// A value to be read.
 #[derive(Clone, Debug)]
-pub struct Lookup {
+pub struct PlanQuery {
     pub(crate) cache: Arc<PlanCache>,
     pub(crate) field: Key,
     /// Nothing is known that could be used meanwhile, or only what is too old.
@@ -102,6 +102,13 @@ enum Told {
     },
 }
 
+impl PlanQuery {
+    /// Whether a decision waits for it. After a reading that failed nobody waits until one has worked.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.urgent && self.cache.is_readable()
+    }
+}
+
 impl PlanCaches {
     /// The cache of the hash called `name`, for limits that count in this manner.
     pub fn of(&self, name: &Arc<str>, manner: AlgorithmKind) -> Arc<PlanCache> {
@@ -135,7 +142,7 @@ impl PlanCache {
     }
 
     /// The plan of a value as far as it is known, and the look-up that is due, if one is. A plan holds for `hold`.
-    pub(crate) fn find(self: &Arc<Self>, field: Key, hold: Duration, now_us: u64) -> (Option<Plan>, Option<Lookup>) {
+    pub(crate) fn find(self: &Arc<Self>, field: Key, hold: Duration, now_us: u64) -> (Option<Plan>, Option<PlanQuery>) {
         let known = self.known.with(&field, |found| {
             let entry = found?;
             entry.used_us = now_us;
@@ -150,7 +157,7 @@ impl PlanCache {
             Some((entry.plan(), due.then_some(urgent)))
         });
         let (plan, due) = known.unwrap_or((None, Some(true)));
-        (plan, due.map(|urgent| Lookup { cache: self.clone(), field, urgent }))
+        (plan, due.map(|urgent| PlanQuery { cache: self.clone(), field, urgent }))
     }
 
     /// The last plan that was read for a value, however old.

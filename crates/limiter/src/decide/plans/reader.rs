@@ -18,10 +18,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
 use crate::clock;
-use crate::decide::plans::cache::{Lookup, PlanCache};
+use crate::decide::plans::cache::{PlanCache, PlanQuery};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
-use crate::request::rule_set::Wanted;
 use crate::store::fields::HashReader;
 
 /// Values read in one call. What comes beyond, while that many are waiting already, does without: the next request that
@@ -30,7 +29,7 @@ const MOST: usize = 1_024;
 
 /// One worker's way to the plans of the shared store.
 pub struct PlanReader {
-    fields: Arc<dyn HashReader>,
+    hashes: Arc<dyn HashReader>,
     breaker: Arc<Breaker>,
     /// By the address of the cache, which is kept there as long as the line is.
     lines: Mutex<HashMap<usize, Line>>,
@@ -55,30 +54,33 @@ struct Round {
 type Over = watch::Receiver<()>;
 
 impl PlanReader {
-    pub fn new(fields: Arc<dyn HashReader>, breaker: Arc<Breaker>) -> Self {
-        Self { fields, breaker, lines: Mutex::default() }
+    pub fn new(hashes: Arc<dyn HashReader>, breaker: Arc<Breaker>) -> Self {
+        Self { hashes, breaker, lines: Mutex::default() }
     }
 
     /// Starts to read. `Some`: those that a decision goes by, to be waited for, or what can be had of them in time.
-    pub(crate) fn start(self: &Arc<Self>, wanted: &[Wanted]) -> Option<BoxFuture<'static, ()>> {
+    pub(crate) fn start<'q>(
+        self: &Arc<Self>,
+        queries: impl Iterator<Item = &'q PlanQuery>,
+    ) -> Option<BoxFuture<'static, ()>> {
         let mut overs: Vec<Over> = Vec::new();
-        for one in wanted {
-            let over = self.board(&one.lookup);
-            overs.extend(over.filter(|_| one.is_awaited()));
+        for query in queries {
+            let over = self.board(query);
+            overs.extend(over.filter(|_| query.is_awaited()));
         }
-        let patience = self.fields.timeout();
+        let patience = self.hashes.timeout();
         (!overs.is_empty()).then(|| until_over(overs, patience).boxed())
     }
 
     /// Reads all of them, as long as that takes within the time limit.
-    pub async fn read(self: &Arc<Self>, lookups: &[Lookup]) {
+    pub async fn read(self: &Arc<Self>, lookups: &[PlanQuery]) {
         let overs = lookups.iter().filter_map(|lookup| self.board(lookup)).collect();
-        until_over(overs, self.fields.timeout()).await;
+        until_over(overs, self.hashes.timeout()).await;
     }
 
     /// The end of the call that will tell.
-    fn board(self: &Arc<Self>, lookup: &Lookup) -> Option<Over> {
-        let Lookup { cache, field, .. } = lookup;
+    fn board(self: &Arc<Self>, lookup: &PlanQuery) -> Option<Over> {
+        let PlanQuery { cache, field, .. } = lookup;
         if self.breaker.is_open() {
             cache.skip();
             return None;
@@ -119,7 +121,7 @@ impl PlanReader {
 async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
     while let Some(fields) = reader.depart(&cache) {
         let sent_us = clock::monotonic_micros();
-        match reader.fields.read(cache.hash(), &fields).await {
+        match reader.hashes.read(cache.hash(), &fields).await {
             Ok(texts) => cache.learn(fields.into_iter().zip(texts), sent_us),
             Err(error) => cache.fail(&error, fields.len(), sent_us),
         }
@@ -135,8 +137,6 @@ async fn until_over(overs: Vec<Over>, patience: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU64;
-
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -185,10 +185,9 @@ mod tests {
 
         /// Starts as for a request that goes by the plans of these values.
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
-            let lookup = |field: &str| Lookup { cache: self.cache.clone(), field: Key::from(field), urgent: true };
-            let place = Some((0, NonZeroU64::MIN));
-            let wanted: Vec<_> = values.iter().map(|value| Wanted { lookup: lookup(value), place }).collect();
-            self.reader.start(&wanted)
+            let query = |field: &&str| PlanQuery { cache: self.cache.clone(), field: Key::from(*field), urgent: true };
+            let queries: Vec<_> = values.iter().map(query).collect();
+            self.reader.start(queries.iter())
         }
 
         fn knows(&self, value: &str) -> bool {

@@ -147,10 +147,10 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 fn what_is_over_comes_back_less_what_flowed_in_beyond_what_was_spent() {
     let shape = shape(10, 100);
     let back = |actual, held_us| match change(shape.into(), 50, actual, 7, held_us) {
-        Some(Change::GiveBack { charge, taken_at_us }) => {
+        Some(Change::Refund { charge, taken_at_us }) => {
             let memory = MemoryStore::new(10);
             memory.take_at(&[ask(shape, 100)], 1, 7, Share::WHOLE);
-            let change = Change::GiveBack { charge, taken_at_us };
+            let change = Change::Refund { charge, taken_at_us };
             memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: shape.into(), change }], 7 + held_us);
             let left = memory.take_at(&[ask(shape, 1)], 0, 7 + held_us, Share::WHOLE).levels[0].remaining;
             Some(left - held_us * 10 / SECOND)
@@ -269,7 +269,7 @@ impl Bench {
 
     fn owed(&self) -> u64 {
         let parts = self.node.debts.collect(clock::monotonic_micros(), 100);
-        let ticks = |one: &Adjustment| if let Change::Owe(ticks) = one.change { ticks } else { 0 };
+        let ticks = |one: &Adjustment| if let Change::ForceCharge(ticks) = one.change { ticks } else { 0 };
         parts.iter().flatten().map(ticks).sum::<u64>() / shape(1, 100).emission()
     }
 

@@ -5,30 +5,22 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::share::Share;
 use crate::algorithm::window::Window;
-use crate::limit::spec::OnOutage;
 use crate::store::memory::MemoryStore;
 
 const SECOND: u64 = 1_000_000;
 
 const AT: Timestamp = Timestamp { now_us: 0, horizon_us: 60 * SECOND };
 
-fn ask(key: &str, burst: u64) -> Ask {
+fn ask(key: &str, burst: u64) -> BucketCharge {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
     let shape = TokenBucket::new(nonzero(10), nonzero(SECOND), nonzero(burst)).unwrap();
-    Ask {
-        key: Key::from(key),
-        quota: shape.into(),
-        cost: 1,
-        largest_cost: 1,
-        on_outage: OnOutage::Local,
-        settled_later: false,
-    }
+    BucketCharge { key: Key::from(key), quota: shape.into(), cost: 1, largest_cost: 1 }
 }
 
 fn owed(debts: &Debts, now_us: u64) -> u64 {
     let tokens = |part: &Adjustment| match part.change {
-        Change::Owe(charge) => charge / part.quota.charge(1),
-        Change::Charge(_) | Change::GiveBack { .. } => 0,
+        Change::ForceCharge(charge) => charge / part.quota.charge(1),
+        Change::Charge(_) | Change::Refund { .. } => 0,
     };
     debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
 }
@@ -51,7 +43,7 @@ fn it_waits_for_what_the_store_knew_and_is_at_most_a_full_bucket() {
 #[test]
 fn tokens_of_a_window_are_owed_until_it_ends() {
     let debts = Debts::new();
-    let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+    let window = BucketCharge { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
     (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
     assert_eq!(owed(&debts, 59 * SECOND), 8);
     (0..30).for_each(|_| debts.incur(&window, 2, 0, AT));
@@ -65,7 +57,7 @@ fn tokens_of_a_window_are_owed_until_it_ends() {
 #[test]
 fn what_is_owed_by_another_algorithm_is_owed_still() {
     let debts = Debts::new();
-    let window = Ask { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
+    let window = BucketCharge { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
     for asks in [[&window, &ask("k", 20)], [&ask("k", 20), &window]] {
         asks.iter().for_each(|ask| debts.incur(ask, 1, 0, AT));
         assert_eq!(owed(&debts, 0), 2);
@@ -104,7 +96,7 @@ fn an_operator_waives_all_of_it_or_what_is_beyond() {
 #[test]
 fn what_was_reserved_and_not_spent_is_not_owed() {
     let debts = Debts::new();
-    debts.incur(&Ask { cost: 8, ..ask("k", 20) }, 1, 0, AT);
+    debts.incur(&BucketCharge { cost: 8, ..ask("k", 20) }, 1, 0, AT);
     let quota = ask("k", 20).quota;
     debts.lessen(&Key::from("k"), quota, quota.charge(5), 0, 0);
     debts.lessen(&Key::from("other"), quota, quota.charge(5), 0, 0);
@@ -145,7 +137,7 @@ proptest! {
             let before = local.take_at(&ask, 0, now, share).levels[0];
             if local.take_at(&ask, 1, now, share).units == 1 {
                 debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, horizon_us: 0 });
-                let owed = Change::Owe(ask[0].quota.charge(1));
+                let owed = Change::ForceCharge(ask[0].quota.charge(1));
                 truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
             }
         }

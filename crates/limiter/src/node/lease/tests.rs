@@ -6,25 +6,17 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::share::Share;
-use crate::limit::spec::OnOutage;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, Change};
 
 const SECOND: u64 = 1_000_000;
 const NODES: u32 = 3;
 
-fn ask(tokens: u64, burst: u64, cost: u64) -> Ask {
+fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
     let shape = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(burst)).unwrap().leased(cost);
     assert!(shape.lease_us() > 0);
-    Ask {
-        key: Key::from("k"),
-        quota: shape.into(),
-        cost,
-        largest_cost: cost,
-        on_outage: OnOutage::Local,
-        settled_later: false,
-    }
+    BucketCharge { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost }
 }
 
 /// What happens at a node.
@@ -48,7 +40,7 @@ enum Message {
 
 /// Nodes, a store, and time. Each node's clock is off by its own offset.
 struct World {
-    ask: Ask,
+    charge: BucketCharge,
     store: MemoryStore,
     nodes: Vec<(Leases, u32, Vec<Source>)>,
     now_us: u64,
@@ -59,10 +51,10 @@ struct World {
 }
 
 impl World {
-    fn new(ask: Ask) -> Self {
+    fn new(charge: BucketCharge) -> Self {
         let nodes = (0..NODES).map(|_| (Leases::new(), 0, Vec::new())).collect();
         let (store, wire) = (MemoryStore::new(10), BTreeMap::new());
-        Self { ask, store, nodes, now_us: SECOND, wire, sent: 0, admitted: Vec::new() }
+        Self { charge, store, nodes, now_us: SECOND, wire, sent: 0, admitted: Vec::new() }
     }
 
     fn clock(&self, node: usize) -> u64 {
@@ -90,7 +82,7 @@ impl World {
 
     fn admit(&mut self, units: u32) {
         if units > 0 {
-            self.admitted.push((self.now_us, u64::from(units) * self.ask.cost));
+            self.admitted.push((self.now_us, u64::from(units) * self.charge.cost));
         }
     }
 
@@ -98,22 +90,22 @@ impl World {
         match *message {
             Message::Call { node, requests, units, sent_us, back_us } => {
                 let at = self.store_clock();
-                let grant = self.store.take_at(std::slice::from_ref(&self.ask), units, at, Share::WHOLE);
+                let grant = self.store.take_at(std::slice::from_ref(&self.charge), units, at, Share::WHOLE);
                 self.admit(grant.units.min(requests));
-                let tokens = u64::from(grant.units.saturating_sub(requests)) * self.ask.cost;
+                let tokens = u64::from(grant.units.saturating_sub(requests)) * self.charge.cost;
                 let (source, life) = (Source { sent_us, taken_at_us: grant.at_us }, self.nodes[node].1);
                 self.send(back_us, Message::Reply { node, life, tokens, level: grant.levels[0], source });
             }
             Message::Reply { node, life, tokens, level, source } => {
                 if self.nodes[node].1 == life {
-                    self.nodes[node].0.deposit(&self.ask, tokens, level, source);
+                    self.nodes[node].0.deposit(&self.charge, tokens, level, source);
                     self.nodes[node].2.push(source);
                 }
             }
             Message::GiveBack { tokens, taken_at_us } => {
-                let quota = self.ask.quota;
-                let change = Change::GiveBack { charge: quota.charge(tokens), taken_at_us };
-                let adjustment = Adjustment { key: self.ask.key.clone(), quota, change };
+                let quota = self.charge.quota;
+                let change = Change::Refund { charge: quota.charge(tokens), taken_at_us };
+                let adjustment = Adjustment { key: self.charge.key.clone(), quota, change };
                 self.store.adjust_at(&[adjustment], self.store_clock());
             }
         }
@@ -124,19 +116,19 @@ impl World {
         match event {
             Event::Requests { count, there_us, back_us } => {
                 let paid = (0..count)
-                    .take_while(|_| self.nodes[node].0.spend(&self.ask, NODES, clock, 0).is_some())
+                    .take_while(|_| self.nodes[node].0.spend(&self.charge, NODES, clock, 0).is_some())
                     .count() as u32;
                 self.admit(paid);
                 let requests = count - paid;
-                let needed = u64::from(requests) * self.ask.cost;
-                let ahead = self.nodes[node].0.ahead(&self.ask, needed, NODES, clock) / self.ask.cost;
+                let needed = u64::from(requests) * self.charge.cost;
+                let ahead = self.nodes[node].0.ahead(&self.charge, needed, NODES, clock) / self.charge.cost;
                 // More than it would: the bound must not depend on modest nodes.
                 let units = requests + ahead as u32 + hoard;
                 self.send(there_us, Message::Call { node, requests, units, sent_us: clock, back_us });
             }
             Event::GivesBack { there_us } => {
                 for source in std::mem::take(&mut self.nodes[node].2) {
-                    let tokens = self.nodes[node].0.withdraw(&self.ask, source);
+                    let tokens = self.nodes[node].0.withdraw(&self.charge, source);
                     self.send(there_us, Message::GiveBack { tokens, taken_at_us: source.taken_at_us });
                 }
             }
@@ -181,7 +173,7 @@ proptest! {
         hoard in 0_u32..2_000,
         events in prop::collection::vec((0_usize..3, any_delay(50_000), any_event()), 1..120),
     ) {
-        let mut world = World::new(ask(tokens, burst, cost));
+        let mut world = World::new(charge(tokens, burst, cost));
         for (node, wait_us, event) in events {
             world.advance(wait_us);
             world.happen(node, event, hoard);
@@ -194,9 +186,9 @@ proptest! {
 /// Everything that can be had is taken ahead, kept to the last moment, and spent together with all that flowed in since.
 #[test]
 fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
-    let ask = ask(1_000, 200, 1);
-    let lease_us = ask.quota.lease_us();
-    let mut world = World::new(ask);
+    let charge = charge(1_000, 200, 1);
+    let lease_us = charge.quota.lease_us();
+    let mut world = World::new(charge);
     let quick = |count| Event::Requests { count, there_us: 0, back_us: 0 };
     world.happen(0, quick(0), 1_000);
     world.advance(lease_us);
@@ -210,31 +202,31 @@ fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
 
 #[test]
 fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
-    let (leases, ask) = (Leases::new(), ask(1_000, 1_000, 1));
+    let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
     let source = Source { sent_us: 100, taken_at_us: 0 };
-    leases.deposit(&ask, 2, Level::default(), source);
-    let end = 100 + ask.quota.lease_us();
-    assert_eq!(leases.spend(&ask, 1, end - 10, 11), None, "it would be late");
-    assert!(leases.spend(&ask, 1, end, 0).is_some());
-    assert_eq!(leases.spend(&ask, 1, end + 1, 0), None);
-    assert_eq!(leases.withdraw(&ask, source), 0);
+    leases.deposit(&charge, 2, Level::default(), source);
+    let end = 100 + charge.quota.lease_us();
+    assert_eq!(leases.spend(&charge, 1, end - 10, 11), None, "it would be late");
+    assert!(leases.spend(&charge, 1, end, 0).is_some());
+    assert_eq!(leases.spend(&charge, 1, end + 1, 0), None);
+    assert_eq!(leases.withdraw(&charge, source), 0);
 }
 
 #[test]
 fn what_another_limit_made_useless_is_put_back() {
-    let (leases, ask) = (Leases::new(), ask(1_000, 1_000, 1));
-    leases.deposit(&ask, 1, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
-    let spent = leases.spend(&ask, 1, 0, 0).unwrap();
-    assert_eq!(leases.spend(&ask, 1, 0, 0), None);
-    leases.put_back(&ask, spent.source);
-    assert!(leases.spend(&ask, 1, 0, 0).is_some());
+    let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
+    leases.deposit(&charge, 1, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
+    let spent = leases.spend(&charge, 1, 0, 0).unwrap();
+    assert_eq!(leases.spend(&charge, 1, 0, 0), None);
+    leases.put_back(&charge, spent.source);
+    assert!(leases.spend(&charge, 1, 0, 0).is_some());
 }
 
 #[test]
 fn tokens_of_a_changed_limit_are_worth_nothing() {
-    let (leases, old) = (Leases::new(), ask(1_000, 1_000, 1));
+    let (leases, old) = (Leases::new(), charge(1_000, 1_000, 1));
     leases.deposit(&old, 10, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
-    let new = ask(1_000, 500, 1);
+    let new = charge(1_000, 500, 1);
     assert_eq!(leases.spend(&new, 1, 0, 0), None);
     leases.ahead(&new, 1, 1, 0);
     assert_eq!(leases.spend(&old, 1, 0, 0), None);
@@ -242,12 +234,12 @@ fn tokens_of_a_changed_limit_are_worth_nothing() {
 
 #[test]
 fn a_stock_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
-    let (leases, ask) = (Leases::new(), ask(100_000, 100_000, 1));
+    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
     let full = Level { remaining: 90_000, ..Level::default() };
-    leases.deposit(&ask, 0, full, Source { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(&charge, 0, full, Source { sent_us: 0, taken_at_us: 0 });
     // 2000 in 20 ms: 5000 in the 50 ms of the lease.
-    assert_eq!(leases.ahead(&ask, 2_000, 1, 20_000), 2_500);
-    leases.deposit(&ask, 0, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
-    assert_eq!(leases.ahead(&ask, 0, 10, 20_001), 500, "a tenth of what flows in");
-    assert_eq!(leases.ahead(&ask, 0, 1, 400_000), 0, "nothing is needed any more");
+    assert_eq!(leases.ahead(&charge, 2_000, 1, 20_000), 2_500);
+    leases.deposit(&charge, 0, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
+    assert_eq!(leases.ahead(&charge, 0, 10, 20_001), 500, "a tenth of what flows in");
+    assert_eq!(leases.ahead(&charge, 0, 1, 400_000), 0, "nothing is needed any more");
 }

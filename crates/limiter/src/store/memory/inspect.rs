@@ -4,26 +4,26 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
 use crate::algorithm::state::State;
 use crate::limit::key::Key;
-use crate::store::Ask;
+use crate::store::BucketCharge;
 use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGrant};
 use crate::store::memory::MemoryStore;
 
 impl MemoryStore {
-    /// What `ask`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
+    /// What `charge`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
     /// shared out, and another node has the whole of this key.
-    pub fn peek_at(&self, ask: &Ask, now_us: u64, share: Share) -> Option<BucketState> {
-        let key = ask.key.as_bytes();
-        let part = share.of(key, ask.quota, ask.largest_cost)?;
+    pub fn peek_at(&self, charge: &BucketCharge, now_us: u64, share: Share) -> Option<BucketState> {
+        let key = charge.key.as_bytes();
+        let part = share.of(key, charge.quota, charge.largest_cost)?;
         let hash = self.hash(key);
-        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, ask.quota, now_us, self.epoch_us());
+        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, charge.quota, now_us, self.epoch_us());
         Some(BucketState { part, state: found.state })
     }
 
     /// Gives back at `now_us`, where there is no shared store.
-    pub fn give_at(&self, ask: &Ask, gift: TokenGrant, now_us: u64) -> BeforeAndAfter {
+    pub fn give_at(&self, charge: &BucketCharge, gift: TokenGrant, now_us: u64) -> BeforeAndAfter {
         let to = |state: &mut State| *state = gift.applied(state.clone());
-        let [before, after] = self.change(ask.key.as_bytes(), ask.quota, now_us, to);
-        let seen = |state| BucketState { part: ask.quota, state };
+        let [before, after] = self.change(charge.key.as_bytes(), charge.quota, now_us, to);
+        let seen = |state| BucketState { part: charge.quota, state };
         BeforeAndAfter { before: seen(before), after: seen(after) }
     }
 }
@@ -45,29 +45,21 @@ mod tests {
 
     use super::*;
     use crate::algorithm::token_bucket::TokenBucket;
-    use crate::limit::spec::OnOutage;
 
-    fn ask() -> Ask {
+    fn charge() -> BucketCharge {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let shape = TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap();
-        Ask {
-            key: Key::from("l:k"),
-            quota: shape.into(),
-            cost: 1,
-            largest_cost: 1,
-            on_outage: OnOutage::Local,
-            settled_later: false,
-        }
+        BucketCharge { key: Key::from("l:k"), quota: shape.into(), cost: 1, largest_cost: 1 }
     }
 
     fn spent(tokens: u32) -> MemoryStore {
         let store = MemoryStore::new(10);
-        store.take_at(&[ask()], tokens, 0, Share::WHOLE);
+        store.take_at(&[charge()], tokens, 0, Share::WHOLE);
         store
     }
 
     fn left(store: &MemoryStore, share: Share) -> Option<u64> {
-        store.peek_at(&ask(), 0, share).map(|seen| seen.level(1).remaining)
+        store.peek_at(&charge(), 0, share).map(|seen| seen.level(1).remaining)
     }
 
     #[test]
@@ -83,7 +75,7 @@ mod tests {
     fn a_look_goes_by_the_share_of_the_node() {
         let store = spent(10);
         assert_eq!(left(&store, Share::new(2, 0)), Some(5));
-        let single = Ask { largest_cost: 11, ..ask() };
+        let single = BucketCharge { largest_cost: 11, ..charge() };
         let here = (0..2).filter(|rank| store.peek_at(&single, 0, Share::new(2, *rank)).is_some()).count();
         assert_eq!(here, 1, "one node has the whole of a limit that cannot be shared");
     }
@@ -91,18 +83,18 @@ mod tests {
     #[test]
     fn gifts_fill_the_bucket_and_not_more() {
         let store = spent(20);
-        let changed = store.give_at(&ask(), TokenGrant::Tokens(5), 0);
+        let changed = store.give_at(&charge(), TokenGrant::Tokens(5), 0);
         assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
-        assert_eq!(store.give_at(&ask(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
-        assert_eq!(store.take_at(&[ask()], 50, 0, Share::WHOLE).units, 20);
-        assert_eq!(store.give_at(&ask(), TokenGrant::All, 0).after.level(1).remaining, 20);
+        assert_eq!(store.give_at(&charge(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
+        assert_eq!(store.take_at(&[charge()], 50, 0, Share::WHOLE).units, 20);
+        assert_eq!(store.give_at(&charge(), TokenGrant::All, 0).after.level(1).remaining, 20);
     }
 
     #[test]
     fn what_is_held_is_lowered_and_never_raised() {
         let store = spent(10);
         for (full_in_us, remaining) in [(2_000_000, 10), (500_000, 15), (0, 20)] {
-            store.lower(&ask().key, ask().quota, full_in_us, 0);
+            store.lower(&charge().key, charge().quota, full_in_us, 0);
             assert_eq!(left(&store, Share::WHOLE), Some(remaining));
         }
     }
@@ -110,11 +102,13 @@ mod tests {
     #[test]
     fn a_bucket_of_a_plan_is_lowered_by_the_plans_rate() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        let plan =
-            Ask { quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(), ..ask() };
+        let plan = BucketCharge {
+            quota: TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap().into(),
+            ..charge()
+        };
         let store = MemoryStore::new(10);
         store.take_at(std::slice::from_ref(&plan), 400, 0, Share::WHOLE);
-        store.lower(&plan.key, ask().quota, 300_000, 0);
+        store.lower(&plan.key, charge().quota, 300_000, 0);
         assert_eq!(store.peek_at(&plan, 0, Share::WHOLE).map(|seen| seen.level(1).remaining), Some(200));
     }
 }

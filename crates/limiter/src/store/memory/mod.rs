@@ -27,7 +27,9 @@ use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::store::memory::shard::{Found, Shard};
-use crate::store::{Adjustment, Ask, BucketCharge, BucketCharges, Change, Grant, PermitClaim, Store, StoreError};
+use crate::store::{
+    Adjustment, BucketCharge, Change, Grant, MergedCharge, MergedCharges, PermitClaim, Store, StoreError,
+};
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
@@ -101,16 +103,16 @@ impl MemoryStore {
 
     /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
     /// comes later than somebody with a later time takes at that time.
-    pub fn take_at(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
-        match asks {
-            [ask] => self.take_one(ask, units, now_us, share),
-            _ => self.take_all(asks, units, now_us, share),
+    pub fn take_at(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
+        match charges {
+            [charge] => self.take_one(charge, units, now_us, share),
+            _ => self.take_all(charges, units, now_us, share),
         }
     }
 
     /// Most requests have one limit, and need no lists.
-    fn take_one(&self, ask: &Ask, units: u32, now_us: u64, share: Share) -> Grant {
-        let charge = BucketCharge::of(ask);
+    fn take_one(&self, charge: &BucketCharge, units: u32, now_us: u64, share: Share) -> Grant {
+        let charge = MergedCharge::of(charge);
         let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
@@ -121,8 +123,8 @@ impl MemoryStore {
         Grant { units: granted, levels: smallvec![level], at_us: now_us }
     }
 
-    fn take_all(&self, asks: &[Ask], units: u32, now_us: u64, share: Share) -> Grant {
-        let charges = BucketCharges::of(asks);
+    fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
+        let charges = MergedCharges::of(charges);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hash(charge.key)).collect();
         let mut held = self.lock(&hashes);
         let now_us = held.advance(now_us);
@@ -146,9 +148,9 @@ impl MemoryStore {
     pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
-                Change::Owe(charge) => state.owe(charge),
+                Change::ForceCharge(charge) => state.owe(charge),
                 Change::Charge(charge) => state.charge_late(charge),
-                Change::GiveBack { charge, taken_at_us } => {
+                Change::Refund { charge, taken_at_us } => {
                     let from_us = self.moment(*quota, taken_at_us).horizon_us;
                     state.give_back(charge, taken_at_us, from_us);
                 }
@@ -156,9 +158,9 @@ impl MemoryStore {
         }
     }
 
-    /// Notes what the shared store last said of `ask`'s key, so that an outage starts from there.
-    pub fn note(&self, ask: &Ask, level: &Level, now_us: u64) {
-        self.change(ask.key.as_bytes(), ask.quota, now_us, |state| state.note(level));
+    /// Takes over what the shared store last said of `charge`'s key, so that an outage starts from there.
+    pub fn observe(&self, charge: &BucketCharge, level: &Level, now_us: u64) {
+        self.change(charge.key.as_bytes(), charge.quota, now_us, |state| state.observe(level));
     }
 
     /// What `key` had, and has after `to`.
@@ -226,8 +228,8 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
-        Box::pin(ready(Ok(self.take_at(asks, units, clock::monotonic_micros(), Share::WHOLE))))
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        Box::pin(ready(Ok(self.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -263,8 +265,8 @@ impl Locked<'_> {
 }
 
 impl<'a> Place<'a> {
-    fn find(charge: &BucketCharge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
-        let BucketCharge { key, quota, cost, largest_cost } = *charge;
+    fn find(charge: &MergedCharge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
+        let MergedCharge { key, quota, cost, largest_cost } = *charge;
         let part = share.of(key, quota, largest_cost);
         Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us, epoch_us) }
     }
@@ -273,7 +275,7 @@ impl<'a> Place<'a> {
         self.part.map_or(0, |part| self.found.state.grants(part, self.cost, units))
     }
 
-    /// BucketCharges `granted` units.
+    /// MergedCharges `granted` units.
     fn charge(&mut self, granted: u32, units: u32) -> Level {
         match self.part {
             Some(part) => self.found.state.charge(part, self.cost, granted, units),

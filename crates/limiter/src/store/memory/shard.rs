@@ -117,7 +117,7 @@ impl Shard {
                 let Floor { tokens, until_us } = self.window_floor;
                 Kept::Window(WindowEntries::of(tokens.min(window.quota()), until_us)).seen(quota, at)
             }
-            Quota::Window(_) | Quota::InFlight(_) => Kept::full(quota).seen(quota, at),
+            Quota::Window(_) => Kept::full(quota).seen(quota, at),
         }
     }
 
@@ -226,7 +226,6 @@ impl Stored {
             }
             Kept::Window(ledger) => Self::Window(Box::new(ledger)),
             // They are not kept here.
-            Kept::Slots(_) => Self::Window(Box::default()),
         }
     }
 

@@ -11,13 +11,13 @@ use fred::types::{FromValue, Key, Value};
 use fred::util::redis_keyslot;
 use futures_util::future::BoxFuture;
 
-use crate::algorithm::concurrency::{ConcurrencyLimit, PermitRequest};
+use crate::algorithm::concurrency::{MAX_PERMITS, PermitRequest};
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::Kept;
 use crate::algorithm::token_bucket as bucket;
 use crate::algorithm::token_bucket::Pace;
-use crate::algorithm::window::{Entry, Timestamp, WindowEntries};
+use crate::algorithm::window::{Entry, WindowEntries};
 use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketChange, BucketState, Inspect, TokenGrant};
 use crate::store::redis::client::{ConnectError, Voice};
@@ -25,7 +25,7 @@ use crate::store::redis::script::{self, Input, Script};
 use crate::store::redis::spec::RedisSpec;
 use crate::store::redis::topology::link::{CallError, Topology};
 use crate::store::redis::{integer, permits as slots};
-use crate::store::{Ask, PermitClaim, StoreError};
+use crate::store::{BucketCharge, PermitClaim, StoreError};
 
 /// An operator has this much patience.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
@@ -103,28 +103,27 @@ impl RedisInspector {
     }
 
     /// What there is before and after.
-    async fn adjust(&self, ask: &Ask, tokens: i64) -> Result<[BucketState; 2], StoreError> {
-        let key = self.key(ask.key.as_bytes());
+    async fn adjust(&self, charge: &BucketCharge, tokens: i64) -> Result<[BucketState; 2], StoreError> {
+        let key = self.key(charge.key.as_bytes());
         let args = |deadline| {
-            let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(ask.quota)];
-            args.extend(script::numbers(ask.quota, deadline, TIMEOUT));
+            let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(charge.quota)];
+            args.extend(script::numbers(charge.quota, deadline, TIMEOUT));
             args
         };
         let input = |deadline| (vec![key.clone()], args(deadline));
         let reply: Vec<i64> = self.run(&script::GIVE, &key, input).await?;
-        seen(&reply, ask.quota).ok_or(StoreError::Protocol)
+        seen(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
-    /// Slots that are held, as somebody hears who holds none and wants none.
-    async fn in_flight(&self, ask: &Ask, slots: ConcurrencyLimit) -> Result<BucketState, StoreError> {
+    /// Permits that are held, as a node hears that holds none and wants none.
+    async fn held_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
         let nobody = PermitRequest { wanted: 0, needed: 0, turn: 0 };
-        let said = PermitClaim { key: ask.key.clone(), most: slots.most(), node: 0, claim: nobody };
-        let key = self.key(&slots::key(&ask.key));
+        let said = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: nobody };
+        let key = self.key(&slots::key(key));
         let input = |deadline| (vec![key.clone()], slots::args(&[&said], deadline));
         let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
         let held = slots::parse(&reply, 1).ok_or(StoreError::Protocol)?;
-        let used = held.first().map_or(0, |held| held.others);
-        Ok(BucketState { part: ask.quota, state: Kept::Slots(used).seen(ask.quota, Timestamp::default()) })
+        Ok(held.first().map_or(0, |held| held.others))
     }
 
     /// The client's own time limit does not cover its waiting for a connection.
@@ -154,24 +153,29 @@ fn notice(pair: &[Vec<u8>]) -> Option<BucketChange> {
 }
 
 impl Inspect for RedisInspector {
-    fn peek<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<BucketState, StoreError>> {
+    fn peek<'a>(&'a self, charge: &'a BucketCharge) -> BoxFuture<'a, Result<BucketState, StoreError>> {
         Box::pin(async move {
-            if let Some(slots) = ask.quota.in_flight() {
-                return self.in_flight(ask, slots).await;
-            }
-            let [before, _] = self.adjust(ask, 0).await?;
+            let [before, _] = self.adjust(charge, 0).await?;
             Ok(before)
         })
     }
 
-    fn give<'a>(&'a self, ask: &'a Ask, gift: TokenGrant) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>> {
+    fn permits_in_use<'a>(&'a self, key: &'a BucketKey) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(self.held_permits(key))
+    }
+
+    fn give<'a>(
+        &'a self,
+        charge: &'a BucketCharge,
+        gift: TokenGrant,
+    ) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>> {
         let tokens = match gift {
             TokenGrant::All => -1,
             // More than any bucket holds is all of it, and stays exact in Lua's doubles.
             TokenGrant::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
         };
         Box::pin(async move {
-            let [before, after] = self.adjust(ask, tokens).await?;
+            let [before, after] = self.adjust(charge, tokens).await?;
             Ok(BeforeAndAfter { before, after })
         })
     }

@@ -36,7 +36,7 @@ use crate::store::redis::spec::RedisSpec;
 use crate::store::redis::topology::link::{CallError, Topology};
 use crate::store::redis::topology::multi_slot::SlotReply;
 use crate::store::{
-    Adjustment, Ask, BucketCharge, BucketCharges, Change, Grant, Levels, PermitClaim, Store, StoreError,
+    Adjustment, BucketCharge, Change, Grant, Levels, MergedCharge, MergedCharges, PermitClaim, Store, StoreError,
 };
 
 /// A worker's way to Redis. Clones use the same connections.
@@ -62,8 +62,8 @@ impl RedisStore {
         self.link.quit().await;
     }
 
-    /// BucketCharges buckets of one slot, in one call.
-    async fn take_part(&self, charges: &[&BucketCharge<'_>], slot: u16, units: u32) -> Result<SlotReply, CallError> {
+    /// MergedCharges buckets of one slot, in one call.
+    async fn take_part(&self, charges: &[&MergedCharge<'_>], slot: u16, units: u32) -> Result<SlotReply, CallError> {
         let keys = || charges.iter().map(|charge| self.key(charge.key)).collect();
         let input = |deadline| (keys(), self.args(charges, units, deadline));
         let script = script::take(charges.iter().map(|charge| charge.quota));
@@ -96,10 +96,10 @@ impl RedisStore {
     }
 
     /// The script's ARGV: see its head.
-    fn args(&self, charges: &[&BucketCharge<'_>], units: u32, deadline: i64) -> Vec<Value> {
+    fn args(&self, charges: &[&MergedCharge<'_>], units: u32, deadline: i64) -> Vec<Value> {
         let mut args = Vec::with_capacity(2 + 6 * charges.len());
         args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
-        for BucketCharge { quota, cost, .. } in charges {
+        for MergedCharge { quota, cost, .. } in charges {
             args.extend([script::letter(*quota), integer(*cost)]);
             args.extend(script::numbers(*quota, deadline, self.timeout));
         }
@@ -112,9 +112,9 @@ impl RedisStore {
         args.push(Value::Integer(deadline));
         for Adjustment { quota, change, .. } in adjustments {
             let [owed, back, taken_at] = match *change {
-                Change::Owe(charge) => [charge, 0, 0],
+                Change::ForceCharge(charge) => [charge, 0, 0],
                 Change::Charge(charge) => [charge.min(MAX_TICKS), 0, 0],
-                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
+                Change::Refund { charge, taken_at_us } => [0, charge, taken_at_us],
             };
             args.push(script::letter(*quota));
             args.extend([owed, back, taken_at].map(integer));
@@ -133,9 +133,9 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
-            let charges = BucketCharges::of(asks);
+            let charges = MergedCharges::of(charges);
             self.take_all(&charges, units).await
         })
     }

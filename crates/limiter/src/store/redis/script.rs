@@ -71,7 +71,7 @@ pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
 /// Of an algorithm: its place in [`TAKE`].
 fn place(quota: Quota) -> usize {
     match quota {
-        Quota::Bucket(_) | Quota::InFlight(_) => 0,
+        Quota::Bucket(_) => 0,
         Quota::Window(window) => match window.span() {
             Span::Fixed(_) => 1,
             Span::Sliding { .. } => 2,
@@ -89,8 +89,6 @@ pub(crate) fn letter(quota: Quota) -> Value {
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let numbers = match quota {
         Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
-        // Nobody asks for those here. As a bucket it would grant nothing.
-        Quota::InFlight(_) => [1, 0, 1, 0],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
             Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
@@ -108,7 +106,7 @@ pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
 pub(crate) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
     let place = match quota {
         Quota::Bucket(_) => 1,
-        Quota::Window(_) | Quota::InFlight(_) => 0,
+        Quota::Window(_) => 0,
     };
     numbers[place] = crate::store::redis::integer(MAX_TICKS);
     numbers

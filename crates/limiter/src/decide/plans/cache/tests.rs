@@ -15,7 +15,7 @@ fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
 /// The burst of the plan, and whether its reading is due, and urgent.
 fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
     let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
-    (plan.map(|plan| plan.quota().burst()), lookup.map(|lookup| lookup.urgent))
+    (plan.map(|plan| plan.counting().burst()), lookup.map(|lookup| lookup.urgent))
 }
 
 #[test]

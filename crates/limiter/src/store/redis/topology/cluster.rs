@@ -62,7 +62,7 @@ struct Map {
 #[derive(Debug, PartialEq, Eq)]
 enum Redirect {
     Moved(Host),
-    Ask(Host),
+    BucketCharge(Host),
     Apart,
 }
 
@@ -98,7 +98,7 @@ impl Cluster {
                     self.nodes.learn(slot, &to);
                     (host, asking) = (to, false);
                 }
-                Some(Redirect::Ask(to)) => (host, asking) = (to, true),
+                Some(Redirect::BucketCharge(to)) => (host, asking) = (to, true),
                 Some(Redirect::Apart) => return Err(CallError::Apart),
                 None => {
                     self.nodes.doubt.notify_one();
@@ -190,7 +190,7 @@ impl Redirect {
         let to = || address_of(address?, asked);
         match code {
             "MOVED" => to().map(Self::Moved),
-            "ASK" => to().map(Self::Ask),
+            "ASK" => to().map(Self::BucketCharge),
             "TRYAGAIN" => Some(Self::Apart),
             _ => None,
         }
@@ -246,7 +246,7 @@ mod tests {
         let read = |text: &'static str| Redirect::read(&Error::new(ErrorKind::Cluster, text), &host("h", 1));
         assert_eq!(read("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(host("10.0.0.1", 6381))));
         assert_eq!(read("MOVED 3999 :6381"), Some(Redirect::Moved(host("h", 6381))));
-        assert_eq!(read("ASK 3999 fd00::1:6381"), Some(Redirect::Ask(host("fd00::1", 6381))));
+        assert_eq!(read("ASK 3999 fd00::1:6381"), Some(Redirect::BucketCharge(host("fd00::1", 6381))));
         assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::Apart));
         assert_eq!(read("CLUSTERDOWN The cluster is down"), None);
     }

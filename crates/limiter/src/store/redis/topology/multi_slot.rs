@@ -14,7 +14,7 @@ use crate::clock::{self, Instant};
 use crate::limit::key::Key;
 use crate::store::redis::RedisStore;
 use crate::store::redis::topology::link::{CallError, Topology};
-use crate::store::{Adjustment, BucketCharge, BucketCharges, Change, Grant, Levels, StoreError};
+use crate::store::{Adjustment, Change, Grant, Levels, MergedCharge, MergedCharges, StoreError};
 
 /// What one slot said of its buckets.
 pub(crate) struct SlotReply {
@@ -32,9 +32,9 @@ struct Taken {
 
 impl RedisStore {
     /// Takes what is charged, wherever it lives, within the time limit.
-    pub(crate) async fn take_all(&self, charges: &BucketCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+    pub(crate) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
         if self.link.is_one() {
-            let all: SmallVec<[&BucketCharge<'_>; 4]> = charges.list.iter().collect();
+            let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
             // It is one call, which ends in time by itself.
             let part = self.take_part(&all, 0, units).await.map_err(CallError::of_one_key)?;
             return Ok(Grant { units: part.units, levels: charges.spread(&part.levels), at_us: part.at_us });
@@ -42,11 +42,11 @@ impl RedisStore {
         Box::pin(self.take_by_slot(charges, units)).await
     }
 
-    async fn take_by_slot(&self, charges: &BucketCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+    async fn take_by_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
         let deadline = clock::now() + self.timeout;
         let mut slots = self.by_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(slot, all)] = &slots[..] {
-            let all: Vec<&BucketCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
+            let all: Vec<&MergedCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
             match within(deadline, self.take_part(&all, *slot, units)).await {
                 Ok(part) => {
                     let levels = charges.spread(&part.levels);
@@ -63,8 +63,8 @@ impl RedisStore {
 
     async fn take_in_turn<'a>(
         &self,
-        charges: &BucketCharges<'a>,
-        slots: Vec<(u16, Vec<(usize, &BucketCharge<'a>)>)>,
+        charges: &MergedCharges<'a>,
+        slots: Vec<(u16, Vec<(usize, &MergedCharge<'a>)>)>,
         units: u32,
         deadline: Instant,
     ) -> Result<Grant, StoreError> {
@@ -98,7 +98,7 @@ impl RedisStore {
     /// it. So a bucket that fills by many tokens in the time of a call loses some to each denial elsewhere.
     fn give_back(
         &self,
-        charges: &BucketCharges<'_>,
+        charges: &MergedCharges<'_>,
         taken: &mut [Taken],
         granted: u32,
     ) -> Option<tokio::task::JoinHandle<()>> {
@@ -113,7 +113,7 @@ impl RedisStore {
                     retry_after_us: 0,
                     reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
                 };
-                let change = Change::GiveBack { charge: charge.quota.charge(tokens), taken_at_us: part.at_us };
+                let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: part.at_us };
                 adjustments.push(Adjustment { key: Key::from(charge.key), quota: charge.quota, change });
             }
         }
@@ -153,7 +153,7 @@ async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallE
 }
 
 /// Of several clocks the earliest: giving back counts what flowed in since, and must not count too little.
-fn grant(charges: &BucketCharges<'_>, taken: &[Taken], units: u32) -> Grant {
+fn grant(charges: &MergedCharges<'_>, taken: &[Taken], units: u32) -> Grant {
     let mut levels = vec![Level::default(); charges.list.len()];
     for Taken { places, part } in taken {
         for (place, told) in places.iter().zip(&part.levels) {

@@ -1,46 +1,56 @@
-//! Lines of requests that wait for their tokens.
+//! QueueLines of requests that wait for their tokens.
 //!
 //! Guarantees, for each limit and node: first come, first served among requests of one key; no more than so many waiting,
 //! and none longer than its limit says; whoever leaves, for whatever reason, makes room at once. Only the head of a line
 //! asks the limiter, and not before there can be an answer. Refuses to know requests and what a limit is.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use metrics::{Gauge, Histogram, gauge, histogram};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
-use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::request::rule_set::Line as At;
 
 use crate::clock::{self, Instant};
+use crate::limit::key::Key;
+use crate::limit::on_limit::Queueing;
 
-/// The queues of the node, by limit.
-pub type Queues = HashMap<Arc<str>, Arc<Queue>>;
+/// The queues of the node, by limit. A queue lives as long as a limit uses it or a request waits in it.
+#[derive(Debug, Default)]
+pub struct Queues(Mutex<HashMap<Arc<str>, Weak<Queue>>>);
+
+/// What a request waits for.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitingFor<'a> {
+    pub key: &'a Key,
+    pub bounds: Queueing,
+    /// Microseconds in which the bucket yields one such request.
+    pub charge_us: u64,
+}
 
 /// The lines before one limit, one for each key that anyone waits for.
 pub struct Queue {
-    lines: Mutex<Lines>,
+    lines: Mutex<QueueLines>,
     waiting: Gauge,
     waited: Histogram,
 }
 
 #[derive(Default)]
-struct Lines {
-    by_key: HashMap<Key, Line>,
+struct QueueLines {
+    by_key: HashMap<Key, KeyLine>,
     waiting: usize,
     tickets: u64,
 }
 
-struct Line {
-    waiters: VecDeque<Waiter>,
+struct KeyLine {
+    waiters: VecDeque<QueuedRequest>,
     /// When the head may pass: it asks no earlier.
     ready_at: Instant,
 }
 
-struct Waiter {
+struct QueuedRequest {
     ticket: u64,
     charge: Duration,
     called: Arc<Notify>,
@@ -61,6 +71,25 @@ pub struct Ticket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub Duration);
 
+impl Queues {
+    /// The queue before the limit called `name`: the one that requests wait in already, if there is one.
+    pub fn of(&self, name: &Arc<str>) -> Arc<Queue> {
+        let mut queues = self.0.lock();
+        if let Some(queue) = queues.get(name).and_then(Weak::upgrade) {
+            return queue;
+        }
+        let queue = Arc::new(Queue::of(name));
+        queues.insert(name.clone(), Arc::downgrade(&queue));
+        queue
+    }
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Queue")
+    }
+}
+
 impl Queue {
     /// The queue before the limit called `name`.
     pub fn of(name: &Arc<str>) -> Self {
@@ -77,32 +106,32 @@ impl Queue {
         lines.waiting > 0 && lines.by_key.contains_key(key)
     }
 
-    /// Joins the line at `at`. Where there is none, `retry_after` is how long until the bucket has room.
+    /// Joins the line of a key. Where there is none, `retry_after` is how long until the bucket has room.
     ///
     /// # Errors
     /// When it is known by now that the wait would be in vain.
-    pub fn join(self: &Arc<Self>, at: &At<'_>, retry_after: Duration) -> Result<Ticket, TooLong> {
+    pub fn join(self: &Arc<Self>, waiting_for: &WaitingFor<'_>, retry_after: Duration) -> Result<Ticket, TooLong> {
         let now = clock::now();
-        let (called, charge) = (Arc::new(Notify::new()), Duration::from_micros(at.charge_us));
+        let (called, charge) = (Arc::new(Notify::new()), Duration::from_micros(waiting_for.charge_us));
         let mut lines = self.lines.lock();
-        let line = lines.by_key.get(at.key);
+        let line = lines.by_key.get(waiting_for.key);
         let wait = line.map_or(retry_after, |line| line.wait(now) + charge);
-        if wait > at.bounds.max_wait || lines.waiting >= at.bounds.max_waiting.get() {
+        if wait > waiting_for.bounds.max_wait || lines.waiting >= waiting_for.bounds.max_waiting.get() {
             return Err(TooLong(wait));
         }
         lines.waiting += 1;
         lines.tickets += 1;
         let number = lines.tickets;
-        let new = || Line { waiters: VecDeque::new(), ready_at: now + retry_after };
-        let line = lines.by_key.entry(at.key.clone()).or_insert_with(new);
-        line.waiters.push_back(Waiter { ticket: number, charge, called: called.clone() });
+        let new = || KeyLine { waiters: VecDeque::new(), ready_at: now + retry_after };
+        let line = lines.by_key.entry(waiting_for.key.clone()).or_insert_with(new);
+        line.waiters.push_back(QueuedRequest { ticket: number, charge, called: called.clone() });
         self.waiting.increment(1.0);
-        let deadline = now + at.bounds.max_wait;
-        Ok(Ticket { queue: self.clone(), key: at.key.clone(), number, called, joined_at: now, deadline })
+        let deadline = now + waiting_for.bounds.max_wait;
+        Ok(Ticket { queue: self.clone(), key: waiting_for.key.clone(), number, called, joined_at: now, deadline })
     }
 }
 
-impl Line {
+impl KeyLine {
     /// How long the last in the line waits at least: until its head passes, and then for what the others take.
     fn wait(&self, now: Instant) -> Duration {
         let others = self.waiters.iter().skip(1).map(|waiter| waiter.charge);
@@ -176,7 +205,6 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use futures_util::FutureExt;
-    use tollgate_limiter::limit::spec::Queueing;
 
     use super::*;
 
@@ -188,7 +216,7 @@ mod tests {
 
     fn join(queue: &Arc<Queue>, key: &str, retry_after: Duration) -> Result<Ticket, TooLong> {
         let bounds = Queueing { max_wait: 3 * SECOND, max_waiting: NonZeroUsize::new(4).unwrap() };
-        queue.join(&At { limit: "l", key: &Key::from(key), bounds, charge_us: 1_000_000 }, retry_after)
+        queue.join(&WaitingFor { key: &Key::from(key), bounds, charge_us: 1_000_000 }, retry_after)
     }
 
     #[tokio::test(start_paused = true)]

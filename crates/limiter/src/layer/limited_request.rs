@@ -1,0 +1,60 @@
+//! What a request must tell a layer, and how it is answered.
+
+use std::ops::ControlFlow;
+
+use crate::decide::limiter::Limiter;
+use crate::limit::key::Facts;
+use crate::limit::on_limit::Degrade;
+use crate::request::denial::Denial;
+use crate::request::headers::RateLimitFields;
+use crate::request::permit::Permit;
+
+/// A request that limits can be put before, where the service behind them answers `A` or fails with `E`.
+pub trait LimitedRequest<A, E>: Sized {
+    /// What is answered in the end.
+    type Response;
+    /// What is kept of the admission until the service has answered.
+    type Kept;
+
+    /// Lets `read` see what keys and costs are made of.
+    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T;
+
+    /// The request passes its limits: `Continue` lets the service answer it, `Break` answers it here.
+    ///
+    /// # Errors
+    /// The answer may be a failure of the service's kind.
+    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Self::Response, E>, Self::Kept>;
+
+    /// A limit refuses the request.
+    ///
+    /// # Errors
+    /// The answer may be a failure of the service's kind.
+    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Self::Response, E>;
+
+    /// The service has answered.
+    fn finish(kept: Self::Kept, answer: A) -> Self::Response;
+}
+
+/// What a request that passes its limits takes along.
+#[derive(Debug)]
+pub struct Admitted {
+    /// For the answer.
+    pub fields: RateLimitFields,
+    /// To be held until the response has ended.
+    pub permit: Permit,
+    /// What the request gets instead of what it asked for.
+    pub degraded: Option<Degrade>,
+}
+
+/// Which limiter decides on a request.
+pub trait LimiterOf<R> {
+    fn limiter<'a>(&'a self, request: &'a R) -> &'a Limiter;
+}
+
+/// One for all requests.
+impl<R> LimiterOf<R> for Limiter {
+    #[inline]
+    fn limiter<'a>(&'a self, _: &'a R) -> &'a Limiter {
+        self
+    }
+}

@@ -1,0 +1,168 @@
+//! A service behind limits: the one driver of admission, whatever the request is.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::future::BoxFuture;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::decide::limiter::Limiter;
+use crate::layer::limited_request::{Admitted, LimitedRequest, LimiterOf};
+use crate::request::admission::Admission;
+use crate::request::denial::Denial;
+use crate::request::headers::RateLimitFields;
+use crate::request::rule_set::{Judgement, RuleSet};
+
+/// A service behind limits. Made by [`RateLimitLayer`](crate::layer::RateLimitLayer).
+#[derive(Clone)]
+pub struct RateLimit<S, L = Limiter> {
+    inner: S,
+    limiter: L,
+    rules: Arc<RuleSet>,
+}
+
+impl<S, L> RateLimit<S, L> {
+    pub(crate) fn new(inner: S, limiter: L, rules: Arc<RuleSet>) -> Self {
+        Self { inner, limiter, rules }
+    }
+}
+
+impl<S, L, R> Service<R> for RateLimit<S, L>
+where
+    S: Service<R> + Clone,
+    L: LimiterOf<R>,
+    R: LimitedRequest<S::Response, S::Error>,
+{
+    type Response = R::Response;
+    type Error = S::Error;
+    type Future = RateLimited<S, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: R) -> RateLimited<S, R> {
+        let limiter = self.limiter.limiter(&request);
+        let step = match request.with_facts(|facts| self.rules.admit(limiter, facts)) {
+            Ok(Admission::Judged(judgement)) => {
+                let judged = Judged::of(judgement, limiter);
+                go_on(&mut self.inner, request, judged)
+            }
+            Ok(Admission::Waiting(judging)) => {
+                let limiter = limiter.clone();
+                // The service that was polled ready must be the one that is called: a clone of it need not be ready.
+                let clone = self.inner.clone();
+                let inner = std::mem::replace(&mut self.inner, clone);
+                Step::Waiting { judging, then: Some((inner, limiter, request)) }
+            }
+            Err(denial) => Step::answered(request.refuse(denial, RateLimitFields::default())),
+        };
+        RateLimited { step }
+    }
+}
+
+/// What a request is judged to, and holds from then on: whoever drops this, drops that.
+enum Judged {
+    Denied(Denial, RateLimitFields),
+    Admitted(Admitted),
+}
+
+impl Judged {
+    #[inline]
+    fn of(judgement: Judgement, limiter: &Limiter) -> Self {
+        let Judgement { fields, denied, degraded, reserved } = judgement;
+        match denied {
+            Some(denial) => Self::Denied(denial, fields),
+            None => Self::Admitted(Admitted { fields, permit: reserved.hold(limiter), degraded }),
+        }
+    }
+}
+
+/// Refuses a judged request, or lets the service answer it.
+#[inline]
+fn go_on<S, R>(inner: &mut S, mut request: R, judged: Judged) -> Step<S, R, S::Future>
+where
+    S: Service<R>,
+    R: LimitedRequest<S::Response, S::Error>,
+{
+    let admitted = match judged {
+        Judged::Admitted(admitted) => admitted,
+        Judged::Denied(denial, fields) => return Step::answered(request.refuse(denial, fields)),
+    };
+    match request.admit(admitted) {
+        ControlFlow::Continue(kept) => Step::Passing { answering: inner.call(request), kept: Some(kept) },
+        ControlFlow::Break(answer) => Step::answered(answer),
+    }
+}
+
+pin_project! {
+    /// The answer to come.
+    pub struct RateLimited<S, R>
+    where
+        S: Service<R>,
+        R: LimitedRequest<S::Response, S::Error>,
+    {
+        #[pin]
+        step: Step<S, R, S::Future>,
+    }
+}
+
+pin_project! {
+    #[project = StepProjection]
+    enum Step<S, R, F>
+    where
+        S: Service<R>,
+        R: LimitedRequest<S::Response, S::Error>,
+    {
+        Waiting { judging: BoxFuture<'static, Judgement>, then: Option<(S, Limiter, R)> },
+        Passing { #[pin] answering: F, kept: Option<R::Kept> },
+        Answered { answer: Option<Result<R::Response, S::Error>> },
+    }
+}
+
+impl<S, R, F> Step<S, R, F>
+where
+    S: Service<R>,
+    R: LimitedRequest<S::Response, S::Error>,
+{
+    #[inline]
+    fn answered(answer: Result<R::Response, S::Error>) -> Self {
+        Self::Answered { answer: Some(answer) }
+    }
+}
+
+impl<S, R> Future for RateLimited<S, R>
+where
+    S: Service<R>,
+    R: LimitedRequest<S::Response, S::Error>,
+{
+    type Output = Result<R::Response, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.step.as_mut().project() {
+                StepProjection::Waiting { judging, then } => {
+                    let judgement = ready!(judging.as_mut().poll(cx));
+                    let Some((mut inner, limiter, request)) = then.take() else { return Poll::Pending };
+                    go_on(&mut inner, request, Judged::of(judgement, &limiter))
+                }
+                StepProjection::Passing { answering, kept } => {
+                    let answer = ready!(answering.poll(cx));
+                    let Some(kept) = kept.take() else { return Poll::Pending };
+                    return Poll::Ready(answer.map(|answer| R::finish(kept, answer)));
+                }
+                StepProjection::Answered { answer } => {
+                    return answer.take().map_or(Poll::Pending, Poll::Ready);
+                }
+            };
+            this.step.set(next);
+        }
+    }
+}

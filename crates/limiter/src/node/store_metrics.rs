@@ -1,0 +1,28 @@
+//! `tollgate_store_calls_total`: calls to the shared store by outcome, resolved once.
+
+use metrics::{Counter, counter};
+
+use crate::store::StoreError;
+
+/// Calls by what came of them.
+pub(crate) struct CallOutcomes {
+    ok: Counter,
+    failed: [Counter; StoreError::NAMES.len()],
+}
+
+impl CallOutcomes {
+    /// Metrics go to the recorder that is installed by now.
+    pub fn new() -> Self {
+        Self {
+            ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
+            failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
+        }
+    }
+
+    pub fn count<T>(&self, answer: &Result<T, StoreError>) {
+        match answer {
+            Ok(_) => self.ok.increment(1),
+            Err(error) => self.failed[error.index()].increment(1),
+        }
+    }
+}

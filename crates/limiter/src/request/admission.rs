@@ -1,0 +1,136 @@
+//! The way of a request through its limits: asked at once, and for most requests that is all.
+//!
+//! Guarantees that every request is judged once, whatever it waited for or gave up before. A request waits in one queue
+//! only: that of the limit which keeps it longest, or which another request waits for already. At its head it asks for all
+//! its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+
+use crate::decide::decision::Decision;
+use crate::decide::limiter::Limiter;
+use crate::limit::key::Facts;
+use crate::request::denial::Denial;
+use crate::request::pending::{Owner, PendingRequest, PlanLookup};
+use crate::request::queue::{Ticket, TooLong};
+use crate::request::rule_set::{Judgement, Next, RuleSet};
+
+/// What becomes of a request that is held to its limits.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the large one is what nearly every request is: a box of its own would cost more"
+)]
+pub enum Admission {
+    Judged(Judgement),
+    /// Boxed: a request that waits for nothing does not carry the room that waiting takes, which would be moved with it.
+    Waiting(BoxFuture<'static, Judgement>),
+}
+
+impl RuleSet {
+    /// Holds a request to its limits: at once, unless something has to be waited for.
+    ///
+    /// # Errors
+    /// When the request lacks what a limit counts by, and is refused for that.
+    #[inline]
+    pub fn admit(self: &Arc<Self>, limiter: &Limiter, facts: &Facts<'_>) -> Result<Admission, Denial> {
+        let mut pending = PendingRequest::default();
+        self.ask(facts, &mut pending)?;
+        let may_wait = self.is_lenient() || pending.lacks_plans();
+        let known = if may_wait { None } else { limiter.decide(&pending.checks).done() };
+        Ok(match known {
+            Some(decision) => Admission::Judged(self.judge(&mut pending, decision)),
+            None => Admission::Waiting(Box::pin(wait(self.clone(), limiter.clone(), pending))),
+        })
+    }
+}
+
+/// Judges a request that cannot be judged at once.
+async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest) -> Judgement {
+    let lookups = pending.take_lookups();
+    if let Some(reading) = limiter.read_plans(lookups.iter().map(PlanLookup::query)) {
+        // Once per client and node, and then again when nobody asked for its plan for long.
+        reading.await;
+        rules.adopt_plans(&mut pending, &lookups);
+    }
+    let decision = if rules.is_lenient() {
+        // Boxed: few limits are such, and the others would carry the room for it.
+        Box::pin(decide_with_queue(&rules, &limiter, &mut pending)).await
+    } else {
+        limiter.decide(&pending.checks).wait().await
+    };
+    rules.judge(&mut pending, decision)
+}
+
+/// The decision where the first denial need not be the last word.
+async fn decide_with_queue(rules: &RuleSet, limiter: &Limiter, pending: &mut PendingRequest) -> Decision {
+    let mut ticket = match behind_others(rules, pending) {
+        Ok(ticket) => ticket,
+        Err(turned_away) => return *turned_away,
+    };
+    let mut last = None;
+    loop {
+        if let Some(ticket) = &ticket
+            && !ticket.turn().await
+        {
+            return last.unwrap_or_else(|| turned_away(rules, pending, ticket));
+        }
+        let decision = limiter.decide(&pending.checks).wait().await;
+        last = match rules.next(pending, &decision) {
+            Next::Judge => return decision,
+            Next::AskAgain => None,
+            Next::Wait(owner) => match queue_up(rules, pending, &decision, owner, ticket) {
+                Some(kept) => {
+                    ticket = Some(kept);
+                    Some(decision)
+                }
+                None => return decision,
+            },
+        };
+    }
+}
+
+/// A place behind those who wait already for what this request needs, if anyone does.
+fn behind_others(rules: &RuleSet, pending: &mut PendingRequest) -> Result<Option<Ticket>, Box<Decision>> {
+    for owner in 0..pending.owners.len() {
+        let Some((queue, waiting_for)) = rules.queue(pending, owner) else { continue };
+        if !queue.has_line(waiting_for.key) {
+            continue;
+        }
+        return match queue.join(&waiting_for, Duration::ZERO) {
+            Ok(ticket) => Ok(Some(ticket)),
+            Err(TooLong(wait)) => Err(Box::new(rules.turn_away(pending, owner, micros(wait)))),
+        };
+    }
+    Ok(None)
+}
+
+/// The place to wait at after a denial, if waiting is of use.
+fn queue_up(
+    rules: &RuleSet,
+    pending: &PendingRequest,
+    decision: &Decision,
+    owner: usize,
+    ticket: Option<Ticket>,
+) -> Option<Ticket> {
+    let level = decision.level(pending.owners.get(owner)?.check)?;
+    let retry_after = Duration::from_micros(level.retry_after_us);
+    if let Some(ticket) = ticket {
+        ticket.put_off(retry_after);
+        return Some(ticket);
+    }
+    let (queue, waiting_for) = rules.queue(pending, owner)?;
+    queue.join(&waiting_for, retry_after).ok()
+}
+
+/// The decision on a request whose turn did not come in time.
+fn turned_away(rules: &RuleSet, pending: &mut PendingRequest, ticket: &Ticket) -> Decision {
+    let waits_for = |owner: &Owner| pending.key(owner.check) == Some(ticket.key());
+    let owner = pending.owners.iter().position(waits_for).unwrap_or_default();
+    rules.turn_away(pending, owner, micros(ticket.wait()))
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,215 @@
+//! A limit as one route uses it: what a request is charged under it, by the client's plan if it has one.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use crate::clock;
+use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, Reading};
+use crate::limit::algorithm_kind::{Counting, QuotaError};
+use crate::limit::cost::{ByResponse, Cost};
+use crate::limit::key::Facts;
+use crate::limit::plan::{Plan, PlanSource};
+use crate::limit::spec::{Consistency, Limit, LimitUse};
+
+/// A limit as one route uses it: what it asks, before anything is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct CompiledLimit {
+    pub limit: Arc<Limit>,
+    counting: Counting,
+    /// What nearly every request is held to: a usual one of a client without a plan.
+    usual: Charge,
+    /// What the route says that a request takes, whoever sends it.
+    own_cost: Option<Cost>,
+    largest: LargestCost,
+    /// Where the limit's plans are in the shared store.
+    plans: Option<Arc<PlanCache>>,
+}
+
+/// What a request is held to under a limit, whatever its key.
+#[derive(Clone, Debug)]
+pub(crate) struct Charge {
+    pub counting: Counting,
+    pub cost: NonZeroU64,
+    /// What a request usually takes: clients are told how many such requests they have left.
+    pub usual_cost: NonZeroU64,
+    pub largest_cost: u64,
+    /// What is settled after the response.
+    pub later: Option<Arc<ByResponse>>,
+}
+
+/// Where a client's plan is from, and what was said there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanOrigin {
+    File,
+    /// A hash of the shared store. `None`: it has not said yet.
+    Hash {
+        hash: Arc<str>,
+        reading: Option<Reading>,
+    },
+}
+
+/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
+#[derive(Debug, Default)]
+pub struct LargestCosts(HashMap<Arc<str>, LargestCost>);
+
+/// The most that any request takes of one limit.
+#[derive(Clone, Copy, Debug, Default)]
+struct LargestCost {
+    /// Where routes say what a request takes.
+    said: u64,
+    /// Some route leaves it to the limit, or to the client's plan.
+    unsaid: bool,
+}
+
+impl LargestCosts {
+    /// Over `uses`, which must be all there are.
+    pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
+        let mut costs = Self::default();
+        for LimitUse { limit, cost } in uses {
+            costs.0.entry(limit.name.clone()).or_default().add(cost.as_ref());
+        }
+        costs
+    }
+
+    fn with(&self, LimitUse { limit, cost }: &LimitUse) -> LargestCost {
+        let mut largest = self.0.get(&limit.name).copied().unwrap_or_default();
+        largest.add(cost.as_ref());
+        largest
+    }
+
+    /// Of a limit, whoever uses it; of one that nobody uses, what it says itself.
+    fn of_limit(&self, name: &str) -> LargestCost {
+        self.0.get(name).copied().unwrap_or(LargestCost { said: 0, unsaid: true })
+    }
+}
+
+impl LargestCost {
+    fn add(&mut self, cost: Option<&Cost>) {
+        match cost {
+            Some(cost) => self.said = self.said.max(cost.largest().get()),
+            None => self.unsaid = true,
+        }
+    }
+
+    /// Of a bucket of `burst` tokens, where a request takes `unsaid` if nothing else is said.
+    fn of(self, unsaid: &Cost, burst: NonZeroU64) -> u64 {
+        let largest = if self.unsaid { self.said.max(unsaid.largest().get()) } else { self.said };
+        largest.min(burst.get())
+    }
+}
+
+impl CompiledLimit {
+    /// Of a limit as one route uses it: `costs` are over all uses.
+    pub fn of_use(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+        Self::of(&limit_use.limit, limit_use.cost.clone(), costs.with(limit_use), plans)
+    }
+
+    fn of(
+        limit: &Arc<Limit>,
+        own_cost: Option<Cost>,
+        largest: LargestCost,
+        plans: &PlanCaches,
+    ) -> Result<Self, QuotaError> {
+        let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
+            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.manner())),
+            Some(PlanSource::Table(_)) | None => None,
+        };
+        let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
+        // What costs by the request is read off each; the rest is the same for all.
+        let (cost, usual_cost) = (NonZeroU64::MIN, NonZeroU64::MIN);
+        let usual = Charge { counting, cost, usual_cost, largest_cost: 1, later: None };
+        let compiled = Self { limit, counting, usual, own_cost, largest, plans };
+        Ok(Self { usual: compiled.charge_by(None, Cost::usual), ..compiled })
+    }
+
+    /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
+    pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
+        Self::of(limit, None, costs.of_limit(&limit.name), plans)
+    }
+
+    /// The request's plan as far as it is known, and what has to be read of it.
+    pub fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<PlanQuery>) {
+        let Some(plans) = &self.limit.plans else { return (None, None) };
+        match (&plans.source, &self.plans) {
+            (PlanSource::Table(table), _) => {
+                (plans.by.lend(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+            }
+            (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
+                let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
+                (plan.map(Cow::Owned), lookup)
+            }),
+            (PlanSource::Hash(_), None) => (None, None),
+        }
+    }
+
+    /// Where the request's plan is from, or would be. `None`: the limit has no plans, or the request does not say which.
+    pub fn origin(&self, facts: &Facts<'_>) -> Option<PlanOrigin> {
+        let plans = self.limit.plans.as_ref()?;
+        match &self.plans {
+            None => plans.by.lend(facts, |_| PlanOrigin::File),
+            Some(cache) => {
+                let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
+                Some(PlanOrigin::Hash { hash: cache.hash().clone(), reading })
+            }
+        }
+    }
+
+    /// What clients without a plan are held to.
+    pub fn usual(&self) -> (Counting, NonZeroU64) {
+        (self.counting, self.cost().usual(burst(self.counting)))
+    }
+
+    /// The cost of requests of clients without a plan.
+    fn cost(&self) -> &Cost {
+        self.own_cost.as_ref().unwrap_or(&self.limit.cost)
+    }
+
+    /// What a request is held to: by its plan, if it has one.
+    pub fn charge(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Charge {
+        match (plan, self.cost()) {
+            // No request is out of the ordinary.
+            (None, Cost::Fixed(_) | Cost::Response(_)) => self.usual.clone(),
+            _ => self.charge_by(plan, |cost, burst| cost.of(facts, burst)),
+        }
+    }
+
+    /// The same of a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
+    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
+    pub fn late_charge(&self, plan: Option<&Plan>, said: NonZeroU64) -> Charge {
+        self.charge_by(plan, |cost, burst| match cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
+        })
+    }
+
+    /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
+    /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
+    fn charge_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Charge {
+        let counting = plan.map_or(self.counting, Plan::counting);
+        let burst = burst(counting);
+        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
+        let largest_cost = self.largest.of(unsaid, burst);
+        // Permits come back by themselves, when the response has ended.
+        let later = cost.later().filter(|_| matches!(counting, Counting::Tokens(_))).cloned();
+        let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
+        let counting = match (counting, self.limit.consistency) {
+            (Counting::Tokens(quota), Consistency::Leased) => Counting::Tokens(quota.leased(largest_cost)),
+            (counting, _) => counting,
+        };
+        Charge { counting, cost, usual_cost, largest_cost, later }
+    }
+
+    /// What a request says of its cost, whatever its plan: see [`Self::late_charge`].
+    pub fn said_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
+        self.cost().of(facts, Cost::UNBOUNDED)
+    }
+}
+
+/// Tokens in a full bucket, or permits in all.
+pub(crate) fn burst(counting: Counting) -> NonZeroU64 {
+    NonZeroU64::new(counting.burst()).unwrap_or(NonZeroU64::MIN)
+}

@@ -1,0 +1,233 @@
+//! What a request asks of its limits while it is not decided: one check for each limit that has a say in it.
+
+use std::num::NonZeroU64;
+
+use smallvec::SmallVec;
+
+use crate::algorithm::level::Level;
+use crate::decide::check::{CheckPolicy, Checks, PermitCheck};
+use crate::decide::decision::Decision;
+use crate::decide::plans::cache::PlanQuery;
+use crate::limit::algorithm_kind::Counting;
+use crate::limit::key::{Facts, Key};
+use crate::node::permits::PermitNeed;
+use crate::request::compiled_limit::Charge;
+use crate::request::permit::LaterCost;
+use crate::request::rule::Rule;
+use crate::request::shadow::Shadows;
+use crate::store::BucketCharge;
+
+/// A request before its decision.
+#[derive(Debug, Default)]
+pub struct PendingRequest {
+    pub checks: Checks,
+    /// For each check its owner, in the order of the rules.
+    pub(crate) owners: SmallVec<[Owner; 2]>,
+    /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
+    pub(crate) degraded: Vec<DegradedCheck>,
+    pub(crate) shadows: Shadows,
+    plan_lookups: Vec<PlanLookup>,
+}
+
+/// The rule that a check belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner {
+    pub rule: usize,
+    pub check: CheckIndex,
+    pub usual_cost: NonZeroU64,
+    pub planned: bool,
+    pub later: Option<LaterCost>,
+}
+
+/// Where a check stands in [`Checks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckIndex {
+    Tokens(usize),
+    Permit(usize),
+}
+
+/// A limit that the request passed by for something cheaper.
+#[derive(Debug)]
+pub(crate) struct DegradedCheck {
+    pub owner: Owner,
+    pub counting: Counting,
+    pub level: Level,
+}
+
+/// A plan that has to be read.
+#[derive(Debug)]
+pub struct PlanLookup {
+    pub(crate) query: PlanQuery,
+    /// The owner of the check that goes by it, and what the request says of its cost. `None`: no decision waits for it.
+    pub(crate) awaited_by: Option<(usize, NonZeroU64)>,
+}
+
+/// A check with what it is charged by, before it stands anywhere.
+pub(crate) enum NewCheck {
+    Tokens(BucketCharge, CheckPolicy),
+    Permit(PermitCheck),
+}
+
+impl PlanLookup {
+    pub(crate) fn query(&self) -> &PlanQuery {
+        &self.query
+    }
+}
+
+impl NewCheck {
+    /// What a request with this key asks of a rule at this charge, and what is settled later.
+    pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, NonZeroU64, Option<LaterCost>) {
+        let Charge { counting, cost, usual_cost, largest_cost, later } = charge;
+        let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
+        let check = match counting {
+            Counting::Tokens(quota) => {
+                let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
+                Self::Tokens(BucketCharge { key, quota, cost, largest_cost }, policy)
+            }
+            Counting::Permits(limit) => {
+                Self::Permit(PermitCheck { need: PermitNeed { key, limit, cost }, largest_cost, on_outage })
+            }
+        };
+        (check, usual_cost, rule.later(later))
+    }
+
+    fn key(&self) -> &Key {
+        match self {
+            Self::Tokens(charge, _) => &charge.key,
+            Self::Permit(check) => &check.need.key,
+        }
+    }
+
+    /// The check alone.
+    pub fn alone(self) -> Checks {
+        let mut checks = Checks::default();
+        match self {
+            Self::Tokens(charge, policy) => checks.tokens.push(charge, policy),
+            Self::Permit(check) => checks.permits.push(check),
+        }
+        checks
+    }
+}
+
+impl PendingRequest {
+    /// Adds what a request with this key asks of the rule at `index`. No request waits for a limit that only counts, nor for
+    /// its plan.
+    pub(crate) fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
+        let (plan, query) = rule.compiled.plan(facts);
+        let charge = rule.compiled.charge(plan.as_deref(), facts);
+        let (check, usual_cost, later) = NewCheck::of(rule, key, charge);
+        let acts = rule.limit().rollout.takes(check.key().as_bytes());
+        if let Some(mut query) = query {
+            query.urgent &= acts;
+            let awaited_by = query.urgent.then(|| (self.owners.len(), rule.compiled.said_cost(facts)));
+            self.plan_lookups.push(PlanLookup { query, awaited_by });
+        }
+        if !acts {
+            self.shadows.add(check.alone(), rule.metrics.clone(), later);
+            return;
+        }
+        let place = match check {
+            NewCheck::Tokens(charge, policy) => {
+                self.checks.tokens.push(charge, policy);
+                CheckIndex::Tokens(self.checks.tokens.len() - 1)
+            }
+            NewCheck::Permit(check) => {
+                self.checks.permits.push(check);
+                CheckIndex::Permit(self.checks.permits.len() - 1)
+            }
+        };
+        self.owners.push(Owner { rule: index, check: place, usual_cost, planned: plan.is_some(), later });
+    }
+
+    /// Puts the check that a plan came for in the place of the one that `owner` has: a plan counts as its limit does.
+    pub(crate) fn replace(&mut self, owner: usize, check: NewCheck) {
+        let Some(owner) = self.owners.get(owner) else { return };
+        match (owner.check, check) {
+            (CheckIndex::Tokens(at), NewCheck::Tokens(charge, policy)) => {
+                self.checks.tokens.replace(at, charge, policy)
+            }
+            (CheckIndex::Permit(at), NewCheck::Permit(check)) => {
+                if let Some(known) = self.checks.permits.get_mut(at) {
+                    *known = check;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether [`Self::take_lookups`] has something.
+    #[inline]
+    pub fn lacks_plans(&self) -> bool {
+        !self.plan_lookups.is_empty()
+    }
+
+    /// The plans to read first. Empty nearly always.
+    pub fn take_lookups(&mut self) -> Vec<PlanLookup> {
+        std::mem::take(&mut self.plan_lookups)
+    }
+
+    #[inline]
+    pub(crate) fn counting(&self, check: CheckIndex) -> Option<Counting> {
+        match check {
+            CheckIndex::Tokens(at) => self.checks.tokens.charges().get(at).map(|charge| Counting::Tokens(charge.quota)),
+            CheckIndex::Permit(at) => self.checks.permits.get(at).map(|check| Counting::Permits(check.need.limit)),
+        }
+    }
+
+    pub(crate) fn key(&self, check: CheckIndex) -> Option<&Key> {
+        match check {
+            CheckIndex::Tokens(at) => self.checks.tokens.charges().get(at).map(|charge| &charge.key),
+            CheckIndex::Permit(at) => self.checks.permits.get(at).map(|check| &check.need.key),
+        }
+    }
+
+    /// Microseconds in which the bucket of a check yields one such request. Nobody knows when a permit comes back.
+    pub(crate) fn pace_us(&self, check: CheckIndex) -> u64 {
+        let CheckIndex::Tokens(at) = check else { return 0 };
+        self.checks.tokens.charges().get(at).map_or(0, |charge| charge.quota.pace_us(charge.cost))
+    }
+
+    /// Takes the check of an owner out, together with the owner.
+    pub(crate) fn remove(&mut self, owner: usize) -> (Owner, Option<Counting>) {
+        let removed = self.owners.remove(owner);
+        let counting = self.counting(removed.check);
+        match removed.check {
+            CheckIndex::Tokens(at) => {
+                self.checks.tokens.remove(at);
+            }
+            CheckIndex::Permit(at) => {
+                self.checks.permits.remove(at);
+            }
+        }
+        for owner in &mut self.owners {
+            match (&mut owner.check, removed.check) {
+                (CheckIndex::Tokens(at), CheckIndex::Tokens(gone))
+                | (CheckIndex::Permit(at), CheckIndex::Permit(gone))
+                    if *at > gone =>
+                {
+                    *at -= 1;
+                }
+                _ => {}
+            }
+        }
+        (removed, counting)
+    }
+
+    /// Leaves only the check of one owner.
+    pub(crate) fn keep_only(&mut self, owner: usize) {
+        for at in (0..self.owners.len()).rev().filter(|at| *at != owner) {
+            self.remove(at);
+        }
+    }
+}
+
+impl Decision {
+    /// The level that a check met.
+    #[inline]
+    pub(crate) fn level(&self, check: CheckIndex) -> Option<&Level> {
+        match check {
+            CheckIndex::Tokens(at) => self.levels.get(at),
+            CheckIndex::Permit(at) => self.permit_levels.get(at),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The rate limit of the chain: `tollgate-limiter`'s layer, before the gateway's own kind of request.
+
+use std::ops::ControlFlow;
+
+use http::Response;
+use http_body::Body as _;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::layer::{Admitted, LimitedRequest, LimiterOf};
+use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::request::denial::Denial;
+use tollgate_limiter::request::headers::RateLimitFields;
+
+use super::exchange::Exchange;
+use crate::body::Body;
+use crate::error::Failure;
+
+/// The limiter of the worker that has the request: all workers share the chains of a configuration.
+#[derive(Clone, Copy)]
+pub struct OfWorker;
+
+impl<'a, 'g> LimiterOf<&'a mut Exchange<'g>> for OfWorker {
+    #[inline]
+    fn limiter<'r>(&'r self, exchange: &'r &'a mut Exchange<'g>) -> &'r Limiter {
+        &exchange.listener.limiter
+    }
+}
+
+impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
+    type Response = Response<Body>;
+    type Kept = ();
+
+    #[inline]
+    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let request = &*self.request;
+        let host = host::of(request.uri(), request.headers());
+        read(&Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            body_length: request.body().size_hint().exact(),
+            client_ip: Some(self.arrival.origin.client_ip),
+            host: &host,
+            route: self.route_name(),
+            param: &|name| self.route.as_ref().ok()?.route.matches.path.param(name, self.path()),
+        })
+    }
+
+    /// What the request holds is dropped with its account.
+    #[inline]
+    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Response<Body>, Failure>> {
+        let Admitted { fields, permit, degraded } = admitted;
+        permit.prepare(self.request.headers_mut());
+        self.fields = fields;
+        self.account.permit = permit;
+        self.degraded = degraded;
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Response<Body>, Failure> {
+        self.fields = fields;
+        Err(denial.into())
+    }
+
+    #[inline]
+    fn finish((): (), answer: Response<Body>) -> Response<Body> {
+        answer
+    }
+}

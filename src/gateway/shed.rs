@@ -1,0 +1,54 @@
+//! Sheds load: more requests in flight than the gateway takes are refused.
+
+use std::future::{Ready, ready};
+use std::num::NonZeroUsize;
+use std::task::{Context, Poll};
+
+use futures_util::future::Either;
+use http::Response;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::exchange::Exchange;
+use crate::body::Body;
+use crate::error::Failure;
+
+/// Lets as many requests be in flight on a worker.
+#[derive(Clone, Copy)]
+pub struct ShedLayer(pub NonZeroUsize);
+
+/// A service behind a bound on requests in flight.
+#[derive(Clone)]
+pub struct Shed<S> {
+    inner: S,
+    most: NonZeroUsize,
+}
+
+impl<S> Layer<S> for ShedLayer {
+    type Service = Shed<S>;
+
+    fn layer(&self, inner: S) -> Shed<S> {
+        Shed { inner, most: self.0 }
+    }
+}
+
+impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for Shed<S>
+where
+    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
+{
+    type Response = Response<Body>;
+    type Error = Failure;
+    type Future = Either<Ready<Result<Response<Body>, Failure>>, S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.inner.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
+        if exchange.arrival.in_flight_before >= self.most.get() {
+            return Either::Left(ready(Err(Failure::Overloaded)));
+        }
+        Either::Right(self.inner.call(exchange))
+    }
+}
