@@ -209,7 +209,8 @@ async fn change(
         return Err(Problem::bad_request(format!("the limit \"{limit}\" counts requests in flight"))
             .hint("slots come back when their requests have ended, or their node has: there is nothing to give back"));
     };
-    let done = if query.dry_run { panel.desk.rehearse(charge, gift).await } else { panel.desk.give(charge, gift).await };
+    let done =
+        if query.dry_run { panel.desk.rehearse(charge, gift).await } else { panel.desk.give(charge, gift).await };
     let given = done.map_err(|error| Problem::store_away(&error))?;
     let view = ChangeView::of(listed.limit(), &charge.key, gift, query.dry_run, &given);
     if !query.dry_run {

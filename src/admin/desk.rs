@@ -17,9 +17,9 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::permits::PermitTable;
+use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::inspect::{BeforeAndAfter, BucketChange, CacheListener, Inspect, TokenGrant};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::{BucketCharge, StoreError};
 
 use crate::clock;
@@ -125,7 +125,12 @@ impl Desk {
             None => (self.memory.peek_at(charge, clock::monotonic_micros(), Share::WHOLE), Source::Local),
         };
         let before = seen.ok_or(StoreError::Protocol)?;
-        Ok(Given { before: before.level(charge.cost), after: before.given(gift).level(charge.cost), source, untold: None })
+        Ok(Given {
+            before: before.level(charge.cost),
+            after: before.given(gift).level(charge.cost),
+            source,
+            untold: None,
+        })
     }
 
     /// Gives back, in the whole fleet.

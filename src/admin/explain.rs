@@ -4,8 +4,8 @@
 
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};
-use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::limit::units::{show_duration, show_size};
 use tollgate_limiter::request::explanation::{AppliedLimit, CountedBy};

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::time::{sleep_until, timeout_at};
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::clock::{self, Instant};
+use tollgate_limiter::decide::check::Checks;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::decide::check::Checks;
 use tollgate_limiter::store::BucketCharge;
 
 use crate::due::Bucket;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use tollgate_limiter::limit::fixed_response::FixedResponse;
-use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
+use tollgate_limiter::limit::rollout::Rollout;
 
 use super::named::Named;
 use super::optional;

@@ -1,128 +1,148 @@
-#[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::num::{NonZeroU64, NonZeroUsize};
-    use std::time::Duration;
+use std::convert::Infallible;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::time::Duration;
 
-    use axum::body::Body;
-    use http::{HeaderName, StatusCode};
-    use tower::{ServiceExt, service_fn};
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use tower::{ServiceExt, service_fn};
 
-    use super::*;
-    use crate::limit::algorithm_kind::{Algorithm, Rate};
-    use crate::limit::cost::{ByResponse, Cost, Field};
-    use crate::limit::json_path::JsonPath;
-    use crate::limit::key::{KeyPart, KeySpec, OnMissing};
-    use crate::limit::rollout::Rollout;
-    use crate::limit::spec::{OnLimit, Queueing};
-    use crate::request::headers::{DEGRADED, RATELIMIT};
-    use crate::store::memory::MemoryStore;
+use super::*;
+use crate::limit::algorithm_kind::{Algorithm, Rate};
+use crate::limit::cost::{ByResponse, Cost, Field};
+use crate::limit::fixed_response::FixedResponse;
+use crate::limit::json_path::JsonPath;
+use crate::limit::key::{KeyPart, KeySpec, OnMissing};
+use crate::limit::on_limit::{Degrade, OnLimit, Queueing};
+use crate::limit::rollout::Rollout;
+use crate::request::headers::{DEGRADED, RATELIMIT};
+use crate::request::pending::PendingRequest;
+use crate::request::permit_body::PermitBody;
+use crate::store::BucketCharge;
+use crate::store::memory::MemoryStore;
 
-    /// One an hour for everyone together, but for `change`.
-    fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
-        let one = NonZeroU64::MIN;
-        let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
-        let rate = Rate { tokens: one, period_us: NonZeroU64::new(3_600_000_000).unwrap() };
-        let mut limit = Limit::new("l", key, rate, one);
-        change(&mut limit);
-        let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
-        RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
-    }
+/// One an hour for everyone together, but for `change`.
+fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
+    let one = NonZeroU64::MIN;
+    let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };
+    let rate = Rate { tokens: one, period_us: NonZeroU64::new(3_600_000_000).unwrap() };
+    let mut limit = Limit::new("l", key, rate, one);
+    change(&mut limit);
+    let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
+    RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
+}
 
-    async fn ask(layer: &RateLimitLayer) -> Response<PermitBody<Body>> {
-        let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
-        layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
-    }
+async fn ask(layer: &RateLimitLayer) -> Response<PermitBody<Body>> {
+    let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("inner"))));
+    layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
+}
 
-    #[tokio::test]
-    async fn where_a_request_cannot_wait_it_is_refused() {
-        let bounds = Queueing { max_wait: Duration::from_secs(3_600), max_waiting: NonZeroUsize::MIN };
-        for elsewhere in [OnLimit::Queue(bounds), OnLimit::Degrade(Degrade::Upstream("cheap".into()))] {
-            let layer = layer(|limit| limit.on_limit = elsewhere);
-            assert_eq!(ask(&layer).await.status(), StatusCode::OK);
-            assert_eq!(ask(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+#[tokio::test]
+async fn a_request_that_would_go_to_another_upstream_is_refused() {
+    let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Upstream("cheap".into())));
+    assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+    assert_eq!(ask(&layer).await.status(), StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_its_tokens_in_the_queue_of_its_limit() {
+    let bounds = Queueing { max_wait: Duration::from_secs(3_600), max_waiting: NonZeroUsize::MIN };
+    let layer = layer(|limit| limit.on_limit = OnLimit::Queue(bounds));
+    assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+    let (began, second) = (crate::clock::now(), ask(&layer));
+    let third = async {
+        tokio::task::yield_now().await;
+        ask(&layer).await.status()
+    };
+    let (second, third) = tokio::join!(second, third);
+    assert_eq!((second.status(), third), (StatusCode::OK, StatusCode::TOO_MANY_REQUESTS));
+    assert_eq!(began.elapsed().as_secs(), 3_600);
+}
+
+#[tokio::test]
+async fn something_cheaper_that_is_at_hand_is_given() {
+    let answer = Arc::new(FixedResponse { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
+    let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Respond(answer)));
+    assert_eq!(ask(&layer).await.status(), StatusCode::OK);
+    let degraded = ask(&layer).await;
+    assert_eq!(
+        (degraded.status(), &degraded.headers()[DEGRADED]),
+        (StatusCode::ACCEPTED, &HeaderValue::from_static("l"))
+    );
+    assert_eq!(degraded.headers()[RATELIMIT], "\"l\";r=0;t=3600");
+}
+
+/// A thousand an hour, of which a request reserves a hundred.
+fn settling(field: Field) -> RateLimitLayer {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    layer(|limit| {
+        let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
+        limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
+        limit.cost = Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(100), max: nonzero(700) }));
+    })
+}
+
+/// Answers with this body, told as 40 in the head.
+async fn answered(layer: &RateLimitLayer, body: Body) -> Response<PermitBody<Body>> {
+    let body = Arc::new(std::sync::Mutex::new(Some(body)));
+    let inner = service_fn(move |request: Request<Body>| {
+        let mut response = Response::new(body.lock().unwrap().take().unwrap());
+        response.headers_mut().insert("x-used", HeaderValue::from_static("40"));
+        if let Some(coding) = request.headers().get("accept-encoding") {
+            response.headers_mut().insert("x-asked-for", coding.clone());
         }
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
+}
+
+fn left(layer: &RateLimitLayer) -> u64 {
+    let request = Request::new(Body::empty());
+    let checks = <Request<Body> as LimitedRequest<Response<Body>, Infallible>>::with_facts(&request, |facts| {
+        let mut pending = PendingRequest::default();
+        layer.rules.ask(facts, &mut pending).unwrap();
+        pending.checks
+    });
+    // More than there is: a look that takes nothing.
+    let charge = BucketCharge { cost: 1_001, ..checks.tokens.charges()[0].clone() };
+    layer.limiter.decide(&charge.into()).done().unwrap().levels[0].remaining
+}
+
+#[tokio::test]
+async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() {
+    let layer = settling(Field::Header(HeaderName::from_static("x-used")));
+    let response = answered(&layer, Body::from("whatever")).await;
+    assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
+
+    let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
+    let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
+    let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
+    let response = answered(&layer, streamed()).await;
+    assert_eq!((left(&layer), &response.headers()["x-asked-for"]), (900, &HeaderValue::from_static("identity")));
+    let body = axum::body::to_bytes(Body::new(response.into_body()), 100).await.unwrap();
+    assert_eq!((body, left(&layer)), (Bytes::from("{\"used\":150}"), 850));
+    drop(answered(&layer, streamed()).await);
+    assert_eq!(left(&layer), 750, "dropped unread: what is reserved stands");
+
+    let mut body = answered(&layer, Body::from("{\"used\":50}")).await.into_body();
+    let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
+    assert_eq!((frame.into_data().unwrap().len(), left(&layer)), (11, 700), "nobody asks after the last byte");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
+    let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
+    for _ in 0..10 {
+        assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
     }
+    assert_eq!((left(&layer), ask(&layer).await.status()), (0, StatusCode::TOO_MANY_REQUESTS));
+}
 
-    #[tokio::test]
-    async fn something_cheaper_that_is_at_hand_is_given() {
-        let answer = Arc::new(FixedResponse { status: StatusCode::ACCEPTED, headers: vec![], body: "later".into() });
-        let layer = layer(|limit| limit.on_limit = OnLimit::Degrade(Degrade::Respond(answer)));
-        assert_eq!(ask(&layer).await.status(), StatusCode::OK);
-        let degraded = ask(&layer).await;
-        assert_eq!(
-            (degraded.status(), &degraded.headers()[DEGRADED]),
-            (StatusCode::ACCEPTED, &HeaderValue::from_static("l"))
-        );
-        assert_eq!(degraded.headers()[RATELIMIT], "\"l\";r=0;t=3600");
-    }
-
-    /// A thousand an hour, of which a request reserves a hundred.
-    fn settling(field: Field) -> RateLimitLayer {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
-        layer(|limit| {
-            let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
-            limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
-            limit.cost = Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(100), max: nonzero(700) }));
-        })
-    }
-
-    /// Answers with this body, told as 40 in the head.
-    async fn answered(layer: &RateLimitLayer, body: Body) -> Response<PermitBody<Body>> {
-        let body = Arc::new(std::sync::Mutex::new(Some(body)));
-        let inner = service_fn(move |request: Request<Body>| {
-            let mut response = Response::new(body.lock().unwrap().take().unwrap());
-            response.headers_mut().insert("x-used", HeaderValue::from_static("40"));
-            if let Some(coding) = request.headers().get("accept-encoding") {
-                response.headers_mut().insert("x-asked-for", coding.clone());
-            }
-            std::future::ready(Ok::<_, Infallible>(response))
-        });
-        layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap()
-    }
-
-    fn left(layer: &RateLimitLayer) -> u64 {
-        let explained = layer.ask(&Request::new(Body::empty())).unwrap();
-        let ask = crate::store::Ask { cost: 1_001, ..explained.asks[0].clone() };
-        layer.limiter.decide_now(&[ask]).unwrap().levels[0].remaining
-    }
-
-    #[tokio::test]
-    async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() {
-        let layer = settling(Field::Header(HeaderName::from_static("x-used")));
-        let response = answered(&layer, Body::from("whatever")).await;
-        assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
-
-        let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
-        let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
-        let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
-        let response = answered(&layer, streamed()).await;
-        assert_eq!((left(&layer), &response.headers()["x-asked-for"]), (900, &HeaderValue::from_static("identity")));
-        let body = axum::body::to_bytes(Body::new(response.into_body()), 100).await.unwrap();
-        assert_eq!((body, left(&layer)), (Bytes::from("{\"used\":150}"), 850));
-        drop(answered(&layer, streamed()).await);
-        assert_eq!(left(&layer), 750, "dropped unread: what is reserved stands");
-
-        let mut body = answered(&layer, Body::from("{\"used\":50}")).await.into_body();
-        let frame = http_body_util::BodyExt::frame(&mut body).await.unwrap().unwrap();
-        assert_eq!((frame.into_data().unwrap().len(), left(&layer)), (11, 700), "nobody asks after the last byte");
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
-        let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
-        for _ in 0..10 {
-            assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
-        }
-        assert_eq!((left(&layer), ask(&layer).await.status()), (0, StatusCode::TOO_MANY_REQUESTS));
-    }
-
-    #[tokio::test]
-    async fn a_shadow_lets_everything_pass() {
-        let layer = layer(|limit| limit.enforced = Rollout::NONE);
-        for _ in 0..3 {
-            let passed = ask(&layer).await;
-            assert_eq!((passed.status(), passed.headers().get(RATELIMIT)), (StatusCode::OK, None));
-        }
+#[tokio::test]
+async fn a_shadow_lets_everything_pass() {
+    let layer = layer(|limit| limit.rollout = Rollout::NONE);
+    for _ in 0..3 {
+        let passed = ask(&layer).await;
+        assert_eq!((passed.status(), passed.headers().get(RATELIMIT)), (StatusCode::OK, None));
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
         assert_eq!(cache.find(&charge("k", 20), 3, 0), None);
-        cache.note(&charge("k", 20), 3, &denied(100_000), 1_000);
+        cache.note(&charge("k", 20), false, 3, &denied(100_000), 1_000);
         let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
         assert!(cache.find(&charge("k", 20), 3, 100_999).is_some());
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
-        cache.note(&charge("k", 20), 3, &denied(100_000), 0);
+        cache.note(&charge("k", 20), false, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
         assert_eq!(cache.find(&charge("k", 20), 2, 0), None);
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
         let cache = DenialCache::new();
-        cache.note(&charge("k", 20), 3, &denied(100_000), 0);
+        cache.note(&charge("k", 20), false, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 30), 3, 0), None);
         assert_eq!(cache.find(&charge("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
@@ -151,10 +151,10 @@ mod tests {
         let cache = DenialCache::new();
         let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
-        cache.note(&leased, 1, &denied(10), 0);
+        cache.note(&leased, false, 1, &denied(10), 0);
         assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
         assert_eq!(cache.find(&leased, 1, 6_250), None);
-        cache.note(&leased, 1, &denied(100_000), 0);
+        cache.note(&leased, false, 1, &denied(100_000), 0);
         assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
         assert_eq!(cache.find(&leased, 1, 50_000), None);
     }
@@ -162,11 +162,11 @@ mod tests {
     #[test]
     fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
         let cache = DenialCache::new();
-        let reserved = BucketCharge { settled_later: true, ..charge("k", 20) };
-        cache.note(&reserved, 3, &denied(4_000_000), 0);
+        let reserved = charge("k", 20);
+        cache.note(&reserved, true, 3, &denied(4_000_000), 0);
         assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
         assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
-        cache.note(&reserved, 3, &denied(100_000), 0);
+        cache.note(&reserved, true, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&reserved, 3, 100_000), None);
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn any_number_of_keys_takes_bounded_room() {
         let cache = DenialCache::new();
         for n in 0..100_000 {
-            cache.note(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
+            cache.note(&charge(&n.to_string(), 20), false, 1, &denied(100_000), 0);
         }
         let kept = (0..100_000).filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some()).count();
         assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");

@@ -10,6 +10,7 @@ use crate::algorithm::concurrency as in_flight;
 use crate::algorithm::share::Share;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
+use crate::decide::check::{CheckPolicy, Checks, TokenChecks};
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::node::Node;
@@ -24,15 +25,20 @@ fn shape(rate: u64, burst: u64) -> TokenBucket {
     TokenBucket::new(nonzero(rate), nonzero(SECOND), nonzero(burst)).unwrap()
 }
 
-fn ask(shape: TokenBucket, cost: u64) -> Ask {
-    let on_outage = OnOutage::Local;
-    Ask { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost, on_outage, settled_later: true }
+fn charge(bucket: TokenBucket, cost: u64) -> BucketCharge {
+    BucketCharge { key: Key::from("k"), quota: bucket.into(), cost, largest_cost: cost }
+}
+
+/// A request that reserves these tokens.
+fn checks(charge: BucketCharge) -> Checks {
+    let policy = CheckPolicy { on_outage: OnOutage::Local, settled_later: true };
+    Checks { tokens: TokenChecks::one(charge, policy), permits: Vec::new() }
 }
 
 /// One bucket, and those who reserved tokens of it.
 struct Model {
     memory: MemoryStore,
-    ask: Ask,
+    charge: BucketCharge,
     now: u64,
     requests: Vec<Request>,
 }
@@ -46,23 +52,23 @@ struct Request {
 
 impl Model {
     fn new(shape: TokenBucket, reserve: u64) -> Self {
-        Self { memory: MemoryStore::new(10), ask: ask(shape, reserve), now: 0, requests: Vec::new() }
+        Self { memory: MemoryStore::new(10), charge: charge(shape, reserve), now: 0, requests: Vec::new() }
     }
 
     fn request(&mut self) -> bool {
-        let grant = self.memory.take_at(std::slice::from_ref(&self.ask), 1, self.now, Share::WHOLE);
+        let grant = self.memory.take_at(std::slice::from_ref(&self.charge), 1, self.now, Share::WHOLE);
         if grant.units > 0 {
             self.requests.push(Request { at: self.now, taken_at: grant.at_us, settled: None });
         }
         grant.units > 0
     }
 
-    /// `heard_us`: how long the verdict took to be heard.
+    /// `heard_us`: how long the decision took to be heard.
     fn settle(&mut self, index: usize, actual: u64, heard_us: u64) {
         let request = self.requests[index];
         let held_us = (self.now - request.at).saturating_sub(heard_us);
-        if let Some(change) = change(self.ask.quota, self.ask.cost, actual, request.taken_at, held_us) {
-            let adjustment = Adjustment { key: self.ask.key.clone(), quota: self.ask.quota, change };
+        if let Some(change) = change(self.charge.quota, self.charge.cost, actual, request.taken_at, held_us) {
+            let adjustment = Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change };
             self.memory.adjust_at(&[adjustment], self.now);
         }
         self.requests[index].settled = Some((self.now, actual));
@@ -77,11 +83,11 @@ impl Model {
         for (first, from) in self.requests.iter().enumerate() {
             for (last, to) in self.requests.iter().enumerate().skip(first) {
                 let inside = &self.requests[first..=last];
-                let cost = |request: &Request| request.settled.map_or(self.ask.cost, |(_, actual)| actual);
+                let cost = |request: &Request| request.settled.map_or(self.charge.cost, |(_, actual)| actual);
                 let late = |request: &Request| request.settled.is_none_or(|(at, _)| at > to.at);
                 let sum: u64 = inside.iter().map(cost).sum();
                 let in_flight = inside.iter().filter(|request| late(request)).count() as u64;
-                let bound = burst * SECOND + rate * (to.at - from.at) + in_flight * (max - self.ask.cost) * SECOND;
+                let bound = burst * SECOND + rate * (to.at - from.at) + in_flight * (max - self.charge.cost) * SECOND;
                 if sum * SECOND > bound {
                     return Err(format!("{sum} in {} us with {in_flight} in flight", to.at - from.at));
                 }
@@ -147,12 +153,12 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 fn what_is_over_comes_back_less_what_flowed_in_beyond_what_was_spent() {
     let shape = shape(10, 100);
     let back = |actual, held_us| match change(shape.into(), 50, actual, 7, held_us) {
-        Some(Change::Refund { charge, taken_at_us }) => {
+        Some(Change::Refund { charge: back, taken_at_us }) => {
             let memory = MemoryStore::new(10);
-            memory.take_at(&[ask(shape, 100)], 1, 7, Share::WHOLE);
-            let change = Change::Refund { charge, taken_at_us };
+            memory.take_at(&[charge(shape, 100)], 1, 7, Share::WHOLE);
+            let change = Change::Refund { charge: back, taken_at_us };
             memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: shape.into(), change }], 7 + held_us);
-            let left = memory.take_at(&[ask(shape, 1)], 0, 7 + held_us, Share::WHOLE).levels[0].remaining;
+            let left = memory.take_at(&[charge(shape, 1)], 0, 7 + held_us, Share::WHOLE).levels[0].remaining;
             Some(left - held_us * 10 / SECOND)
         }
         None => None,
@@ -184,7 +190,7 @@ fn a_bucket_that_was_full_meanwhile_gets_nothing_back() {
 #[test]
 fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
     let (memory, window) = (MemoryStore::new(10), Window::sliding(100, 60 * SECOND).unwrap());
-    let asks = [Ask { quota: window.into(), ..ask(shape(1, 1), 60) }];
+    let asks = [BucketCharge { quota: window.into(), ..charge(shape(1, 1), 60) }];
     let left = |now_us| memory.take_at(&asks, 0, now_us, Share::WHOLE).levels[0].remaining;
     let settle = |taken_at_us, actual, now_us| {
         let change = change(window.into(), 60, actual, taken_at_us, now_us - taken_at_us).unwrap();
@@ -218,8 +224,8 @@ struct Switched {
 }
 
 impl Store for Switched {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
-        Box::pin(ready(Ok(self.memory.take_at(asks, units, clock::monotonic_micros(), Share::WHOLE))))
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        Box::pin(ready(Ok(self.memory.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -263,7 +269,13 @@ impl Bench {
 
     fn settle(&self, decided_by: DecidedBy, actual: u64) -> Settled {
         let (taken_at_us, since_us) = (clock::monotonic_micros(), clock::monotonic_micros());
-        let reservation = Reservation { ask: ask(shape(1, 100), 10), decided_by, taken_at_us, since_us };
+        let reservation = Reservation {
+            charge: charge(shape(1, 100), 10),
+            on_outage: OnOutage::Local,
+            decided_by,
+            taken_at_us,
+            since_us,
+        };
         self.settler.settle(reservation, actual)
     }
 
@@ -274,7 +286,7 @@ impl Bench {
     }
 
     fn left_here(&self) -> u64 {
-        let ask = [ask(shape(1, 100), 10)];
+        let ask = [charge(shape(1, 100), 10)];
         self.node.memory.take_at(&ask, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining
     }
 }
@@ -303,9 +315,9 @@ async fn what_the_store_does_not_hear_is_owed_and_what_would_come_back_is_lost()
 #[tokio::test(start_paused = true)]
 async fn what_a_node_decided_alone_is_settled_there_and_with_what_it_owes() {
     let bench = Bench::new();
-    let ask = ask(shape(1, 100), 10);
-    bench.node.memory.take_at(std::slice::from_ref(&ask), 1, clock::monotonic_micros(), Share::WHOLE);
-    bench.node.debts.incur(&ask, 1, 0, bench.node.memory.moment(ask.quota, clock::monotonic_micros()));
+    let taken = charge(shape(1, 100), 10);
+    bench.node.memory.take_at(std::slice::from_ref(&taken), 1, clock::monotonic_micros(), Share::WHOLE);
+    bench.node.debts.incur(&taken, 1, 0, bench.node.memory.moment(taken.quota, clock::monotonic_micros()));
     assert_eq!(bench.settle(DecidedBy::Local, 4), Settled::Less);
     bench.settler.idle().await;
     assert_eq!((bench.left_here(), bench.owed(), bench.store.calls.load(Ordering::Relaxed)), (96, 4, 0));
@@ -335,32 +347,34 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
 async fn who_gives_back_forgets_that_the_bucket_was_empty() {
     let bench = Bench::new();
     let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
-    let asks = [ask(shape(1, 100), 60)];
-    let verdict = limiter.decide(&asks).await;
-    assert_eq!((verdict.granted, verdict.decided_by), (true, DecidedBy::Redis));
-    let reservation = Reservation::of(asks[0].clone(), &verdict);
-    assert!(!limiter.decide(&asks).await.granted);
-    assert_eq!(limiter.decide_now(&asks).map(|verdict| verdict.decided_by), Some(DecidedBy::DenialCache));
+    let taken = charge(shape(1, 100), 60);
+    let checks = checks(taken.clone());
+    let decision = limiter.decide(&checks).wait().await;
+    assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Redis));
+    let reservation = Reservation::of(taken, OnOutage::Local, &decision);
+    assert!(!limiter.decide(&checks).wait().await.granted);
+    assert_eq!(limiter.decide(&checks).done().map(|decision| decision.decided_by), Some(DecidedBy::DenialCache));
     assert_eq!(limiter.settler().settle(reservation, 10), Settled::Less);
     limiter.settled().await;
-    let verdict = limiter.decide(&asks).await;
-    assert_eq!((verdict.granted, verdict.levels[0].remaining), (true, 30));
+    let decision = limiter.decide(&checks).wait().await;
+    assert_eq!((decision.granted, decision.levels[0].remaining), (true, 30));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
     let bench = Bench::new();
     let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
-    let asks = [ask(shape(100, 10_000).leased(10), 10)];
-    let mut verdict = limiter.decide(&asks).await;
+    let asks = [charge(shape(100, 10_000).leased(10), 10)];
+    let checks = checks(asks[0].clone());
+    let mut decision = limiter.decide(&checks).wait().await;
     for _ in 0..50 {
         tokio::time::advance(Duration::from_millis(1)).await;
-        verdict = limiter.decide(&asks).await;
+        decision = limiter.decide(&checks).wait().await;
     }
-    assert_eq!(verdict.decided_by, DecidedBy::Lease);
+    assert_eq!(decision.decided_by, DecidedBy::Lease);
     let before = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
-    limiter.settler().settle(Reservation::of(asks[0].clone(), &verdict), 1);
-    limiter.settler().settle(Reservation::of(asks[0].clone(), &verdict), 30);
+    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, &decision), 1);
+    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, &decision), 30);
     limiter.settled().await;
     let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
     // What flowed in since the tokens were taken ahead, in a lease's time at most, may be missing.
@@ -370,9 +384,8 @@ async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
 #[test]
 fn a_limit_that_lets_all_pass_while_the_store_is_away_has_nothing_to_settle() {
     let bench = Bench::new();
-    let mut ask = ask(shape(1, 100), 10);
-    ask.on_outage = OnOutage::Allow;
-    let reservation = Reservation { ask, decided_by: DecidedBy::Local, taken_at_us: 0, since_us: 0 };
+    let (charge, on_outage) = (charge(shape(1, 100), 10), OnOutage::Allow);
+    let reservation = Reservation { charge, on_outage, decided_by: DecidedBy::Local, taken_at_us: 0, since_us: 0 };
     assert_eq!(bench.settler.settle(reservation, 50), Settled::Even);
     assert_eq!((bench.left_here(), bench.owed()), (100, 0));
 }

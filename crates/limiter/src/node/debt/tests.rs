@@ -128,7 +128,7 @@ proptest! {
         truth.take_at(&ask, used, 0, Share::WHOLE);
         let level = store.take_at(&ask, used, 0, Share::WHOLE).levels[0];
         let locals: Vec<_> = (0..nodes).map(|_| (MemoryStore::new(10), Debts::new())).collect();
-        locals.iter().for_each(|(local, _)| local.note(&ask[0], &level, 0));
+        locals.iter().for_each(|(local, _)| local.observe(&ask[0], &level, 0));
         let mut now = 0;
         for (node, wait) in requests {
             now += wait;

@@ -1,18 +1,22 @@
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 
 use super::*;
+use crate::decide::check::Checks;
 use crate::decide::plans::cache::PlanCache;
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::{ByResponse, Cost, Field};
 use crate::limit::fixed_response::FixedResponse;
-use crate::limit::key::{KeyPart, KeySpec, OnMissing};
+use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
 use crate::limit::spec::Limit;
 use crate::request::permit::Unanswered;
+use crate::store::BucketCharge;
 use crate::store::memory::MemoryStore;
 
 fn nonzero(number: u64) -> NonZeroU64 {
@@ -39,7 +43,8 @@ impl Guard {
     fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
         let uses = limits.into_iter().map(|limit| LimitUse { cost: None, limit: Arc::new(limit) });
         let uses: Vec<_> = uses.collect();
-        let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &PlanCaches::default(), false).unwrap();
+        let rules =
+            RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &LimitStates::default(), false).unwrap();
         Self { rules, limiter: Limiter::local(Arc::new(MemoryStore::new(10_000))) }
     }
 
@@ -61,24 +66,24 @@ impl Guard {
             route: "",
             param: &|_| None,
         };
-        let mut asking = PendingRequest::default();
-        self.rules.ask(&facts, &mut asking).unwrap();
-        asking
+        let mut pending = PendingRequest::default();
+        self.rules.ask(&facts, &mut pending).unwrap();
+        pending
     }
 
     /// Judges a request to the end, as long as it need not wait. Says how often the limiter was asked.
-    fn pass(&self) -> (Judged, usize) {
-        let mut asking = self.ask();
+    fn pass(&self) -> (Judgement, usize) {
+        let mut pending = self.ask();
         for times in 1.. {
-            let verdict = self.limiter.decide_now(&asking.asks).unwrap();
-            if self.rules.next(&mut asking, &verdict) != Next::AskAgain {
-                return (self.rules.judge(&mut asking, verdict), times);
+            let decision = self.limiter.decide(&pending.checks).done().unwrap();
+            if self.rules.next(&mut pending, &decision) != Next::AskAgain {
+                return (self.rules.judge(&mut pending, decision), times);
             }
         }
         unreachable!()
     }
 
-    fn ratelimit(judged: &Judged) -> String {
+    fn ratelimit(judged: &Judgement) -> String {
         let mut headers = HeaderMap::new();
         judged.fields.clone().apply(&mut headers);
         headers.get(headers::RATELIMIT).map_or("", |value| value.to_str().unwrap()).to_owned()
@@ -116,14 +121,15 @@ fn a_limit_that_rejects_goes_before_those_that_do_not() {
 
     let guard = Guard::new(limits[..2].to_vec());
     guard.pass();
-    let mut asking = guard.ask();
+    let mut pending = guard.ask();
     let mut next = || {
-        let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
-        guard.rules.next(&mut asking, &verdict)
+        let decision = guard.limiter.decide(&pending.checks).done().unwrap();
+        guard.rules.next(&mut pending, &decision)
     };
     assert_eq!((next(), next()), (Next::AskAgain, Next::Wait(0)));
-    let line = guard.rules.line(&asking, 0).unwrap();
-    assert_eq!((line.limit, line.bounds, line.charge_us), ("q", queue, 3_600_000_000));
+    let (_, waiting_for) = guard.rules.queue(&pending, 0).unwrap();
+    assert_eq!((waiting_for.key, waiting_for.bounds), (&Key::from("q:all"), queue));
+    assert_eq!(waiting_for.charge_us, 3_600_000_000);
 }
 
 #[test]
@@ -136,7 +142,7 @@ fn the_answer_is_that_of_the_first_limit_that_denies() {
 
 #[test]
 fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
-    let guard = Guard::new([Limit { enforced: Rollout::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
+    let guard = Guard::new([Limit { rollout: Rollout::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
     for left in [2, 1, 0] {
         let (judged, _) = guard.pass();
         assert!(Guard::ratelimit(&judged).starts_with(&format!("\"real\";r={left};")), "{:?}", judged.fields);
@@ -160,11 +166,11 @@ fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
     let limit = Limit { plans: Some(Plans { by, source: PlanSource::Table(table) }), ..limit("l", 10) };
     let guard = Guard::new([limit]);
     let pass = |plan| {
-        let mut asking = guard.ask_as(plan);
-        let largest = asking.asks[0].largest_cost;
-        let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
+        let mut pending = guard.ask_as(plan);
+        let largest = pending.checks.tokens.charges()[0].largest_cost;
+        let decision = guard.limiter.decide(&pending.checks).done().unwrap();
         let mut headers = HeaderMap::new();
-        guard.rules.judge(&mut asking, verdict).fields.apply(&mut headers);
+        guard.rules.judge(&mut pending, decision).fields.apply(&mut headers);
         let told =
             [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
         (largest, told.join(" "))
@@ -185,10 +191,10 @@ fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
     let hash = PlanHash { name: "plans".into(), cache: Duration::from_secs(5) };
     let mut limit = Limit { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..limit("l", 10) };
     change(&mut limit);
-    let (caches, uses) = (PlanCaches::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
-    let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &caches, false).unwrap();
+    let (states, uses) = (LimitStates::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
+    let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &states, false).unwrap();
     let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
-    (Guard { rules, limiter }, caches.of(&"plans".into(), uses[0].limit.algorithm.manner()))
+    (Guard { rules, limiter }, states.plans.of(&"plans".into(), uses[0].limit.algorithm.manner()))
 }
 
 fn learn(cache: &PlanCache, field: &str, text: &str) {
@@ -197,27 +203,27 @@ fn learn(cache: &PlanCache, field: &str, text: &str) {
 }
 
 /// Burst, cost, the largest of any request, and the cost that clients are told in.
-fn held_to(asking: &PendingRequest) -> (u64, u64, u64, u64) {
-    let (ask, owner) = (&asking.asks[0], &asking.owners[0]);
-    (ask.quota.burst(), ask.cost, ask.largest_cost, owner.usual_cost.get())
+fn held_to(pending: &PendingRequest) -> (u64, u64, u64, u64) {
+    let (charge, owner) = (&pending.checks.tokens.charges()[0], &pending.owners[0]);
+    (charge.quota.burst(), charge.cost, charge.largest_cost, owner.usual_cost.get())
 }
 
 #[test]
-fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_wanted() {
+fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_lookups() {
     let (guard, cache) = planned(|_| ());
     learn(&cache, "gold", "50/h burst=40 cost=4");
     let mut known = guard.ask_as("gold");
-    assert_eq!((known.take_wanted().len(), held_to(&known), known.owners[0].planned), (0, (40, 4, 4, 4), true));
+    assert_eq!((known.take_lookups().len(), held_to(&known), known.owners[0].planned), (0, (40, 4, 4, 4), true));
 
-    let mut asking = guard.ask_as("late");
-    let wanted = asking.take_wanted();
-    assert_eq!((wanted.len(), held_to(&asking)), (1, (10, 1, 1, 1)), "the limit's own meanwhile");
-    assert!(guard.limiter.read_plans(&wanted).is_none(), "there is nobody to ask here");
+    let mut pending = guard.ask_as("late");
+    let lookups = pending.take_lookups();
+    assert_eq!((lookups.len(), held_to(&pending)), (1, (10, 1, 1, 1)), "the limit's own meanwhile");
+    assert!(guard.limiter.read_plans(lookups.iter().map(PlanLookup::query)).is_none(), "there is nobody to ask here");
     learn(&cache, "late", "50/h burst=40 cost=4");
-    guard.rules.take_in(&mut asking, &wanted);
-    assert_eq!((held_to(&asking), asking.owners[0].planned), ((40, 4, 4, 4), true));
-    let verdict = guard.limiter.decide_now(&asking.asks).unwrap();
-    let judged = guard.rules.judge(&mut asking, verdict);
+    guard.rules.adopt_plans(&mut pending, &lookups);
+    assert_eq!((held_to(&pending), pending.owners[0].planned), ((40, 4, 4, 4), true));
+    let decision = guard.limiter.decide(&pending.checks).done().unwrap();
+    let judged = guard.rules.judge(&mut pending, decision);
     assert_eq!(Guard::ratelimit(&judged), "\"l\";r=9;t=288");
 }
 
@@ -231,31 +237,35 @@ fn a_late_plan_is_the_same_as_one_known_before() {
     {
         let (guard, cache) = planned(|limit| limit.cost = cost.clone());
         let mut late = guard.ask_as("8");
-        let wanted = late.take_wanted();
+        let lookups = late.take_lookups();
         learn(&cache, "8", text);
-        guard.rules.take_in(&mut late, &wanted);
+        guard.rules.adopt_plans(&mut late, &lookups);
         let known = guard.ask_as("8");
-        assert_eq!((held_to(&late), &late.asks), (held_to(&known), &known.asks), "{cost:?} {text}");
-        let settles = [&late, &known].map(|asking| asking.owners[0].later.is_some());
+        assert_eq!((held_to(&late), &late.checks), (held_to(&known), &known.checks), "{cost:?} {text}");
+        let settles = [&late, &known].map(|pending| pending.owners[0].later.is_some());
         let due = cost.later().is_some() && !text.contains("cost");
         assert_eq!(settles, [due, due], "{cost:?} {text}: a plan's own cost is all there is to it");
-        assert!(late.asks[0].cost <= late.asks[0].quota.burst(), "{cost:?} {text}: it can pass");
-        assert!(late.asks[0].cost <= late.asks[0].largest_cost, "{cost:?} {text}");
+        let charge = &late.checks.tokens.charges()[0];
+        assert!(charge.cost <= charge.quota.burst(), "{cost:?} {text}: it can pass");
+        assert!(charge.cost <= charge.largest_cost, "{cost:?} {text}");
     }
 }
 
 #[test]
 fn no_request_waits_for_the_plan_of_a_limit_that_only_counts() {
-    let (guard, _) = planned(|limit| limit.enforced = Rollout::NONE);
-    let wanted = guard.ask_as("gold").take_wanted();
-    assert_eq!((wanted.len(), wanted[0].is_awaited()), (1, false));
+    let (guard, _) = planned(|limit| limit.rollout = Rollout::NONE);
+    let lookups = guard.ask_as("gold").take_lookups();
+    assert_eq!((lookups.len(), lookups[0].query().is_awaited()), (1, false));
 }
 
 /// Tokens left, by limit.
 fn left(guard: &Guard) -> Vec<u64> {
-    let asking = guard.ask();
-    let look = |ask: &Ask| guard.limiter.decide_now(&[Ask { cost: 1_000, ..ask.clone() }]).unwrap();
-    asking.asks.iter().map(|ask| look(ask).levels[0].remaining).collect()
+    let pending = guard.ask();
+    let look = |charge: &BucketCharge| {
+        let checks = Checks::from(BucketCharge { cost: 1_000, ..charge.clone() });
+        guard.limiter.decide(&checks).done().unwrap()
+    };
+    pending.checks.tokens.charges().iter().map(|charge| look(charge).levels[0].remaining).collect()
 }
 
 fn settled(name: &str, reserve: u64) -> Limit {
@@ -297,7 +307,7 @@ fn what_becomes_of_a_reservation_without_a_response() {
 
 #[test]
 fn a_shadow_settles_as_if_it_were_enforced() {
-    let guard = Guard::new([Limit { enforced: Rollout::NONE, ..settled("a", 10) }]);
+    let guard = Guard::new([Limit { rollout: Rollout::NONE, ..settled("a", 10) }]);
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
     holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
     let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
@@ -307,9 +317,9 @@ fn a_shadow_settles_as_if_it_were_enforced() {
 #[test]
 fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
     let guard = Guard::new([limit("a", 5), limit("b", 5)]);
-    let mut asking = guard.ask();
-    let verdict = guard.rules.turn_away(&mut asking, 1, 2_500_000);
-    let judged = guard.rules.judge(&mut asking, verdict);
+    let mut pending = guard.ask();
+    let decision = guard.rules.turn_away(&mut pending, 1, 2_500_000);
+    let judged = guard.rules.judge(&mut pending, decision);
     assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
     let violated = vec!["b".into()];
     assert_eq!(judged.denied, Some(Denial::QuotaExceeded { violated, retry_after_secs: 3 }));
