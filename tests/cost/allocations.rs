@@ -16,7 +16,7 @@ const ELSEWHERE: f64 = 0.2;
 
 #[test]
 fn a_request_allocates_no_more_than_it_did() {
-    let _turn = TURN.lock();
+    let _turn = TURN.blocking_lock();
     let setup = Setup::new(client::upstream());
     let file = setup.file();
     // Until the process ends: nobody but a signal would end it.

@@ -11,21 +11,23 @@
 
 mod allocations;
 mod client;
+mod memory;
+mod store_calls;
 mod system_calls;
 
 use std::alloc::System;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// The heap is everybody's, and so is the CPU.
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: Mutex<()> = Mutex::const_new(());
 
 /// A gateway's file: `/` is forwarded, `/limited` too under a limit that lets pass, `/denied` is over its limit.
 struct Setup {

@@ -74,7 +74,7 @@ struct Bound {
 
 #[test]
 fn a_request_asks_the_kernel_no_more_than_it_did() {
-    let _turn = TURN.lock();
+    let _turn = TURN.blocking_lock();
     let setup = Setup::new(client::upstream());
     let traced = Traced::start(&setup);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(setup.address)).collect();

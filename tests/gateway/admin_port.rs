@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, status};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1

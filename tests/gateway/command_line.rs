@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::process::Gateway;
-use crate::turns;
+use tollgate_test_support::turns;
 
 const FIVE_MISTAKES: &str = "\
 listeners:

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
+use tollgate_test_support::redis::RedisServer;
 
 /// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
 struct Slow {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1

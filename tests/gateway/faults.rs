@@ -8,9 +8,9 @@ use crate::fleet::{BURST, RATE, admitted, assert_never_over, routes, seconds};
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
 use crate::process::{Gateway, eventually};
-use crate::redis::{RedisServer, free_port};
-use crate::turns;
 use crate::wire::Wire;
+use tollgate_test_support::redis::{RedisServer, free_port};
+use tollgate_test_support::turns;
 
 /// What a call sees that gets no answer, or finds no connection.
 const NO_ANSWER: [&str; 2] = ["timeout", "io"];

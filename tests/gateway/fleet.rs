@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::load::{Load, Sample};
 use crate::process::Gateway;
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 pub const RATE: f64 = 50.0;
 pub const BURST: f64 = 100.0;

@@ -16,11 +16,9 @@ mod operator;
 mod outage;
 mod plans;
 mod process;
-#[path = "../support/redis.rs"]
-mod redis;
 mod routing;
 mod settling;
+mod torture;
 mod transfer;
-mod turns;
 mod upkeep;
 mod wire;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::turns;
+use tollgate_test_support::turns;
 
 fn routes(limits: &str, rest: &str) -> String {
     format!(

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 const OPERATOR: &str = "X-Tollgate-Operator: ada";
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::fleet::{BURST, RATE, admitted, routes, seconds};
 use crate::load::{Load, Sample, run_for};
 use crate::process::{Gateway, eventually};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const STORE_TIMEOUT: Duration = Duration::from_millis(20);
 

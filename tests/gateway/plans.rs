@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl, eventually};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 const HASH: &str = "tollgate:plans";
 const STORE_TIMEOUT: Duration = Duration::from_millis(500);

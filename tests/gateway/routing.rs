@@ -1,7 +1,7 @@
 //! Routes, limits and failures as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1

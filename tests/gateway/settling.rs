@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";

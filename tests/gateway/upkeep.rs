@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 fn answering(body: &str) -> String {
     format!(

@@ -1,0 +1,217 @@
+//! What is shipped around the gateway holds together: manifests, alert rules, the configurations in them and in the docs.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod shipped;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use saphyr::{LoadableYamlNode as _, YamlOwned};
+
+use shipped::*;
+
+#[test]
+fn every_file_of_a_deployment_is_yaml() {
+    let files = files("deploy", "yaml");
+    assert!(files.len() > 10, "{files:?}");
+    for path in files {
+        assert!(!documents(&path).is_empty(), "{} is empty", path.display());
+    }
+}
+
+#[test]
+fn the_alert_rules_are_valid() {
+    promtool(&["check", "rules", "deploy/prometheus/alerts.yaml"]);
+    promtool(&["check", "config", "--syntax-only", "deploy/compose/prometheus.yaml"]);
+}
+
+#[test]
+fn the_alerts_fire_when_they_should_and_only_then() {
+    promtool(&["test", "rules", "deploy/prometheus/alerts_test.yaml"]);
+}
+
+#[test]
+fn every_alert_has_a_test() {
+    let tested = read("deploy/prometheus/alerts_test.yaml");
+    let rules = &documents("deploy/prometheus/alerts.yaml")[0];
+    let rules = at(rules, "groups.0.rules").and_then(YamlOwned::as_sequence).expect("there are rules");
+    let untested: Vec<_> = rules.iter().map(|rule| text(rule, "alert")).filter(|name| !tested.contains(name)).collect();
+    assert!(untested.is_empty(), "{untested:?}");
+}
+
+#[test]
+fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
+    let sources: String = files("src", "rs").iter().map(read).collect();
+    let known = metrics_in(&sources);
+    let texts = pages().into_iter().chain(files("deploy/prometheus", "yaml"));
+    let unknown: Vec<_> = texts
+        .flat_map(|page| metrics_in(&read(&page)).into_iter().map(move |name| (page.display().to_string(), name)))
+        .filter(|(_, name)| !known.contains(name))
+        .collect();
+    assert!(unknown.is_empty(), "named, but not in src/: {unknown:#?}");
+}
+
+#[test]
+fn every_label_that_an_alert_selects_by_has_that_value_somewhere() {
+    let sources: String = files("src", "rs").iter().map(read).collect();
+    let alerts = read("deploy/prometheus/alerts.yaml");
+    let selected: Vec<_> = ["outcome=", "verdict=", "decided_by="]
+        .iter()
+        .flat_map(|label| alerts.split(label).skip(1))
+        .filter_map(|rest| rest.strip_prefix('"')?.split('"').next())
+        .collect();
+    assert!(selected.len() >= 3, "{selected:?}");
+    let unknown: Vec<_> = selected.iter().filter(|value| !sources.contains(&format!("\"{value}\""))).collect();
+    assert!(unknown.is_empty(), "an alert on these never fires: {unknown:?}");
+}
+
+#[test]
+fn the_gateway_refuses_a_configuration_that_is_broken() {
+    let broken = read("deploy/compose/gateway.yaml").replace("upstream: echo", "upstream: nobody");
+    assert!(check(temporary(&broken).path()).is_err(), "else the tests below would prove nothing");
+}
+
+#[test]
+fn the_gateway_takes_every_configuration_that_is_shipped() {
+    let configs = gateway_configs();
+    assert!(configs.len() >= 4, "two for Compose, two for Kubernetes, found only {configs:?}");
+    for config in configs.iter().map(PathBuf::as_path).chain([Path::new("routes.yaml")]) {
+        assert_checks(&config.display().to_string(), config);
+    }
+}
+
+#[test]
+fn the_gateway_takes_every_configuration_in_the_docs() {
+    let mut checked = 0;
+    for page in pages() {
+        for (line, block) in yaml_blocks(&read(&page)) {
+            let name = format!("{}:{line}", page.display());
+            let document = YamlOwned::load_from_str(&block).unwrap_or_else(|error| panic!("{name}: {error}"));
+            if document.iter().any(is_gateway_config) {
+                assert_checks(&name, temporary(&block).path());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 0, "README.md shows a whole configuration");
+}
+
+#[test]
+fn kubernetes_waits_until_the_gateway_has_drained() {
+    let base = ("deploy/kubernetes/base/deployment.yaml", "deploy/kubernetes/base/routes.yaml");
+    let sidecar =
+        ("deploy/kubernetes/components/sidecar/patch.yaml", "deploy/kubernetes/components/sidecar/routes.yaml");
+    for (manifest, config) in [base, sidecar] {
+        let pod = &documents(manifest)[0];
+        let grace = number(pod, "spec.template.spec.terminationGracePeriodSeconds");
+        let container = at(pod, "spec.template.spec.containers.0").expect("there is a container");
+        let before = number(container, "lifecycle.preStop.sleep.seconds");
+        let needed = Duration::from_secs(before) + drain_timeout(config);
+        assert!(Duration::from_secs(grace) > needed, "{manifest}: {grace} s of grace for {needed:?}");
+    }
+}
+
+#[test]
+fn the_app_beside_a_sidecar_outlasts_its_drain() {
+    let sidecar = &documents("deploy/kubernetes/components/sidecar/patch.yaml")[0];
+    let app = &documents("deploy/kubernetes/overlays/sidecar/app.yaml")[0];
+    let before = "spec.template.spec.containers.0.lifecycle.preStop.sleep.seconds";
+    let drained = Duration::from_secs(number(sidecar, before))
+        + drain_timeout("deploy/kubernetes/components/sidecar/routes.yaml");
+    let app = Duration::from_secs(number(app, before));
+    let grace = Duration::from_secs(number(sidecar, "spec.template.spec.terminationGracePeriodSeconds"));
+    assert!(drained < app && app < grace, "drained after {drained:?}, the app stops at {app:?}, killed at {grace:?}");
+}
+
+#[test]
+fn compose_waits_until_the_gateway_has_drained() {
+    let compose = &documents("deploy/compose.yaml")[0];
+    let grace = duration(&text(compose, "x-tollgate.stop_grace_period"));
+    for config in ["deploy/compose/gateway.yaml", "deploy/compose/upstream.yaml"] {
+        let drain = drain_timeout(config);
+        assert!(grace > drain, "{config}: {grace:?} of grace for {drain:?}");
+    }
+}
+
+#[test]
+fn probes_and_scrapes_ask_where_the_admin_server_listens() {
+    for directory in ["deploy/kubernetes/base", "deploy/kubernetes/components/sidecar"] {
+        let admin = text(&documents(format!("{directory}/routes.yaml"))[0], "admin.address");
+        let (host, port) = admin.rsplit_once(':').expect("an address has a port");
+        assert_eq!(host, "0.0.0.0", "{directory}: the kubelet probes the pod's address");
+        let manifests = files(directory, "yaml").into_iter().flat_map(documents);
+        let pod = manifests.into_iter().find(|document| at(document, "spec.template.spec.containers").is_some());
+        let pod = pod.expect("there is a Deployment");
+        let annotations = at(&pod, "spec.template.metadata.annotations").expect("it says where to scrape");
+        let scraped = annotations.as_mapping_get("prometheus.io/port").and_then(YamlOwned::as_str);
+        assert_eq!(scraped, Some(port), "{directory}");
+    }
+}
+
+#[test]
+fn the_readme_tries_what_make_run_suggests() {
+    let make = read("Makefile");
+    let readme = read("README.md");
+    let suggested = make.split_once("define TRY\n").and_then(|(_, rest)| rest.split_once("\nendef"));
+    let (suggested, _) = suggested.expect("the Makefile defines TRY");
+    assert_eq!(suggested.lines().count(), 3, "{suggested}");
+    for line in suggested.lines() {
+        assert!(readme.contains(line), "README.md lacks: {line}");
+    }
+}
+
+#[test]
+fn kustomize_builds_the_manifests_from_files_that_are_there() {
+    for path in files("deploy/kubernetes", "yaml").into_iter().filter(|path| path.ends_with("kustomization.yaml")) {
+        let directory = path.parent().expect("a file has a directory");
+        let document = &documents(&path)[0];
+        let lists = ["resources", "components", "configMapGenerator.0.files"];
+        let lists = lists.iter().filter_map(|list| at(document, list).and_then(YamlOwned::as_sequence));
+        let named: Vec<_> = lists.flatten().filter_map(YamlOwned::as_str).collect();
+        assert!(!named.is_empty(), "{} names nothing", path.display());
+        for name in named {
+            assert!(directory.join(name).exists(), "{} names {name}, which is not there", path.display());
+        }
+    }
+}
+
+#[test]
+fn what_the_docker_build_copies_is_let_through() {
+    let ignored = read(".dockerignore");
+    for needed in ["Cargo.toml", "Cargo.lock", "src", "lua", "routes.yaml"] {
+        assert!(ignored.lines().any(|line| line == format!("!{needed}")), ".dockerignore keeps {needed} out");
+    }
+}
+
+#[test]
+fn the_image_is_what_the_manifests_take_it_for() {
+    const KNOWN: [&str; 9] = ["FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    let unknown: Vec<_> =
+        docker_instructions().into_iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+
+    let pod = &documents("deploy/kubernetes/base/deployment.yaml")[0];
+    let user = number(pod, "spec.template.spec.securityContext.runAsUser");
+    assert!(docker_argument("USER").starts_with(&format!("{user}:")), "the image's user is the pod's");
+
+    let container = at(pod, "spec.template.spec.containers.0").expect("there is a container");
+    let ports = [0, 1].map(|port| number(container, &format!("ports.{port}.containerPort")).to_string());
+    assert_eq!(docker_argument("EXPOSE"), ports.join(" "));
+
+    let command = docker_argument("CMD");
+    let arguments = at(container, "args").and_then(YamlOwned::as_sequence).expect("there are arguments");
+    let arguments: Vec<_> = arguments.iter().filter_map(YamlOwned::as_str).collect();
+    assert_eq!(command, format!("{arguments:?}"), "the image's command is the pod's");
+    let directory = text(container, "volumeMounts.0.mountPath");
+    assert_eq!(arguments.last().copied(), Some(format!("{directory}/routes.yaml").as_str()));
+}
+
+#[test]
+fn scripts_are_valid_shell() {
+    for script in ["scripts/require", ".ci/run", "bench/install"] {
+        let status = Command::new("bash").args(["-n", script]).stdin(Stdio::null()).status();
+        assert!(status.expect("bash is there").success(), "{script}");
+    }
+}
