@@ -10,7 +10,8 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::server::{self, worker};
-use tollgate_test_support::raw_http::{App, Client, PATIENCE, Seen, Server, eventually, spec};
+use tollgate_test_support::raw_http::{App, Client, Seen, Server, spec};
+use tollgate_test_support::{PATIENCE, until};
 
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -37,7 +38,7 @@ async fn a_request_under_way_ends_and_says_close() {
     let address = server.address;
     let stopped = tokio::spawn(server.stop(PATIENCE * 100));
     let mut refused = 0;
-    eventually("nothing is accepted any more", || {
+    until("nothing is accepted any more", || {
         refused += usize::from(std::net::TcpStream::connect(address).is_err());
         refused > 0
     })

@@ -5,7 +5,8 @@ mod through;
 
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tollgate_test_support::raw_http::{PATIENCE, Server, spec};
+use tollgate_test_support::PATIENCE;
+use tollgate_test_support::raw_http::{Server, spec};
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -16,9 +16,8 @@ use tollgate::body::Body;
 use tollgate::gateway::route::{HostPolicy, Rewrite};
 use tollgate::upstream::Balance;
 use tollgate_test_support::front::{Front, Gate, Plan};
-use tollgate_test_support::upstream::{Scripted, Wire, eventually, values};
-
-const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+use tollgate_test_support::until;
+use tollgate_test_support::upstream::{OK, Scripted, Wire, values};
 
 /// An upstream that answers `response` and hands each header section it reads to the test.
 async fn recording(response: &'static str) -> (Scripted, mpsc::UnboundedReceiver<String>) {
@@ -425,11 +424,7 @@ async fn what_happens_is_counted_by_upstream() {
 
 #[tokio::test]
 async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over() {
-    let server = Scripted::start(|mut wire, _| async move {
-        wire.head().await;
-        wire.send(OK).await;
-    })
-    .await;
+    let server = Scripted::answering_once(OK).await;
     let front = Front::to(&[server.address]).await;
     let mut client = Wire::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -439,10 +434,9 @@ async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over(
         while coop::has_budget_remaining() {
             let _ = std::pin::pin!(coop::consume_budget()).poll(&mut cx);
         }
-        front.gate.proxy.sweep();
-        front.gate.proxy.idle_connections() == 0
+        front.keeps_no_connection()
     };
-    eventually("it is dropped", swept).await;
+    until("it is dropped", swept).await;
 }
 
 #[tokio::test]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tollgate_test_support::front::{Front, Plan};
-use tollgate_test_support::upstream::{Scripted, Wire, eventually};
+use tollgate_test_support::until;
+use tollgate_test_support::upstream::{OK, Scripted, Wire};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
 const PUT_EMPTY: &str = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
 const POST_EMPTY: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
-const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// An upstream whose connections answer once and close, unanswered, when the second request has arrived.
 async fn forgetful() -> (Scripted, Arc<AtomicUsize>) {
@@ -102,21 +102,13 @@ async fn a_put_with_a_body_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_post_finds_a_new_connection_when_the_idle_one_was_closed() {
-    let server = Scripted::start(|mut wire, _| async move {
-        wire.head().await;
-        wire.send(OK).await;
-    })
-    .await;
+    let server = Scripted::answering_once(OK).await;
     let front = Front::to(&[server.address]).await;
     let mut client = Wire::connect(front.address).await;
     for _ in 0..3 {
         client.send(POST_EMPTY).await;
         assert!(client.until(b"ok").await.unwrap().starts_with("HTTP/1.1 200"));
-        let gone = || {
-            front.gate.proxy.sweep();
-            front.gate.proxy.idle_connections() == 0
-        };
-        eventually("the closed connection is noticed", gone).await;
+        until("the closed connection is noticed", || front.keeps_no_connection()).await;
     }
     assert_eq!(server.connections(), 3);
 }

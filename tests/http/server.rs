@@ -10,7 +10,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 use tollgate::server::ListenerSpec;
-use tollgate_test_support::raw_http::{PATIENCE, Server, eventually, spec};
+use tollgate_test_support::raw_http::{Server, spec};
+use tollgate_test_support::{PATIENCE, until};
 
 const SHORT: Duration = Duration::from_millis(50);
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -131,7 +132,7 @@ async fn a_client_that_leaves_cancels_its_request() {
     client.send("GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
     server.handled(1).await;
     drop(client);
-    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    until("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
 }
 
 #[tokio::test]
@@ -144,7 +145,7 @@ async fn a_client_that_leaves_while_nobody_reads_its_body_cancels_its_request() 
         client.send(format!("POST /never HTTP/1.1\r\nHost: a\r\n{framing}")).await;
         server.handled(1).await;
         drop(client);
-        eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+        until("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
     }
 }
 
@@ -158,7 +159,7 @@ async fn a_client_that_leaves_ends_its_response() {
     }
     assert_eq!(server.seen.cancelled.load(Ordering::Relaxed), 0);
     drop(client);
-    eventually("the response is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    until("the response is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
 }
 
 #[tokio::test]
@@ -169,7 +170,7 @@ async fn a_client_that_leaves_behind_requests_it_has_sent_ahead_is_noticed() {
     server.handled(1).await;
     client.send(NEXT).await;
     drop(client);
-    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    until("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
     assert_eq!(server.requests(), ["GET /never"]);
 }
 
@@ -183,7 +184,7 @@ async fn open_connections_are_counted() {
     assert_eq!(client.answer().await.status, 200);
     assert!(metrics.render().contains("tollgate_connections 1\n"));
     drop(client);
-    eventually("it is counted out", || metrics.render().contains("tollgate_connections 0\n")).await;
+    until("it is counted out", || metrics.render().contains("tollgate_connections 0\n")).await;
     assert!(metrics.render().contains("tollgate_connections_total 1\n"));
 }
 

@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate_test_support::front::{Front, Gate, Plan};
-use tollgate_test_support::upstream::{PATIENCE, Scripted, Wire, eventually, values};
+use tollgate_test_support::upstream::{Scripted, Wire, values};
+use tollgate_test_support::{PATIENCE, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const EMPTY: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
@@ -135,7 +136,7 @@ async fn an_upstream_may_refuse_before_the_body() {
     let mut client = Wire::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
     assert!(client.until(b"no").await.unwrap().starts_with("HTTP/1.1 413"));
-    eventually("the connection is not kept", || front.gate.upstream.endpoints()[0].in_flight() == 0).await;
+    until("the connection is not kept", || front.gate.upstream.endpoints()[0].in_flight() == 0).await;
     assert_eq!(front.gate.proxy.idle_connections(), 0);
 }
 

@@ -4,7 +4,8 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tollgate_test_support::front::Front;
-use tollgate_test_support::upstream::{Scripted, Wire, eventually, values};
+use tollgate_test_support::until;
+use tollgate_test_support::upstream::{Scripted, Wire, values};
 
 /// A WebSocket server that sends every message back.
 async fn echo() -> Scripted {
@@ -36,7 +37,7 @@ async fn a_websocket_talks_through() {
     while socket.next().await.is_some_and(|message| message.is_ok()) {}
     drop(socket);
     let endpoint = &front.gate.upstream.endpoints()[0];
-    eventually("the tunnel is closed", || endpoint.in_flight() == 0).await;
+    until("the tunnel is closed", || endpoint.in_flight() == 0).await;
     assert_eq!(front.gate.proxy.idle_connections(), 0);
 }
 

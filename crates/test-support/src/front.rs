@@ -57,6 +57,12 @@ impl Front {
         });
         Self { address, gate, server }
     }
+
+    /// Whether no connection to an upstream is left, once those that their upstream has closed are swept away.
+    pub fn keeps_no_connection(&self) -> bool {
+        self.gate.proxy.sweep();
+        self.gate.proxy.idle_connections() == 0
+    }
 }
 
 impl Drop for Front {

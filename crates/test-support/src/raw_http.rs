@@ -22,8 +22,7 @@ use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
 use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, ListenerSpec, OnUpgrade, Slots};
 
-/// Longer than anything here takes, shorter than anyone waits for a test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use crate::{PATIENCE, until};
 
 /// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/break`, `/forgive`,
 /// `/upgrade`, `/decline`; the rest with method and target.
@@ -260,7 +259,7 @@ impl Server {
 
     /// Waits until so many lines were recorded.
     pub async fn handled(&self, count: usize) {
-        eventually("so many requests are handled", || self.seen.requests.lock().len() >= count).await;
+        until("so many requests are handled", || self.seen.requests.lock().len() >= count).await;
     }
 
     /// Drains. How many connections did not end within `within`.
@@ -268,16 +267,6 @@ impl Server {
         self.signal.start(within);
         timeout(PATIENCE, self.done).await.expect("the drain ends").unwrap().cut
     }
-}
-
-/// Waits for something that no one signals.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let wait = async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    };
-    assert!(timeout(PATIENCE, wait).await.is_ok(), "never: {what}");
 }
 
 /// A client that writes what it likes.

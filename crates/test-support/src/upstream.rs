@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Longer than anything a test waits for should take.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+use crate::PATIENCE;
+
+/// A short response that leaves its connection open.
+pub const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// A server that runs a script on each connection.
 pub struct Scripted {
@@ -64,6 +65,15 @@ impl Scripted {
             while wire.try_head().await.is_some() {
                 wire.send(response).await;
             }
+        })
+        .await
+    }
+
+    /// Answers the first request of each connection with `response`, and closes it: to a client that keeps it, it is stale.
+    pub async fn answering_once(response: &'static str) -> Self {
+        Self::start(move |mut wire, _| async move {
+            wire.head().await;
+            wire.send(response).await;
         })
         .await
     }
@@ -148,16 +158,4 @@ impl Wire {
 pub fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
     fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
-}
-
-/// Waits until `condition` holds.
-pub async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let waiting = async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    };
-    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-        panic!("never came true: {what}");
-    }
 }

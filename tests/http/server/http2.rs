@@ -9,7 +9,8 @@ use tollgate::error::Failure;
 use tollgate::server::ListenerSpec;
 
 use super::{NEXT, SHORT};
-use tollgate_test_support::raw_http::{PATIENCE, Server, spec};
+use tollgate_test_support::PATIENCE;
+use tollgate_test_support::raw_http::{Server, spec};
 
 async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
     let stream = server.connect().await.stream;

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use tokio::io::AsyncWriteExt;
 
 use super::NEXT;
-use tollgate_test_support::raw_http::{Client, Server, eventually, spec};
+use tollgate_test_support::raw_http::{Client, Server, spec};
+use tollgate_test_support::until;
 
 /// Asserts what the server sends next, outside of HTTP.
 async fn expect(client: &mut Client, bytes: &[u8]) {
@@ -78,5 +79,5 @@ async fn a_client_that_leaves_cancels_its_undecided_upgrade() {
     client.send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly").await;
     server.handled(1).await;
     drop(client);
-    eventually("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
+    until("the handler is dropped", || server.seen.cancelled.load(Ordering::Relaxed) == 1).await;
 }
