@@ -29,6 +29,11 @@ pub fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// All that the gateway is compiled from.
+pub fn sources() -> String {
+    files("src", "rs").into_iter().chain(files("crates", "rs")).map(read).collect()
+}
+
 pub fn documents(path: impl AsRef<Path>) -> Vec<YamlOwned> {
     let path = path.as_ref();
     YamlOwned::load_from_str(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
 use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 /// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
 struct Slow {
@@ -80,6 +81,7 @@ fn remaining(gateway: &Gateway) -> u64 {
 
 #[test]
 fn a_request_is_in_flight_until_its_body_has_ended_on_whatever_node() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 2");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -109,6 +111,7 @@ fn a_request_is_in_flight_until_its_body_has_ended_on_whatever_node() {
 
 #[test]
 fn slots_of_a_gateway_that_was_killed_come_back_within_seconds() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -122,6 +125,7 @@ fn slots_of_a_gateway_that_was_killed_come_back_within_seconds() {
 
 #[test]
 fn a_request_may_wait_for_a_slot_and_a_shadow_only_watches() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let waiting =
         Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: {queue: {max_wait: 20s}}"));

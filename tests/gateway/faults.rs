@@ -174,6 +174,7 @@ fn scripts_that_are_flushed_again_and_again_fail_nothing() {
     assert_never_over(&samples);
     assert!(admitted(&samples) as f64 >= 0.97 * (BURST + RATE * seconds(&samples)));
     for gateway in &gateways {
+        assert!(gateway.metric("tollgate_store_calls_total{outcome=\"ok\"}") > 0.0);
         let text = gateway.metrics();
         let failed = |line: &&str| line.starts_with("tollgate_store_calls_total{") && !line.contains("\"ok\"");
         let failed: Vec<&str> = text.lines().filter(failed).filter(|line| !line.ends_with(" 0")).collect();
@@ -207,7 +208,8 @@ fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     eventually("redis decides", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
     let samples = load.stop();
     assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
-    let (admitted, terms) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples) + BURST);
-    assert!(admitted <= terms, "{admitted} of {terms}");
+    // At least what the gateway may admit alone, from a full bucket; at most a burst more for the outage.
+    let (admitted, due) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples));
+    assert!(admitted >= 0.9 * due && admitted <= due + BURST, "{admitted} of {due}");
     gateway.log()
 }

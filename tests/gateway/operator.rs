@@ -157,7 +157,7 @@ fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
 
 #[test]
 fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
-    let _turn = turns::among_few();
+    let _turn = turns::alone();
     let redis = RedisServer::start();
     let leased = with_redis(&redis).replace("rate: 10/h, burst: 20}", "rate: 200/h, burst: 200, consistency: leased}");
     let nodes = [(); 2].map(|()| Gateway::start(&leased));

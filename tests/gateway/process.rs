@@ -120,11 +120,14 @@ impl Gateway {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// The value of the first metric line that starts with `series`, 0 when there is none.
+    /// The value of `series`, which must be there: a name that is misspelt would always read as 0.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.metrics();
-        let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        value(&text, series).unwrap_or_else(|| panic!("{series} is not in\n{text}"))
+    }
+
+    pub fn has_metric(&self, series: &str) -> bool {
+        value(&self.metrics(), series).is_some()
     }
 
     /// What the admin port says of itself. Tests ask again and again: a process for each time would be most of their work.
@@ -154,6 +157,11 @@ impl Drop for Gateway {
             eprintln!("--- the gateway's log\n{}", self.log());
         }
     }
+}
+
+/// The value of `series` on a page of metrics.
+fn value(page: &str, series: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Where this system keeps libfaketime: its wrapper knows.

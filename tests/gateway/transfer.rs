@@ -76,7 +76,9 @@ fn peak_memory_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
         });
         work();
         done.store(true, Ordering::Relaxed);
-        watcher.join().unwrap()
+        let peak = watcher.join().unwrap();
+        assert!(peak > 0, "nobody looked while it ran");
+        peak
     })
 }
 

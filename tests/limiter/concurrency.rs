@@ -97,8 +97,25 @@ async fn the_requests_of_all_nodes_count_together_until_they_end() {
     drop(inside.pop());
     eventually("the other node has the slot that was left", || async { enter(&two, &asks).await.is_some() }).await;
     drop(inside);
-    let all = join_all((0..3).map(|_| async { enter(&two, &asks).await })).await;
-    assert!(all.len() == 3);
+    eventually("one node has all the slots that the other has left", || async {
+        let all = join_all((0..3).map(|_| enter(&two, &asks))).await;
+        all.iter().flatten().count() == 3
+    })
+    .await;
+}
+
+/// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a single
+/// slot, and those that come while its claim is under way are denied with the answer, instead of being claimed for.
+#[tokio::test]
+async fn simultaneous_first_requests_on_a_new_key_enter_one_by_one() {
+    for delay_ms in [0, 5] {
+        let store = Shared::memory();
+        store.slow.store(delay_ms, Ordering::Relaxed);
+        let (one, asks) = (node(&store, 1), [slots("new", 5)]);
+        let together = || async { join_all((0..5).map(|_| enter(&one, &asks))).await.iter().flatten().count() };
+        assert_eq!(together().await, 1, "more than one: if all five entered, say so here");
+        eventually("the node has learnt to claim more", || async { together().await == 5 }).await;
+    }
 }
 
 #[tokio::test]
@@ -118,18 +135,25 @@ async fn a_slot_that_a_request_of_the_same_node_leaves_is_there_at_once() {
 async fn a_busy_key_costs_next_to_no_calls_and_neither_do_denials() {
     let store = Shared::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 50)]);
-    let mut inside = Vec::new();
+    let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
     for turn in 0..5_000 {
-        inside.extend(enter(&one, &asks).await);
+        match enter(&one, &asks).await {
+            Some(request) => {
+                inside.push(request);
+                entered += 1;
+            }
+            None => denied += 1,
+        }
         if turn % 3 == 0 && !inside.is_empty() {
             inside.swap_remove(turn % inside.len());
         }
     }
     let calls = store.claims.load(Ordering::Relaxed);
-    assert!(calls < 250, "{calls} calls for 5 000 requests");
+    assert!(entered > 1_000 && denied > 1_000, "{entered} entered, {denied} were denied");
+    assert!((1..250).contains(&calls), "{calls} calls for 5 000 requests");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn idle_slots_are_given_back_and_nothing_is_kept_of_keys_that_nobody_asks_for() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
@@ -145,6 +169,11 @@ async fn idle_slots_are_given_back_and_nothing_is_kept_of_keys_that_nobody_asks_
         all.await.into_iter().all(|entered| entered)
     })
     .await;
+    // Long enough for all of them to go back. From then on nothing is said of them.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let claims = store.claims.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody asks for");
 }
 
 #[tokio::test]
@@ -229,9 +258,10 @@ async fn a_slow_store_is_asked_once_and_its_no_is_the_answer() {
     let asks = [slots("k", 1)];
     let _inside = enter(&one, &asks).await.unwrap();
     store.slow.store(100, Ordering::Relaxed);
-    let started = clock::now();
+    let (started, claims) = (clock::now(), store.claims.load(Ordering::Relaxed));
     let denied = join_all((0..5).map(|_| enter(&two, &asks))).await;
     assert!(denied.iter().all(Option::is_none));
+    assert_eq!(store.claims.load(Ordering::Relaxed) - claims, 1, "one claim answers all five");
     assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
 }
 
@@ -294,12 +324,14 @@ async fn no_more_are_in_flight_than_may_be_whatever_nodes_do() {
         tokio::spawn(async move {
             for turn in 0..150 {
                 let Some(verdict) = enter(&node, &[slots("k", MOST as u64)]).await else {
+                    // Paces the load.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
                 };
                 entered.fetch_add(1, Ordering::Relaxed);
                 let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                 assert!(now <= MOST, "{now} at once");
+                // How long a request is in its slot.
                 tokio::time::sleep(Duration::from_micros((client * 37 + turn * 11) as u64 % 900)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
                 drop(verdict);

@@ -449,7 +449,10 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
     let control = tokio::spawn(run_control(state.clone(), stores.clone()));
-    tollgate_test_support::eventually("both are probed", || async { bad.asked.load(Ordering::Relaxed) > 3 }).await;
+    tollgate_test_support::eventually("both are probed", || async {
+        good.asked.load(Ordering::Relaxed) > 3 && bad.asked.load(Ordering::Relaxed) > 3
+    })
+    .await;
     run_control(state, stores).await;
     assert!(breaker.is_open(), "one of two stores does not decide");
     bad.failing.store(false, Ordering::Relaxed);

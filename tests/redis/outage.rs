@@ -199,7 +199,7 @@ async fn flushed_scripts_fail_no_decision() {
     let server = RedisServer::start();
     let node = Node::started(&server.spec()).await;
     for _ in 0..20 {
-        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
         assert!(node.asks_redis().await);
     }
 }

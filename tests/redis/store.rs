@@ -55,7 +55,7 @@ async fn flushed_scripts_are_loaded_again_without_a_failure() {
     let server = RedisServer::start();
     let store = connected(&server.spec()).await;
     for left in (0..5).rev() {
-        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
         let grant = store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
         assert_eq!((grant.units, grant.levels[0].remaining), (1, left));
     }
@@ -72,7 +72,7 @@ async fn a_hash_is_read_field_by_field_and_changes_nothing() {
     let read = store.read("plans", &many).await.unwrap();
     let held: Vec<_> = read.iter().enumerate().filter_map(|(n, text)| Some((n, text.clone()?))).collect();
     assert_eq!(held, [(7, b"5/s".to_vec()), (1_023, b"x".to_vec())]);
-    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
     assert_eq!(store.read("plans", &[Key::from("\u{e9} |{}")]).await, Ok(vec![Some(Vec::new())]));
     server.command(&["SET", "t:text", "5/s"]);
     let error = store.read("text", &many[..1]).await.unwrap_err();
@@ -124,11 +124,11 @@ async fn two_nodes_never_exceed_the_limit_together() {
 async fn connecting_neither_waits_nor_fails_when_redis_is_absent() {
     let mut spec = spec_at(free_port());
     spec.timeout = Duration::from_millis(20);
-    let store = RedisStore::connect(&spec).unwrap();
     let started = clock::now();
+    let store = RedisStore::connect(&spec).unwrap();
     let error = error_of(&store, "k").await;
     assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
-    assert!(started.elapsed() < Duration::from_millis(200));
+    assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -166,10 +166,14 @@ async fn the_database_and_the_password_of_the_url_are_used() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~*", "+@all"]);
     server.command(&["CONFIG", "SET", "requirepass", "other"]);
-    let right =
-        RedisSpec { url: format!("redis://gate:hunter2@127.0.0.1:{}/3", server.port()).into(), ..server.spec() };
-    let store = connected(&right).await;
-    store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+    let right = |database: u8| {
+        let url = format!("redis://gate:hunter2@127.0.0.1:{}/{database}", server.port());
+        RedisSpec { url: url.into(), ..server.spec() }
+    };
+    for (database, left) in [(3, 4), (3, 3), (0, 4)] {
+        let grant = connected(&right(database)).await.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+        assert_eq!(grant.levels[0].remaining, left, "a bucket is in its database alone: {database}");
+    }
     let wrong = RedisSpec { url: format!("redis://gate:wrong@127.0.0.1:{}", server.port()).into(), ..server.spec() };
     let store = RedisStore::connect(&RedisSpec { timeout: Duration::from_millis(50), ..wrong }).unwrap();
     let error = error_of(&store, "k").await;

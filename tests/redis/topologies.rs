@@ -289,7 +289,7 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     assert_eq!(left(&looked), [6, 0, 8], "what the denial gave back is there");
     for node in &cluster.nodes {
         assert!(node.script_calls() > 0);
-        node.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(node.command(&["SCRIPT", "FLUSH"]), "+OK");
     }
     let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
     for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
@@ -373,10 +373,11 @@ async fn keys_of_a_slot_that_moves_are_taken_one_by_one() {
     let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);
     let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
     let slot = source.command(&["CLUSTER", "KEYSLOT", "{t}"]).trim_start_matches(':').to_owned();
-    target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]);
-    source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
+    assert_eq!(target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]), "+OK");
+    assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
     // One key has moved, the other has not.
-    source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "t:{t}a", "0", "1000"]);
+    let moved = source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "t:{t}a", "0", "1000"]);
+    assert_eq!(moved, "+OK");
     let grant = store.take(&request, 5).await.unwrap();
     assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[1].remaining), (4, 0, 0));
     assert_eq!(store.take(&request, 1).await.unwrap().units, 0);
