@@ -29,7 +29,10 @@ static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// The heap is everybody's, and so is the CPU.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// A gateway's file: `/` is forwarded, `/limited` too under a limit that lets pass, `/denied` is over its limit.
+/// The file that bench/guard.py counts instructions with, too.
+const ROUTES: &str = include_str!("routes.yaml");
+
+/// A gateway's file and the address it listens on.
 struct Setup {
     dir: TempDir,
     address: SocketAddr,
@@ -38,31 +41,15 @@ struct Setup {
 impl Setup {
     fn new(upstream: SocketAddr) -> Self {
         let setup = Self { dir: tempfile::tempdir().unwrap(), address: free_address() };
-        std::fs::write(setup.file(), setup.text(upstream)).unwrap();
+        let (listener, upstream) = (setup.address.to_string(), upstream.to_string());
+        let text =
+            ROUTES.replace("\"LISTENER\"", &format!("\"{listener}\"")).replace("//UPSTREAM", &format!("//{upstream}"));
+        std::fs::write(setup.file(), text).unwrap();
         setup
     }
 
     fn file(&self) -> PathBuf {
         self.dir.path().join("routes.yaml")
-    }
-
-    fn text(&self, upstream: SocketAddr) -> String {
-        format!(
-            r#"
-workers: 1
-listeners: [{{address: "{}"}}]
-admin: "off"
-limits:
-  wide: {{key: client_ip, rate: 1000000/s, burst: 1000000}}
-  narrow: {{key: client_ip, rate: 1/h, burst: 1}}
-upstreams: {{up: {{endpoints: ["http://{upstream}"]}}}}
-routes:
-  - {{name: plain, upstream: up}}
-  - {{name: limited, match: {{path: /limited}}, upstream: up, limits: [wide]}}
-  - {{name: denied, match: {{path: /denied}}, upstream: up, limits: [narrow]}}
-"#,
-            self.address
-        )
     }
 }
 
