@@ -49,7 +49,7 @@ fn expected(text: &str) -> String {
 }
 
 #[test]
-fn says_of_each_bad_file_exactly_what_is_wrong_with_it() {
+fn each_bad_file_is_refused_with_its_exact_message() {
     let mut different = Vec::new();
     let cases = cases();
     for path in &cases {
@@ -119,7 +119,7 @@ const LISTENERS: &str = "listeners: [{address: \"127.0.0.1:0\"}]\n";
 const ROUTES: &str = "routes: [{name: all, echo: true}]\n";
 
 #[test]
-fn a_variable_cannot_bring_structure_in() {
+fn a_variable_cannot_add_yaml_structure() {
     let told = check(&format!("workers: ${{INJECTED}}\n{LISTENERS}{ROUTES}")).unwrap_err().to_string();
     assert!(told.starts_with("routes.yaml:1:10: workers: \"1\\nadmin: off\" is not a whole number\n"), "{told}");
 }

@@ -68,7 +68,7 @@ impl Heap {
 }
 
 #[test]
-fn a_table_of_buckets_takes_what_it_is_said_to_and_no_more_for_a_million_others() {
+fn a_full_table_of_buckets_stays_within_its_documented_memory() {
     let heap = Heap::alone();
     const ROOM: usize = 200_000;
     let (memory, limit) = (MemoryStore::new(ROOM), shape(5, HOUR, 5));
@@ -91,7 +91,7 @@ fn a_table_of_buckets_takes_what_it_is_said_to_and_no_more_for_a_million_others(
 }
 
 #[test]
-fn a_million_short_visits_a_minute_leave_nothing_behind() {
+fn buckets_of_short_visits_are_swept() {
     let heap = Heap::alone();
     let (memory, limit) = (MemoryStore::new(usize::try_from(MILLION).unwrap()), shape(10, SECOND, 20));
     let mut peak = 0;
@@ -182,7 +182,7 @@ impl Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_keeps_no_more_than_its_tables_hold() {
+async fn a_node_stays_within_its_documented_memory() {
     let heap = Heap::with(TURN.lock().await);
     for (what, limit) in [("exact", shape(100, HOUR, 100)), ("leased", shape(100_000, SECOND, 100_000).leased(1))] {
         let fixture = Fixture::new();
@@ -198,7 +198,7 @@ async fn a_node_keeps_no_more_than_its_tables_hold() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_alone_keeps_no_more_either_and_lets_nobody_through() {
+async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits() {
     let heap = Heap::with(TURN.lock().await);
     // Of the others each passes, so that each is owed for.
     let (fixture, limit) = (Fixture::new(), shape(1_000, HOUR, 1_000));
@@ -218,7 +218,7 @@ async fn a_node_alone_keeps_no_more_either_and_lets_nobody_through() {
 }
 
 #[tokio::test]
-async fn a_bucket_in_redis_takes_what_it_is_said_to() {
+async fn a_bucket_in_redis_stays_within_its_documented_memory() {
     // As full as Redis makes its table of keys, about: the same share of one with half or twice the places costs the same.
     const BUCKETS: u64 = 25_000;
     let _turn = TURN.lock().await;

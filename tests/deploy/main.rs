@@ -50,7 +50,7 @@ fn every_alert_has_a_test() {
 }
 
 #[test]
-fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
+fn every_documented_metric_exists_in_the_sources() {
     let sources = sources();
     let known = metrics_in(&sources);
     let texts = pages().into_iter().chain(files("deploy/prometheus", "yaml"));
@@ -62,7 +62,7 @@ fn every_metric_that_is_written_about_is_one_that_the_gateway_has() {
 }
 
 #[test]
-fn every_label_that_an_alert_selects_by_has_that_value_somewhere() {
+fn every_label_value_that_an_alert_selects_exists_in_the_sources() {
     let sources = sources();
     let alerts = read("deploy/prometheus/alerts.yaml");
     let selected: Vec<_> = ["outcome=", "verdict=", "decided_by="]
@@ -189,7 +189,7 @@ fn kustomize_builds_the_manifests_from_files_that_are_there() {
 }
 
 #[test]
-fn what_the_docker_build_copies_is_let_through() {
+fn dockerignore_lets_through_all_that_the_build_reads() {
     let ignored = read(".dockerignore");
     let manifest = read("Cargo.toml");
     let (_, members) = manifest.split_once("members = [").expect("the workspace has members");
@@ -203,7 +203,7 @@ fn what_the_docker_build_copies_is_let_through() {
 }
 
 #[test]
-fn the_image_is_what_the_manifests_take_it_for() {
+fn the_image_matches_the_manifests() {
     const KNOWN: [&str; 9] = ["FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
     let unknown: Vec<_> =
         docker_instructions().into_iter().filter(|(name, _)| !KNOWN.contains(&name.as_str())).collect();

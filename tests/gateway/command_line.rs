@@ -99,7 +99,7 @@ fn an_address_in_use_stops_the_start_and_is_named() {
 }
 
 #[test]
-fn a_second_gateway_does_not_share_the_first_one_s_port() {
+fn a_second_gateway_does_not_share_the_first_ones_port() {
     let _turn = turns::beside_others();
     let first = Gateway::start(
         "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
@@ -116,7 +116,7 @@ fn a_second_gateway_does_not_share_the_first_one_s_port() {
 }
 
 #[test]
-fn help_teaches_and_version_tells() {
+fn help_lists_commands_and_version_prints_the_version() {
     let help = text(&tollgate(&["--help"]).stdout);
     for word in ["run", "check", "schema", "tollgate check routes.yaml", "SIGTERM", "SIGHUP"] {
         assert!(help.contains(word), "{word} in:\n{help}");

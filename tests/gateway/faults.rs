@@ -153,7 +153,7 @@ fn with_all_slots(what: &'static str) -> Vec<&'static str> {
 }
 
 #[test]
-fn scripts_that_are_flushed_again_and_again_fail_nothing() {
+fn flushed_scripts_fail_no_request_under_load() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
     // A machine that is busy with other things must not look like an outage.

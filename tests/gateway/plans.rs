@@ -119,7 +119,7 @@ fn a_plan_is_set_changed_and_removed_without_a_reload() {
 }
 
 #[test]
-fn what_is_no_plan_is_told_once_and_counted_and_denies_nobody() {
+fn an_invalid_plan_is_logged_once_and_denies_nobody() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "100ms"));
@@ -155,7 +155,7 @@ fn what_is_no_plan_is_told_once_and_counted_and_denies_nobody() {
 }
 
 #[test]
-fn limits_of_every_algorithm_go_by_the_same_hash_and_each_by_what_it_can_count() {
+fn limits_of_every_algorithm_share_a_hash_of_plans() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let plans = "plans: {redis: {hash: plans, cache: 100ms}}";
@@ -213,7 +213,7 @@ routes:
 }
 
 #[test]
-fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
+fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() {
     let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40"]);
@@ -248,7 +248,7 @@ fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
 }
 
 #[test]
-fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out() {
+fn made_up_tenants_push_no_known_plan_out_of_the_cache() {
     const TENANTS: u64 = 5_000;
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
@@ -281,7 +281,7 @@ fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out(
 }
 
 #[test]
-fn an_operator_sees_the_plan_and_where_it_is_from() {
+fn an_operator_sees_the_plan_and_its_source() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "1h"));

@@ -51,7 +51,7 @@ async fn a_request_under_way_ends_and_says_close() {
 }
 
 #[tokio::test]
-async fn what_takes_longer_than_the_deadline_is_cut_and_counted() {
+async fn requests_beyond_the_drain_deadline_are_cut_and_counted() {
     let server = Server::start(spec());
     let seen = server.seen.clone();
     let mut clients = [server.connect().await, server.connect().await];

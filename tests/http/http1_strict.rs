@@ -190,7 +190,7 @@ async fn a_malformed_chunked_body_fails_its_reader_and_nothing_after_it_is_handl
 }
 
 #[tokio::test]
-async fn a_malformed_chunked_body_that_nobody_reads_is_no_way_in_either() {
+async fn a_malformed_chunked_body_that_nobody_reads_smuggles_nothing_in() {
     let server = Server::start(spec());
     for (why, rest) in CHUNKS {
         let mut client = server.connect().await;
@@ -213,7 +213,7 @@ async fn endless_chunk_extensions_are_malformed() {
 }
 
 #[tokio::test]
-async fn what_is_unusual_but_sound_is_handled() {
+async fn unusual_but_valid_requests_are_handled() {
     let server = Server::start(spec());
     let cases = [
         ("\r\n\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a"),
@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn nothing_is_read_in_another_way_because_of_how_it_comes(
+    fn requests_are_read_alike_however_their_bytes_are_split(
         bytes in almost_http(),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
     ) {

@@ -98,7 +98,7 @@ async fn the_upstream_learns_where_a_request_comes_from() {
 }
 
 #[tokio::test]
-async fn what_the_gateway_adds_cannot_be_named_away() {
+async fn connection_cannot_remove_the_fields_that_the_gateway_adds() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: x-forwarded-for, x-request-id, forwarded, via, x-forwarded-proto\r\n\
                    X-Forwarded-For: 1.1.1.1\r\nX-Request-Id: theirs\r\n\r\n";
     let head = seen_of(request, trust_loopback).await;
@@ -114,7 +114,7 @@ async fn what_the_gateway_adds_cannot_be_named_away() {
 }
 
 #[tokio::test]
-async fn a_trusted_peers_word_is_extended() {
+async fn forwarding_fields_of_a_trusted_peer_are_extended() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 127.0.0.2\r\n\
                    X-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\nForwarded: for=203.0.113.9\r\nVia: 1.0 edge\r\n\r\n";
     let head = seen_of(request, trust_loopback).await;
@@ -145,7 +145,7 @@ async fn the_path_is_rewritten_as_the_route_says() {
 }
 
 #[tokio::test]
-async fn options_of_the_server_itself_stays_so() {
+async fn options_asterisk_is_forwarded_as_it_is() {
     assert!(seen_of("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", |_| {}).await.starts_with("OPTIONS * HTTP/1.1\r\n"));
 }
 
@@ -157,7 +157,7 @@ async fn the_authority_of_an_absolute_target_wins() {
 }
 
 #[tokio::test]
-async fn the_host_is_the_routes_to_choose() {
+async fn a_route_chooses_the_host_that_is_sent() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let fixed = |plan: &mut Plan| plan.rule.host = HostPolicy::Fixed(HeaderValue::from_static("fixed.example"));
     assert_eq!(values(&seen_of(request, fixed).await, "host"), ["fixed.example"]);
@@ -294,7 +294,7 @@ async fn a_length_said_twice_is_passed_on_once() {
 }
 
 #[tokio::test]
-async fn informational_answers_are_waited_out() {
+async fn informational_responses_are_not_passed_on() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let response = "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     assert!(relayed(request, response).await.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -400,7 +400,7 @@ async fn an_endpoint_may_be_a_name() {
 }
 
 #[tokio::test]
-async fn what_happens_is_counted_by_upstream() {
+async fn requests_and_connections_are_counted_by_upstream() {
     let server = Scripted::answering(OK).await;
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let gate = metrics::with_local_recorder(&recorder, || Gate::new(Plan::new(&[server.address])));
@@ -423,7 +423,7 @@ async fn what_happens_is_counted_by_upstream() {
 }
 
 #[tokio::test]
-async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over() {
+async fn a_closed_connection_is_noticed_by_a_task_without_budget() {
     let server = Scripted::answering_once(OK).await;
     let front = Front::to(&[server.address]).await;
     let mut client = Wire::connect(front.address).await;
@@ -440,7 +440,7 @@ async fn a_closed_connection_is_known_as_such_even_to_a_task_whose_turn_is_over(
 }
 
 #[tokio::test]
-async fn content_where_there_is_none_ends_the_connection() {
+async fn a_response_with_content_that_it_must_not_have_ends_the_connection() {
     for answer in [
         "HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\n",
         "HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n",
@@ -459,7 +459,7 @@ async fn content_where_there_is_none_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn the_length_of_an_answer_without_content_is_one_number_too() {
+async fn the_length_of_a_response_without_content_is_validated() {
     for (request, status) in [("HEAD", "200 OK"), ("GET", "304 Not Modified")] {
         let request = format!("{request} / HTTP/1.1\r\nHost: a\r\n\r\n");
         for (length, sent) in [("7, 7", "7"), ("007", "7"), ("7", "7"), ("0", "0")] {

@@ -206,14 +206,14 @@ async fn failures_to_answer_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_protocol_nobody_asked_for_is_invalid() {
+async fn an_upgrade_that_was_not_requested_is_invalid() {
     let pushy =
         Scripted::answering("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await;
     assert_eq!(status(&[pushy.address], GET, |_| {}).await, "502 upstream-invalid");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_only_ever_asks_for_patience_is_given_up() {
+async fn an_upstream_that_sends_only_informational_responses_times_out() {
     let server = Scripted::start(|mut wire, _| async move {
         wire.head().await;
         let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(50_000);

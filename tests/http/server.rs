@@ -80,14 +80,14 @@ async fn a_slow_header_section_behind_a_good_request_is_answered_with_408_too() 
 }
 
 #[tokio::test]
-async fn a_connection_that_says_nothing_is_closed_without_a_word() {
+async fn a_connection_without_a_request_is_closed_without_a_response() {
     let server = Server::start(ListenerSpec { header_timeout: SHORT, ..spec() });
     server.connect().await.closed().await;
     assert_eq!(*server.seen.refused.lock(), []);
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_without_a_word() {
+async fn an_idle_connection_is_closed_without_a_response() {
     let server = Server::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
     for after in [NEXT, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx\r\n"] {
         let mut client = server.connect().await;
@@ -163,7 +163,7 @@ async fn a_client_that_leaves_ends_its_response() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_behind_requests_it_has_sent_ahead_is_noticed() {
+async fn a_client_that_leaves_after_pipelining_cancels_its_request() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     client.send(format!("GET /never HTTP/1.1\r\nHost: a\r\n\r\n{NEXT}")).await;

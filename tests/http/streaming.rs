@@ -108,7 +108,7 @@ async fn trailers_of_a_response_pass() {
 }
 
 #[tokio::test]
-async fn a_body_is_not_asked_for_before_the_upstream_wants_it() {
+async fn a_100_continue_is_sent_only_after_the_upstreams() {
     let server = Scripted::start(|mut wire, _| async move {
         assert_eq!(values(&wire.head().await, "expect"), ["100-continue"]);
         wire.send("HTTP/1.1 100 Continue\r\n\r\n").await;
@@ -141,7 +141,7 @@ async fn an_upstream_may_refuse_before_the_body() {
 }
 
 #[tokio::test]
-async fn a_body_goes_out_when_the_upstream_never_says_so() {
+async fn a_body_is_sent_when_the_upstream_never_sends_100_continue() {
     let server = Scripted::start(|mut wire, _| async move {
         wire.head().await;
         assert_eq!(wire.exactly(3).await, "abc");
@@ -314,7 +314,7 @@ async fn a_response_that_breaks_off_is_not_passed_on_as_whole() {
 }
 
 #[tokio::test]
-async fn a_client_that_stalls_its_upload_is_told_so() {
+async fn a_stalled_upload_is_answered_with_408() {
     let server = Scripted::start(|mut wire, _| async move {
         wire.head().await;
         assert_eq!(wire.rest().await, "abc");
@@ -327,7 +327,7 @@ async fn a_client_that_stalls_its_upload_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_takes_nothing_is_given_up() {
+async fn an_upstream_that_reads_nothing_times_out() {
     let server = Scripted::start(|mut wire, _| async move {
         wire.head().await;
         std::future::pending::<()>().await;
@@ -371,7 +371,7 @@ async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
 }
 
 #[tokio::test]
-async fn a_failing_upload_is_told_by_its_cause() {
+async fn a_failing_upload_is_answered_by_its_cause() {
     let causes = [(BodyFailure::Timeout, 408), (BodyFailure::TooLarge, 413), (BodyFailure::Malformed, 400)];
     for (cause, status) in causes {
         let server = Scripted::start(|mut wire, _| async move {

@@ -42,7 +42,7 @@ async fn a_websocket_talks_through() {
 }
 
 #[tokio::test]
-async fn bytes_right_behind_the_switch_are_not_lost() {
+async fn bytes_right_behind_a_101_are_not_lost() {
     let server = Scripted::start(|mut wire, _| async move {
         let head = wire.head().await;
         assert_eq!(values(&head, "upgrade"), ["chat/1"]);
@@ -76,7 +76,7 @@ async fn an_upstream_may_decline() {
 }
 
 #[tokio::test]
-async fn http2_is_not_smuggled_in() {
+async fn an_h2c_upgrade_is_not_forwarded() {
     let server = Scripted::start(|mut wire, _| async move {
         let head = wire.head().await;
         for gone in ["upgrade", "connection", "http2-settings"] {
@@ -110,7 +110,7 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
 }
 
 #[tokio::test]
-async fn an_upstream_does_not_switch_to_http_either() {
+async fn an_upstream_that_switches_to_h2c_is_refused() {
     let server = Scripted::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
     let front = Front::to(&[server.address]).await;
     let mut client = Wire::connect(front.address).await;

@@ -65,7 +65,7 @@ async fn ask(address: SocketAddr, host: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_router_denies_once_the_burst_is_spent_and_tells_why() {
+async fn a_router_denies_once_the_burst_is_spent_with_all_fields() {
     let (address, reached) = serve(layer(vec![client_ip()], 2)).await;
     for left in [1, 0] {
         let answer = ask(address, "a").await;
@@ -97,7 +97,7 @@ async fn the_unread_body_of_a_denied_request_is_never_the_next_request() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_host_has_a_bucket_of_its_own() {
+async fn all_spellings_of_a_host_share_one_bucket() {
     let (address, _) = serve(layer(vec![KeyPart::Host], 1)).await;
     assert!(ask(address, "a.example").await.starts_with("HTTP/1.1 200 "));
     for spelling in ["A.Example", "a.example:80", "a.example."] {

@@ -84,7 +84,7 @@ async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Decision> {
 }
 
 #[tokio::test]
-async fn the_requests_of_all_nodes_count_together_until_they_end() {
+async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 3)];
@@ -107,7 +107,7 @@ async fn the_requests_of_all_nodes_count_together_until_they_end() {
 /// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a single
 /// slot, and those that come while its claim is under way are denied with the answer, instead of being claimed for.
 #[tokio::test]
-async fn simultaneous_first_requests_on_a_new_key_enter_one_by_one() {
+async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
     for delay_ms in [0, 5] {
         let store = Shared::memory();
         store.slow.store(delay_ms, Ordering::Relaxed);
@@ -119,7 +119,7 @@ async fn simultaneous_first_requests_on_a_new_key_enter_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_slot_that_a_request_of_the_same_node_leaves_is_there_at_once() {
+async fn a_permit_released_on_the_same_node_is_free_at_once() {
     let store = Shared::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 1)]);
     let mut inside = enter(&one, &asks).await;
@@ -132,7 +132,7 @@ async fn a_slot_that_a_request_of_the_same_node_leaves_is_there_at_once() {
 }
 
 #[tokio::test]
-async fn a_busy_key_costs_next_to_no_calls_and_neither_do_denials() {
+async fn a_busy_key_claims_permits_in_few_calls() {
     let store = Shared::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 50)]);
     let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
@@ -154,7 +154,7 @@ async fn a_busy_key_costs_next_to_no_calls_and_neither_do_denials() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_slots_are_given_back_and_nothing_is_kept_of_keys_that_nobody_asks_for() {
+async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     for n in 0..200 {
@@ -177,7 +177,7 @@ async fn idle_slots_are_given_back_and_nothing_is_kept_of_keys_that_nobody_asks_
 }
 
 #[tokio::test]
-async fn slots_of_a_node_that_died_come_back_within_seconds() {
+async fn permits_of_a_dead_node_come_back_within_seconds() {
     let server = RedisServer::start();
     let redis = RedisStore::connect(&server.spec()).unwrap();
     let store = Shared::of(Arc::new(redis));
@@ -207,7 +207,7 @@ async fn slots_of_a_node_that_died_come_back_within_seconds() {
 }
 
 #[tokio::test]
-async fn a_request_is_in_all_its_slots_and_pays_all_its_tokens_or_none() {
+async fn permits_and_tokens_are_taken_all_or_nothing() {
     let store = Shared::memory();
     let one = node(&store, 1);
     let (slot, bucket) = (slots("s", 2), ask("b", shape(3, HOUR, 3), 1));
@@ -229,7 +229,7 @@ async fn a_request_is_in_all_its_slots_and_pays_all_its_tokens_or_none() {
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_a_node_has_its_share_and_tells_the_truth_after() {
+async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 4)];
@@ -252,7 +252,7 @@ async fn while_the_store_is_away_a_node_has_its_share_and_tells_the_truth_after(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_store_is_asked_once_and_its_no_is_the_answer() {
+async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 1)];
@@ -266,7 +266,7 @@ async fn a_slow_store_is_asked_once_and_its_no_is_the_answer() {
 }
 
 #[tokio::test]
-async fn requests_that_passed_while_the_store_was_away_are_told_of_without_another_one() {
+async fn permits_taken_during_an_outage_are_reported_without_another_request() {
     let store = Shared::memory();
     let share = Arc::new(FleetShare::expecting(1));
     let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
@@ -281,7 +281,7 @@ async fn requests_that_passed_while_the_store_was_away_are_told_of_without_anoth
 }
 
 #[tokio::test]
-async fn a_limit_of_each_node_asks_no_store() {
+async fn a_limit_in_node_scope_asks_no_store() {
     let store = Shared::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [ask("k", ConcurrencyLimit::new(2, Scope::Node), 1)];
@@ -298,7 +298,7 @@ async fn a_limit_of_each_node_asks_no_store() {
 }
 
 #[tokio::test]
-async fn a_request_that_gives_up_while_it_waits_takes_no_slot_along() {
+async fn a_request_dropped_while_waiting_keeps_no_permit() {
     let store = Shared::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 2)]);
     for _ in 0..50 {
@@ -314,7 +314,7 @@ async fn a_request_that_gives_up_while_it_waits_takes_no_slot_along() {
 
 /// Whatever nodes do at the same time, there are never more in flight than there may be.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_more_are_in_flight_than_may_be_whatever_nodes_do() {
+async fn never_more_than_max_in_flight_on_all_nodes_together() {
     const MOST: i64 = 7;
     let store = Shared::memory();
     let (inside, entered) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicUsize::new(0)));

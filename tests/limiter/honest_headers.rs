@@ -217,7 +217,7 @@ const LIMITS: [Spec; 8] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn who_obeys_one_limit_is_never_denied() {
+async fn a_client_that_obeys_one_limits_fields_is_never_denied() {
     for limit in LIMITS {
         for consistency in [Consistency::Exact, Consistency::Leased] {
             let uses = [limit.limit("l", consistency)];
@@ -229,7 +229,7 @@ async fn who_obeys_one_limit_is_never_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_obeys_several_limits_is_never_denied() {
+async fn a_client_that_obeys_several_limits_fields_is_never_denied() {
     use Consistency::{Exact, Leased};
     for [first, second, third] in [[Exact; 3], [Leased; 3], [Exact, Leased, Exact], [Leased, Exact, Leased]] {
         let uses = [

@@ -233,7 +233,7 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
 }
 
 #[test]
-fn a_note_of_what_a_faster_limit_left_is_no_full_bucket_of_a_slower_one() {
+fn a_level_noted_for_a_faster_limit_does_not_fill_a_slower_one() {
     let memory = MemoryStore::new(100);
     let slow = ask("k", shape(10, HOUR, 10), 1);
     memory.note(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
@@ -298,7 +298,7 @@ fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
 }
 
 #[test]
-fn a_note_never_gives_tokens_back() {
+fn noting_a_level_never_gives_tokens_back() {
     let (memory, request) = (MemoryStore::new(100), ask("k", shape(1, HOUR, 10), 1));
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
     memory.note(&request, &full_in(0), 0);
@@ -354,7 +354,7 @@ fn with(on_outage: OnOutage, key: &str, burst: u64) -> Ask {
 }
 
 #[tokio::test]
-async fn a_store_that_decides_is_believed() {
+async fn the_stores_decision_is_used() {
     let node = node(false, 1);
     let asks = [ask("k", shape(10, HOUR, 10), 1)];
     assert!(node.limiter.decide_now(&asks).is_none());
@@ -363,7 +363,7 @@ async fn a_store_that_decides_is_believed() {
 }
 
 #[tokio::test]
-async fn without_limits_nobody_is_asked() {
+async fn without_limits_the_store_is_not_asked() {
     let node = node(false, 1);
     assert!(node.limiter.decide_now(&[]).is_some_and(|verdict| verdict.granted));
     assert_eq!(node.store.asked.load(Ordering::Relaxed), 0);
@@ -400,7 +400,7 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
 }
 
 #[tokio::test]
-async fn in_an_outage_each_limit_does_as_it_says() {
+async fn in_an_outage_each_limit_follows_its_on_outage() {
     use OnOutage::{Allow, Deny, Local};
     let node = node(true, 1);
     async fn decide(node: &Node, asks: &[Ask]) -> Decision {

@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn claims_of_slots_are_answered_the_same(
+    fn claims_of_permits_are_answered_the_same(
         steps in prop::collection::vec(
             (0_u64..1_500_000, 0_u64..4, 1_u64..12, 0_u64..14, 0_u64..9, -3_i64..3), 1..80,
         ),
@@ -418,7 +418,7 @@ proptest! {
 }
 
 #[test]
-fn a_fixed_window_at_a_time_it_was_not_told_for_charges_nothing() {
+fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let script = Scripted::new(true);
     let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
     let asks = [ask("b", shape(10, SECOND, 10), 1), ask("w", window, 1)];
@@ -524,7 +524,7 @@ fn an_adjustment_past_its_deadline_changes_nothing() {
 }
 
 #[test]
-fn a_bucket_that_is_full_again_is_no_key_any_more() {
+fn a_bucket_that_is_full_again_is_deleted() {
     let script = Scripted::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);

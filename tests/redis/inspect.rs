@@ -42,7 +42,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn a_look_agrees_with_what_a_request_was_told_and_writes_nothing() {
+async fn a_peek_agrees_with_the_last_decision_and_writes_nothing() {
     let redis = Fixture::start().await;
     for (key, shape) in [("a", shape(10, HOUR, 20)), ("b", shape(7, HOUR, 100)), ("c", shape(999, 1_000 * HOUR, 50))] {
         let ask = ask(key, shape, 3);
@@ -58,7 +58,7 @@ async fn a_look_agrees_with_what_a_request_was_told_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_look_at_an_empty_bucket_says_when_to_come_back() {
+async fn a_peek_at_an_empty_bucket_says_when_to_come_back() {
     let redis = Fixture::start().await;
     let ask = ask("k", shape(10, HOUR, 10), 2);
     assert_eq!(redis.take(&ask, 9).await, 5);
@@ -94,7 +94,7 @@ async fn what_is_given_back_expires_when_it_is_full() {
 }
 
 #[tokio::test]
-async fn tokens_mean_the_same_after_the_limit_has_changed() {
+async fn a_grant_counts_in_tokens_of_the_changed_limit() {
     let redis = Fixture::start().await;
     let (old, new) = (ask("k", shape(10, HOUR, 20), 1), ask("k", shape(7, 3 * HOUR, 10), 1));
     redis.take(&old, 15).await;
@@ -105,7 +105,7 @@ async fn tokens_mean_the_same_after_the_limit_has_changed() {
 }
 
 #[tokio::test]
-async fn a_value_of_another_program_is_told_and_left_alone() {
+async fn a_foreign_value_is_reported_and_left_alone() {
     let redis = Fixture::start().await;
     redis.server.command(&["SET", "t:k", "hello"]);
     let ask = ask("k", shape(10, HOUR, 20), 1);
@@ -115,7 +115,7 @@ async fn a_value_of_another_program_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_gift_that_was_given_up_is_not_made_later() {
+async fn a_grant_that_timed_out_is_not_made_later() {
     let redis = Fixture::start().await;
     let ask = ask("k", shape(10, HOUR, 20), 1);
     redis.take(&ask, 20).await;
@@ -140,7 +140,7 @@ fn notice(key: &str, full_in_us: u64) -> BucketChange {
 }
 
 #[tokio::test]
-async fn every_node_hears_each_change_once_and_a_new_one_what_is_kept() {
+async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept() {
     let redis = Fixture::start().await;
     let inspector = &redis.inspector;
     inspector.tell(&notice("old", 0)).await.unwrap();
@@ -159,7 +159,7 @@ async fn every_node_hears_each_change_once_and_a_new_one_what_is_kept() {
 }
 
 #[tokio::test]
-async fn changes_are_heard_after_redis_forgot_the_earlier_ones() {
+async fn changes_are_delivered_after_redis_lost_the_earlier_ones() {
     let redis = Fixture::start().await;
     let mut heard = Heard::default();
     redis.inspector.hear(&mut heard).await.unwrap();

@@ -128,7 +128,7 @@ fn quick(spec: RedisSpec) -> RedisSpec {
 }
 
 #[tokio::test]
-async fn a_crash_and_a_restart() {
+async fn a_server_that_crashes_and_restarts() {
     let mut server = RedisServer::start();
     let spec = quick(server.spec());
     let node = Node::started(&spec).await;
@@ -230,7 +230,7 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
 }
 
 #[tokio::test]
-async fn what_a_few_failed_calls_left_to_the_node_is_settled() {
+async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     let server = RedisServer::start();
     let spec = quick(server.spec());
     let node = Node::started(&spec).await;

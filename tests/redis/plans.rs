@@ -72,7 +72,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn the_first_request_of_a_client_has_its_plan_already() {
+async fn the_first_request_of_a_client_waits_for_its_plan() {
     let server = RedisServer::start();
     server.command(&["HSET", "t:plans", "acme", "70/s burst=140 cost=7"]);
     for consistency in [Consistency::Exact, Consistency::Leased] {

@@ -181,7 +181,7 @@ async fn the_database_and_the_password_of_the_url_are_used() {
 }
 
 #[tokio::test]
-async fn what_redis_refuses_is_told_by_its_kind() {
+async fn each_kind_of_refusal_by_redis_has_an_error_of_its_own() {
     let server = RedisServer::start();
     let store = connected(&server.spec()).await;
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -258,7 +258,7 @@ async fn nodes_count_each_other_and_notice_who_left() {
 }
 
 #[tokio::test]
-async fn the_count_outlives_redis_and_its_memory() {
+async fn the_count_of_nodes_survives_a_restart_of_redis() {
     let mut server = RedisServer::start();
     let share = Arc::new(FleetShare::expecting(3));
     let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();

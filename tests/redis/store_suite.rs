@@ -116,7 +116,7 @@ async fn two_keys_are_independent(store: Fixture) {
     assert!(!store.passes(&[ask("a", limit, 1)]).await);
 }
 
-async fn a_limit_asked_twice_is_charged_for_both(store: Fixture) {
+async fn a_limit_listed_twice_is_charged_twice(store: Fixture) {
     let limit = shape(10, HOUR, 10);
     let twice = [ask("k", limit, 2), ask("other", limit, 1), ask("k", limit, 3)];
     let first = store.take(&twice, 1).await;
@@ -125,7 +125,7 @@ async fn a_limit_asked_twice_is_charged_for_both(store: Fixture) {
     assert!(!store.passes(&twice).await);
 }
 
-async fn a_changed_limit_carries_the_consumption_over(store: Fixture) {
+async fn a_changed_limit_keeps_what_was_consumed(store: Fixture) {
     assert_eq!(store.take(&[ask("k", shape(10, HOUR, 10), 1)], 7).await.units, 7);
     let slower = [ask("k", shape(7, 24 * HOUR, 20), 1)];
     assert_eq!(store.take(&slower, 0).await.levels[0].remaining, 13);
@@ -176,7 +176,7 @@ async fn a_leased_limit_keeps_its_reserve_back(store: Fixture) {
     assert_eq!(store.take(&asks, 1).await.levels[0].remaining, 0);
 }
 
-async fn what_is_owed_is_taken_from_the_bucket_but_not_more_than_all(store: Fixture) {
+async fn a_debt_is_charged_down_to_an_empty_bucket(store: Fixture) {
     let asks = [ask("k", shape(10, HOUR, 10), 1), ask("other", shape(10, HOUR, 10), 1)];
     assert_eq!(store.take(&asks, 2).await.units, 2);
     store.owe(&asks[0], 3).await;
@@ -187,7 +187,7 @@ async fn what_is_owed_is_taken_from_the_bucket_but_not_more_than_all(store: Fixt
     assert_eq!(denied.levels[1].remaining, 8);
 }
 
-async fn what_a_request_turned_out_to_cost_counts_however_little_is_left(store: Fixture) {
+async fn a_forced_charge_counts_beyond_an_empty_bucket(store: Fixture) {
     let asks = [ask("k", shape(1_000, SECOND, 10), 1)];
     store.take(&asks, 10).await;
     store.adjust(&asks[0], Change::Charge(asks[0].quota.charge(60_000))).await;
@@ -197,7 +197,7 @@ async fn what_a_request_turned_out_to_cost_counts_however_little_is_left(store: 
     assert!(!store.passes(&asks).await, "as much as can be counted");
 }
 
-async fn what_was_not_spent_is_given_back(store: Fixture) {
+async fn unspent_tokens_are_given_back(store: Fixture) {
     let asks = [ask("k", shape(10, HOUR, 10), 1)];
     store.take(&asks, 1).await;
     let grant = store.take(&asks, 6).await;
@@ -255,7 +255,7 @@ async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
     assert!(store.passes(&all[..2]).await, "the others were charged nothing");
 }
 
-async fn another_algorithm_and_another_window_carry_the_consumption_over(store: Fixture) {
+async fn another_algorithm_and_another_window_keep_what_was_consumed(store: Fixture) {
     let limits: [Quota; 4] = [
         Window::sliding(10, HOUR).unwrap().into(),
         shape(10, HOUR, 10).into(),
@@ -275,7 +275,7 @@ async fn a_shorter_window_locks_nobody_out(store: Fixture) {
     eventually("it is over", || store.passes(&short)).await;
 }
 
-async fn a_window_owes_and_gets_back(store: Fixture) {
+async fn a_window_is_charged_and_refunded(store: Fixture) {
     for (key, window) in [("fixed", year(10)), ("sliding", Window::sliding(10, HOUR).unwrap())] {
         let asks = [ask(key, window, 1)];
         let grant = store.take(&asks, 6).await;
@@ -295,7 +295,7 @@ fn said(node: u64, turn: u64, wanted: u64, needed: u64) -> [PermitClaim; 1] {
     [PermitClaim { key: Key::from("k"), most: 10, node, claim: PermitRequest { wanted, needed, turn } }]
 }
 
-async fn nodes_share_slots_and_keep_those_that_requests_are_in(store: Fixture) {
+async fn nodes_share_permits_and_keep_those_in_use(store: Fixture) {
     let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0];
     assert_eq!(claim(said(1, 1, 7, 7)).await, GrantedPermits { own: 7, others: 0 });
     assert_eq!(claim(said(2, 1, 7, 2)).await, GrantedPermits { own: 3, others: 7 });
@@ -310,14 +310,14 @@ async fn nodes_share_slots_and_keep_those_that_requests_are_in(store: Fixture) {
     );
 }
 
-async fn slots_of_a_node_that_says_nothing_come_back_within_seconds(store: Fixture) {
+async fn permits_of_a_silent_node_come_back_within_seconds(store: Fixture) {
     let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0].own;
     assert_eq!(claim(said(1, 1, 10, 10)).await, 10);
     assert_eq!(claim(said(2, 1, 1, 0)).await, 0);
     eventually("the first node's slots are free", || async { claim(said(2, 2, 1, 0)).await == 1 }).await;
 }
 
-async fn slots_are_no_tokens(store: Fixture) {
+async fn permits_and_tokens_of_one_key_are_separate(store: Fixture) {
     assert!(store.passes(&[ask("k", shape(1, HOUR, 1), 1)]).await);
     assert_eq!(store.store.claim(&said(1, 1, 10, 0)).await.unwrap()[0].own, 10);
     assert!(!store.passes(&[ask("k", shape(1, HOUR, 1), 1)]).await);
@@ -349,25 +349,25 @@ suite! {
     a_request_passes_all_its_limits_or_charges_none
     a_denial_charges_nothing
     two_keys_are_independent
-    a_limit_asked_twice_is_charged_for_both
-    a_changed_limit_carries_the_consumption_over
+    a_limit_listed_twice_is_charged_twice
+    a_changed_limit_keeps_what_was_consumed
     a_lowered_limit_locks_nobody_out
     a_burst_that_is_halved_and_restored_grants_nothing_twice
     a_limit_that_became_slower_keeps_the_old_rate_until_it_grants
     tokens_come_back_with_time
     a_leased_limit_keeps_its_reserve_back
-    what_is_owed_is_taken_from_the_bucket_but_not_more_than_all
-    what_a_request_turned_out_to_cost_counts_however_little_is_left
-    what_was_not_spent_is_given_back
+    a_debt_is_charged_down_to_an_empty_bucket
+    a_forced_charge_counts_beyond_an_empty_bucket
+    unspent_tokens_are_given_back
     a_fixed_window_has_its_quota_once
     a_fixed_window_ends_when_the_clock_says_so
     a_window_of_a_calendar_has_its_quota_once
     a_sliding_window_gives_each_token_back_a_window_later
     windows_and_buckets_are_all_or_nothing_together
-    another_algorithm_and_another_window_carry_the_consumption_over
+    another_algorithm_and_another_window_keep_what_was_consumed
     a_shorter_window_locks_nobody_out
-    a_window_owes_and_gets_back
-    nodes_share_slots_and_keep_those_that_requests_are_in
-    slots_of_a_node_that_says_nothing_come_back_within_seconds
-    slots_are_no_tokens
+    a_window_is_charged_and_refunded
+    nodes_share_permits_and_keep_those_in_use
+    permits_of_a_silent_node_come_back_within_seconds
+    permits_and_tokens_of_one_key_are_separate
 }

@@ -320,7 +320,7 @@ async fn decides_as_one_process_would(store: &RedisStore) {
 }
 
 #[tokio::test]
-async fn a_slot_may_move_under_load() {
+async fn a_hash_slot_may_move_under_load() {
     let cluster = Cluster::start().await;
     let spec = cluster.spec();
     let (limit, other) = (shape(400, SECOND, 100), shape(1_000_000, SECOND, 1_000_000));
@@ -362,7 +362,7 @@ async fn a_slot_may_move_under_load() {
 }
 
 #[tokio::test]
-async fn keys_of_a_slot_that_moves_are_taken_one_by_one() {
+async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let cluster = Cluster::start().await;
     let store = connected(&cluster.spec()).await;
     let names = ["{t}a", "{t}b"];

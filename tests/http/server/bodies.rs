@@ -76,7 +76,7 @@ async fn a_denied_client_can_read_its_answer_while_it_still_sends() {
 }
 
 #[tokio::test]
-async fn continue_is_sent_when_the_body_is_wanted_and_only_then() {
+async fn a_100_continue_is_sent_only_when_the_body_is_read() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     client.send("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
@@ -89,7 +89,7 @@ async fn continue_is_sent_when_the_body_is_wanted_and_only_then() {
 }
 
 #[tokio::test]
-async fn a_denial_that_takes_its_time_asks_for_no_body_meanwhile() {
+async fn a_slow_denial_sends_no_100_continue() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     let head = "POST /deny-later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
@@ -139,7 +139,7 @@ async fn a_large_body_passes_unchanged() {
 }
 
 #[tokio::test]
-async fn a_connection_whose_body_broke_closes_even_if_the_handler_forgives() {
+async fn a_connection_with_a_malformed_body_closes_even_if_the_handler_answers() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     client.send(format!("POST /forgive HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n{NEXT}")).await;
@@ -194,7 +194,7 @@ async fn a_body_of_http_1_0_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn a_client_that_was_never_told_to_send_its_body_is_not_waited_for() {
+async fn a_body_that_was_never_asked_for_is_not_waited_for() {
     for path in ["/glance", "/glance?later"] {
         let server = Server::start(spec());
         let mut client = server.connect().await;
@@ -213,7 +213,7 @@ async fn a_client_that_was_never_told_to_send_its_body_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn an_answer_that_overtakes_the_wish_for_a_body_ends_the_connection() {
+async fn a_response_before_100_continue_ends_the_connection() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     client.send("POST /later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;

@@ -54,7 +54,7 @@ async fn an_http_2_preface_may_come_byte_by_byte() {
 }
 
 #[tokio::test]
-async fn an_http_2_target_holds_what_one_of_http_1_may() {
+async fn an_http_2_target_is_as_strict_as_one_of_http_1() {
     let server = Server::start(spec());
     let mut sender = http2(&server).await;
     let mut refused = 0;

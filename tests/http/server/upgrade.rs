@@ -17,7 +17,7 @@ async fn expect(client: &mut Client, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn an_upgraded_connection_carries_whatever_follows() {
+async fn an_upgraded_connection_carries_arbitrary_bytes() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     let ask = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -57,7 +57,7 @@ async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
 }
 
 #[tokio::test]
-async fn what_comes_behind_an_undecided_upgrade_waits_however_much_it_is() {
+async fn requests_behind_an_undecided_upgrade_wait() {
     let server = Server::start(spec());
     let mut client = server.connect().await;
     client.send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").await;

@@ -14,7 +14,7 @@ fn of_ten(cost: u64) -> [Ask; 1] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_come_during_a_call_go_together_and_are_served_in_turn() {
+async fn requests_during_a_call_share_the_next_one_and_are_granted_in_order() {
     let mut fixture = Fixture::new();
     let asks = of_ten(3);
     let mut requests = Vec::new();
@@ -39,7 +39,7 @@ async fn those_who_come_during_a_call_go_together_and_are_served_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_of_those_granted_together_hears_when_its_bucket_would_have_been_full() {
+async fn each_request_of_a_batch_has_a_reset_time_of_its_own() {
     let mut fixture = Fixture::new();
     let asks = of_ten(2);
     let requests = [fixture.send(&asks).await, fixture.send(&asks).await, fixture.send(&asks).await];
@@ -54,7 +54,7 @@ async fn each_of_those_granted_together_hears_when_its_bucket_would_have_been_fu
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asks_something_else_does_not_wait() {
+async fn different_questions_are_not_batched() {
     let mut fixture = Fixture::new();
     let both = [of_ten(1)[0].clone(), ask("other", shape(10, HOUR, 10), 1)];
     let requests = [fixture.send(&of_ten(1)).await, fixture.send(&of_ten(2)).await, fixture.send(&both).await];
@@ -71,7 +71,7 @@ async fn who_asks_something_else_does_not_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_request_that_is_dropped_takes_nobody_along() {
+async fn dropping_the_first_request_cancels_no_other() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let first = fixture.send(&asks).await;
@@ -87,7 +87,7 @@ async fn a_first_request_that_is_dropped_takes_nobody_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_left_before_the_call_is_not_asked_for() {
+async fn a_request_dropped_before_the_call_takes_no_units() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let first = fixture.send(&asks).await;
@@ -102,7 +102,7 @@ async fn who_left_before_the_call_is_not_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_the_time_limit_from_its_own_start() {
+async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let mut requests = Vec::new();
@@ -127,7 +127,7 @@ async fn nobody_waits_longer_than_the_time_limit_from_its_own_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_board_do_not_wait_for_a_call_that_is_slow() {
+async fn a_batch_does_not_wait_for_a_slow_call() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let slow = fixture.send(&asks).await;
@@ -144,7 +144,7 @@ async fn those_who_board_do_not_wait_for_a_call_that_is_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_boards_behind_slow_calls_leaves_after_a_quarter_of_the_time_limit() {
+async fn a_batch_behind_slow_calls_is_sent_after_a_quarter_of_the_timeout() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let _slow = fixture.send(&asks).await;
@@ -160,7 +160,7 @@ async fn whoever_boards_behind_slow_calls_leaves_after_a_quarter_of_the_time_lim
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quarter_of_the_time_limit_is_counted_from_the_first_who_still_boards() {
+async fn the_quarter_is_counted_from_the_first_request_of_the_batch() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let requests = [fixture.send(&asks).await, fixture.send(&asks).await];
@@ -180,7 +180,7 @@ async fn a_quarter_of_the_time_limit_is_counted_from_the_first_who_still_boards(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_counts_for_each_who_waited_for_it() {
+async fn a_failed_call_counts_once_for_each_waiting_request() {
     let mut fixture = Fixture::new();
     let asks = of_ten(1);
     let mut requests = Vec::new();

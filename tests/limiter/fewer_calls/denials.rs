@@ -42,7 +42,7 @@ async fn a_denied_key_costs_no_calls_until_its_wait_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_costs_less_is_asked_for() {
+async fn a_cheaper_request_is_not_denied_from_the_cache() {
     let mut fixture = Fixture::new();
     assert!(fixture.decide(&of_three(2)).await.0.granted);
     assert!(!fixture.decide(&of_three(2)).await.0.granted);
@@ -51,7 +51,7 @@ async fn what_costs_less_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_denied_limit_denies_the_request_and_nothing_is_told_of_the_others() {
+async fn a_cached_denial_of_one_limit_reveals_nothing_of_the_others() {
     let mut fixture = spent().await;
     let both = [ask("other", shape(5, SECOND, 5), 1), of_three(1)[0].clone()];
     let (verdict, called) = fixture.decide(&both).await;
@@ -62,7 +62,7 @@ async fn one_denied_limit_denies_the_request_and_nothing_is_told_of_the_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_limit_and_a_reset_bucket_are_asked_for_at_once() {
+async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
     let fixture = spent().await;
     assert!(fixture.limiter.decide_now(&[ask("k", shape(10, SECOND, 4), 1)]).is_none());
     fixture.limiter.forget(&Key::from("k"));
@@ -70,7 +70,7 @@ async fn a_changed_limit_and_a_reset_bucket_are_asked_for_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_those_of_a_call_that_had_no_room_are_remembered() {
+async fn only_the_limits_that_denied_are_cached() {
     let mut fixture = Fixture::new();
     let both = [ask("wide", shape(10, SECOND, 50), 1), of_three(1)[0].clone()];
     for _ in 0..4 {

@@ -30,7 +30,7 @@ async fn drive(fixture: &mut Fixture, asks: &[Ask], requests: u32) -> (u32, u32)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_key_is_asked_for_seldom_and_nothing_is_lost() {
+async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
     let mut fixture = Fixture::new();
     let asks = leased(100_000, HOUR, 10_000);
     let (granted, calls) = drive(&mut fixture, &asks, 1_000).await;
@@ -84,7 +84,7 @@ async fn stocked(asks: &[Ask]) -> Fixture {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_is_told_of_the_stock_and_the_bucket_together() {
+async fn remaining_counts_leased_tokens_and_the_bucket_together() {
     let asks = leased(100_000, HOUR, 10_000);
     let fixture = stocked(&asks).await;
     let level = fixture.limiter.decide_now(&asks).unwrap().levels[0];
@@ -93,7 +93,7 @@ async fn what_is_left_is_told_of_the_stock_and_the_bucket_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_changed_drops_the_stock_and_none_of_it_comes_back() {
+async fn an_operators_change_drops_leased_tokens_for_good() {
     let asks = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&asks).await;
     while fixture.adjusted.try_recv().is_ok() {}
@@ -107,7 +107,7 @@ async fn what_an_operator_changed_drops_the_stock_and_none_of_it_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_spent_is_given_back_before_its_lease_ends() {
+async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
     let asks = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&asks).await;
     let mut back = 0;
@@ -124,7 +124,7 @@ async fn what_is_not_spent_is_given_back_before_its_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_with_an_exact_limit_spends_from_stock_only_if_that_passes() {
+async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
     let stock = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&stock).await;
     let both = [stock[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
@@ -147,7 +147,7 @@ async fn a_request_with_an_exact_limit_spends_from_stock_only_if_that_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_stock_is_empty_asks_for_all_of_its_limits_at_once() {
+async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
     let mut fixture = Fixture::new();
     let both = [leased(100_000, HOUR, 10_000)[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
     let (verdict, _) = fixture.decide(&both).await;

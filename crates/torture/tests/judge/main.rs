@@ -102,7 +102,7 @@ fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version(
 }
 
 #[test]
-fn an_outage_is_lived_through_within_its_terms() {
+fn an_outage_admits_no_more_than_one_burst_over() {
     let server = RedisServer::start();
     for consistency in BOTH {
         let mut spec = server.spec();
@@ -139,7 +139,7 @@ fn a_store_that_withholds_tokens_is_found_out() {
 }
 
 #[test]
-fn many_keys_are_judged_each_for_itself() {
+fn each_of_many_keys_is_judged_by_itself() {
     let plan = Plan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
     let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
     assert_kept(&outcome);
