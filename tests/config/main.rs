@@ -14,7 +14,7 @@ use tollgate::config::{Config, Loaded, Mistakes, load, parse};
 /// Every key once, none at its default.
 const EVERY_KEY: &str = include_str!("good/every_key.yaml");
 
-/// What stands before each line that a file of `tests/config` expects to be told.
+/// Stands before each line of the message that a file of `tests/config` expects.
 const EXPECTED: &str = "#> ";
 
 fn root() -> &'static Path {

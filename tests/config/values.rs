@@ -1,4 +1,4 @@
-//! What a good file becomes.
+//! The configuration that a good file becomes.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! What a request may cost in allocations and in system calls: not more than it does today.
+//! The cost of requests in allocations, system calls, calls to the store and memory: not more than today.
 //!
-//! Each number here is a bound that a change may lower and must not raise without a reason in its commit. Both are counted,
-//! not timed: they are the same on every machine. Instructions are counted by `make guard`, time by `make bench`.
+//! Each number here is a bound that a change may lower and must not raise without a reason in its commit. Both are
+//! counted, not timed: they are the same on every machine. Instructions are counted by `make guard`, time by `make
+//! bench`.
 
 #![expect(
     clippy::unwrap_used,

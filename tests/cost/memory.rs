@@ -1,5 +1,5 @@
-//! As many keys as an attacker likes: memory keeps to its bounds, as docs/operating.md states them, and nobody gets through
-//! who is over the limit, whatever had to be forgotten.
+//! Floods of keys: memory keeps to its bounds, as docs/operating.md states them, and no client gets over its limit,
+//! whatever had to be forgotten.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ const MILLION: u64 = 1_000_000;
 /// More than any table of a node has places, several times over: the next million would find what these found.
 const FLOOD: u64 = 250_000;
 
-/// What docs/operating.md says of memory, in bytes.
+/// The bounds of docs/operating.md, in bytes.
 const PER_BUCKET: usize = 150;
 const PER_BUCKET_IN_REDIS: u64 = 200;
 const TABLES: usize = 17 << 20;
@@ -99,7 +99,7 @@ fn buckets_of_short_visits_are_swept() {
     for number in 0..FLOOD {
         let now_us = number * 60;
         assert_eq!(memory.take_at(&[ask(&client(number), limit, 1)], 1, now_us, Share::WHOLE).units, 1);
-        // As often as the control plane does.
+        // The control plane sweeps as often.
         if number.is_multiple_of(2 * SECOND / 60) {
             memory.sweep(now_us);
         }
@@ -114,7 +114,8 @@ fn buckets_of_short_visits_are_swept() {
     assert!(memory.is_empty() && heap.grown() < 1 << 20, "{}", heap.grown());
 }
 
-/// Lets everybody pass once and nobody twice, and keeps nothing: what grows is the node. Clients with odd numbers are over.
+/// Lets everybody pass once and nobody twice, and keeps nothing: what grows is the node. Clients with odd numbers are
+/// over.
 #[derive(Default)]
 struct Oracle {
     calls: AtomicU64,
@@ -192,7 +193,7 @@ async fn a_node_stays_within_its_documented_memory() {
         assert!(grown <= bound, "{what}: {grown} of {bound}");
         assert!(fixture.oracle.calls.load(Ordering::Relaxed) >= FLOOD / 2);
         assert!(fixture.node.memory.len() <= ROOM);
-        // Who was displaced from the denials is asked for again, and not let through.
+        // A key displaced from the denial cache is asked for again, and not let through.
         assert!(asked > 0, "so many denials left room for one more");
     }
 }
@@ -219,7 +220,7 @@ async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits(
 
 #[tokio::test]
 async fn a_bucket_in_redis_stays_within_its_documented_memory() {
-    // As full as Redis makes its table of keys, about: the same share of one with half or twice the places costs the same.
+    // About as full as Redis makes its table of keys: the same share of a table half or twice as large costs the same.
     const BUCKETS: u64 = 25_000;
     let _turn = TURN.lock().await;
     let server = RedisServer::start();

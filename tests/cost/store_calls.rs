@@ -24,12 +24,12 @@ use tollgate_test_support::{SECOND, ask, eventually, shape};
 
 const REQUESTS_AT_A_TIME: usize = 32;
 
-struct Counted {
+struct CountedStore {
     store: RedisStore,
     calls: AtomicU64,
 }
 
-impl Store for Counted {
+impl Store for CountedStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(asks, units)
@@ -50,9 +50,9 @@ impl Store for Counted {
 }
 
 /// A node of a fleet of two.
-struct Node {
+struct MeasuredNode {
     limiter: Limiter,
-    store: Arc<Counted>,
+    store: Arc<CountedStore>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -69,12 +69,12 @@ struct Figures {
 /// Beyond this between two requests, the machine stood still.
 const STANDSTILL: Duration = Duration::from_millis(20);
 
-impl Node {
+impl MeasuredNode {
     async fn start(server: &RedisServer) -> Self {
         let store = RedisStore::connect(&server.spec()).unwrap();
         let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
         eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
-        let store = Arc::new(Counted { store, calls: AtomicU64::new(0) });
+        let store = Arc::new(CountedStore { store, calls: AtomicU64::new(0) });
         let share = Arc::new(FleetShare::expecting(2));
         share.set(Share::new(2, 0));
         let memory = Arc::new(MemoryStore::new(1_000));
@@ -82,7 +82,7 @@ impl Node {
         Self { limiter, store }
     }
 
-    /// As many requests as it takes, for so long.
+    /// Requests one after the other, from many clients, for so long.
     async fn flat_out(&self, asks: &[Ask], time: Duration) -> Figures {
         let (started, before) = (clock::now(), self.store.calls.load(Ordering::Relaxed));
         let (running, last) = (Cell::new(Duration::ZERO), Cell::new(started));
@@ -95,7 +95,7 @@ impl Node {
                 figures.requests += 1;
                 figures.granted += u64::from(verdict.granted);
                 figures.by[by(verdict.decided_by)] += 1;
-                // What is decided in process must not keep the others from running.
+                // A decision in process must not keep the others from running.
                 tokio::task::yield_now().await;
             }
             figures
@@ -141,7 +141,7 @@ const WHILE: Duration = Duration::from_secs(1);
 async fn a_hot_key_costs_a_quarter_of_a_call_per_request() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
-    let node = Node::start(&server).await;
+    let node = MeasuredNode::start(&server).await;
     let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("exact") <= 0.25);
@@ -152,7 +152,7 @@ async fn a_hot_key_costs_a_quarter_of_a_call_per_request() {
 async fn a_hot_leased_key_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
-    let node = Node::start(&server).await;
+    let node = MeasuredNode::start(&server).await;
     let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("leased") <= 0.02);
@@ -163,7 +163,7 @@ async fn a_hot_leased_key_costs_next_to_nothing() {
 async fn denied_traffic_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
-    let node = Node::start(&server).await;
+    let node = MeasuredNode::start(&server).await;
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("denied") <= 0.01);
@@ -173,7 +173,7 @@ async fn denied_traffic_costs_next_to_nothing() {
 /// Two nodes, each with more demand than the limit admits: what passed, of what the limit admits.
 async fn overload(limit: Ask, rate: f64, burst: f64) -> Figures {
     let server = RedisServer::start();
-    let nodes = [Node::start(&server).await, Node::start(&server).await];
+    let nodes = [MeasuredNode::start(&server).await, MeasuredNode::start(&server).await];
     let asks = [limit];
     let figures = join_all(nodes.iter().map(|node| node.flat_out(&asks, 2 * WHILE))).await;
     let figures = figures.into_iter().fold(Figures::default(), Figures::plus);

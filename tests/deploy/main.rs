@@ -1,4 +1,4 @@
-//! What is shipped around the gateway holds together: manifests, alert rules, the configurations in them and in the docs.
+//! The files shipped around the gateway agree: manifests, alert rules, the configurations in them and in the docs.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -89,7 +89,7 @@ pub fn promtool(arguments: &[&str]) {
     assert!(output.status.success(), "promtool {arguments:?}:\n{said}");
 }
 
-/// What `tollgate check` says of a file, in an environment without variables. `Err`: it refuses it.
+/// The output of `tollgate check` for a file, in an environment without variables. `Err`: it refuses it.
 pub fn check(config: &Path) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(config).env_clear().output();
     let output = output.expect("the gateway's binary runs");

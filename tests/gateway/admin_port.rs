@@ -14,7 +14,7 @@ admin: {address: '127.0.0.1:0'}
 routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
 ";
 
-/// As many connections as the port has places.
+/// Connections that the port serves at once.
 const PLACES: usize = 256;
 
 fn send(gateway: &Gateway, bytes: &[u8]) -> TcpStream {

@@ -1,4 +1,4 @@
-//! What people type: `check`, `schema`, `--help`, `--version`, and a start that fails.
+//! The command line: `check`, `schema`, `--help`, `--version`, and a start that fails.
 
 use std::path::Path;
 use std::process::{Command, Output};

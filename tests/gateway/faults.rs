@@ -4,15 +4,15 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::faulty_proxy::FaultyProxy;
 use crate::fleet::{BURST, RATE, admitted, assert_never_over, routes, seconds};
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
 use crate::process::{Gateway, eventually};
-use crate::wire::Wire;
 use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::turns;
 
-/// What a call sees that gets no answer, or finds no connection.
+/// Outcomes of a call that gets no answer, or finds no connection.
 const NO_ANSWER: [&str; 2] = ["timeout", "io"];
 
 #[test]
@@ -30,7 +30,7 @@ fn a_server_that_is_stopped_and_continued() {
 #[test]
 fn a_network_that_drops_every_packet() {
     let redis = RedisServer::start();
-    let wire = Wire::to(redis.port());
+    let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
     live_through(&url, wire, &NO_ANSWER, |wire| wire.swallow(), |wire| wire.mend());
 }
@@ -98,12 +98,12 @@ fn a_cluster_that_lost_its_slots() {
 
 #[test]
 fn a_cluster_that_redirects_without_end() {
-    let wire = Wire::open();
+    let wire = FaultyProxy::open();
     let port = wire.port();
     let redis = cluster_of_one(Some(port));
     wire.lead_to(redis.port());
     let url = format!("redis-cluster://127.0.0.1:{port}");
-    let redirect = |wire: &mut Wire| wire.refuse(&format!("MOVED 1 127.0.0.1:{port}"));
+    let redirect = |wire: &mut FaultyProxy| wire.refuse(&format!("MOVED 1 127.0.0.1:{port}"));
     live_through(&url, wire, &["moved"], redirect, |wire| wire.mend());
     drop(redis);
 }
@@ -111,7 +111,7 @@ fn a_cluster_that_redirects_without_end() {
 /// Redis answers everything but greetings with this error.
 fn refusing(error: &str, outcome: &str) {
     let redis = RedisServer::start();
-    let wire = Wire::to(redis.port());
+    let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
     live_through(&url, wire, &[outcome], |wire| wire.refuse(error), |wire| wire.mend());
 }
@@ -197,7 +197,7 @@ fn a_gateway_starts_with_a_wrong_password_and_says_so() {
     assert!(log.contains("WRONGPASS") && !log.contains("hunter2"), "{log}");
 }
 
-/// What a gateway logs that cannot use Redis at start, until it is mended.
+/// The log of a gateway that cannot use Redis at start, until it is mended.
 fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     let _turn = turns::among_few();
     let gateway = Gateway::start(&routes(url, "20ms"));

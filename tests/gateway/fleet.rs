@@ -1,4 +1,4 @@
-//! One limit, two gateways, one Redis: the promise, measured from outside.
+//! Two gateways with one limit and one Redis: the promise, measured from outside.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What becomes of a request over its limit, as clients see it.
+//! Each `on_limit` action as clients see it, with exemptions, rollouts, plans and costs.
 
 use std::io::{BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

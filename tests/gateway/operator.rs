@@ -44,7 +44,7 @@ fn change(gateway: &Gateway, method: &str, target: &str) -> Value {
     serde_json::from_str(&curl(&["-g", "-X", method, "-H", OPERATOR, &admin(gateway, target)])).unwrap()
 }
 
-/// As many requests as asked for, and how many of them passed.
+/// Sends so many requests. Returns how many of them passed.
 fn spend(gateway: &Gateway, requests: usize) -> usize {
     (0..requests).filter(|_| status(&[&gateway.url("/")]) == 200).count()
 }

@@ -60,7 +60,7 @@ fn three_per_hour_admits_three_and_says_when_to_come_back() {
         ))
     };
     assert_eq!((count("allowed", "three-per-hour"), count("denied", "three-per-hour")), (3.0, 2.0));
-    // What one limit denied was not charged to the other.
+    // A request that one limit denies is not charged to the other.
     assert_eq!((count("allowed", "everyone"), count("denied", "everyone")), (3.0, 0.0));
     assert_eq!(gateway.metric("tollgate_requests_total{route=\"three\",method=\"GET\",status=\"429\"}"), 2.0);
 }

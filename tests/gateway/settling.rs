@@ -15,8 +15,8 @@ use tollgate_test_support::turns;
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";
 
-/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent, piece by piece (`|`), each
-/// once the test says so, if it is to say anything (`@` before the first).
+/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent, piece by piece (`|`),
+/// each once the test says so, if it is to say anything (`@` before the first).
 struct Upstream {
     address: SocketAddr,
     heads: Receiver<String>,
@@ -96,7 +96,7 @@ fn limit(cost: &str) -> String {
     format!("l: {{{SLOW}, cost: {{{cost}}}}}")
 }
 
-/// What is left, as the admin port says.
+/// The tokens that are left, by the admin port.
 fn left(gateway: &Gateway) -> u64 {
     let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
     view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))

@@ -1,4 +1,5 @@
-//! `tollgate torture`: what it says of gateways that keep their promise, of one that does not, and of what it cannot judge.
+//! `tollgate torture`: what it says of gateways that keep their promise, of one that does not, and of what it cannot
+//! judge.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

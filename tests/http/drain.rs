@@ -10,14 +10,14 @@ use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate::server::{self, worker};
-use tollgate_test_support::raw_http::{App, Client, Seen, Server, spec};
+use tollgate_test_support::raw_http::{HandlerRecord, RawClient, ScriptedHandler, TestServer, spec};
 use tollgate_test_support::{PATIENCE, until};
 
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
 async fn an_idle_connection_closes_at_once() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut fresh = server.connect().await;
     let mut used = server.connect().await;
     used.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -30,7 +30,7 @@ async fn an_idle_connection_closes_at_once() {
 
 #[tokio::test]
 async fn a_request_under_way_ends_and_says_close() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send(GATE).await;
     server.handled(1).await;
@@ -52,7 +52,7 @@ async fn a_request_under_way_ends_and_says_close() {
 
 #[tokio::test]
 async fn requests_beyond_the_drain_deadline_are_cut_and_counted() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let seen = server.seen.clone();
     let mut clients = [server.connect().await, server.connect().await];
     for client in &mut clients {
@@ -68,7 +68,7 @@ async fn requests_beyond_the_drain_deadline_are_cut_and_counted() {
 
 #[tokio::test]
 async fn an_upgraded_connection_counts_until_the_deadline_and_no_longer() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
     assert_eq!(client.answer().await.status, 101);
@@ -77,7 +77,7 @@ async fn an_upgraded_connection_counts_until_the_deadline_and_no_longer() {
 
 #[tokio::test]
 async fn an_upgraded_connection_that_ends_lets_the_drain_end() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").await;
     assert_eq!(client.answer().await.status, 101);
@@ -87,7 +87,7 @@ async fn an_upgraded_connection_that_ends_lets_the_drain_end() {
 
 #[tokio::test]
 async fn an_http_2_connection_ends_after_its_requests() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let stream = server.connect().await.stream;
     let io = TokioIo::new(stream);
     let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await.unwrap();
@@ -112,9 +112,9 @@ fn workers_share_a_port_and_drain_together() {
     let spec = Arc::new(spec);
     let (signal, drain) = server::drain::channel();
     let slots = server::Slots::new(spec.max_connections);
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(HandlerRecord::default());
     let workers = [first, second].map(|listener| {
-        let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), App(seen.clone()));
+        let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
         worker::spawn(7, move || async move {
             assert_eq!(std::thread::current().name(), Some("worker-7"));
             server::serve(TcpListener::from_std(listener).unwrap(), spec, app, slots, drain).await
@@ -125,7 +125,7 @@ fn workers_share_a_port_and_drain_together() {
     runtime.block_on(async {
         for n in 1..=50 {
             let stream = TcpStream::connect(spec.address).await.unwrap();
-            let mut client = Client { stream, buffer: Vec::new() };
+            let mut client = RawClient { stream, buffer: Vec::new() };
             client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(client.answer().await.status, 200, "{n}");
         }

@@ -1,4 +1,4 @@
-//! What RFC 9112 wants refused is refused, answered, and followed by nothing.
+//! Requests that RFC 9112 wants refused are refused and answered, and nothing after them is handled.
 
 mod reader;
 mod through;
@@ -6,7 +6,7 @@ mod through;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{Server, spec};
+use tollgate_test_support::raw_http::{TestServer, spec};
 
 /// A request that must never be handled.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -101,7 +101,7 @@ const FRAMING: &[(&str, &str, u16)] = &[
 
 #[tokio::test]
 async fn every_ambiguous_request_is_answered_and_nothing_after_it_is_handled() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, bytes, status) in refused() {
         let mut client = server.connect().await;
         client.send([&bytes, SMUGGLED.as_bytes(), SMUGGLED.as_bytes()].concat()).await;
@@ -119,7 +119,7 @@ async fn every_ambiguous_request_is_answered_and_nothing_after_it_is_handled() {
 
 #[tokio::test]
 async fn every_ambiguous_request_is_refused_the_same_when_it_arrives_byte_by_byte() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, bytes, status) in refused() {
         let mut client = server.connect().await;
         for byte in &bytes {
@@ -135,7 +135,7 @@ async fn every_ambiguous_request_is_refused_the_same_when_it_arrives_byte_by_byt
 
 #[tokio::test]
 async fn a_refusal_waits_for_its_turn_behind_pipelined_requests() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, bytes, status) in refused() {
         let mut client = server.connect().await;
         let good = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\nPOST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
@@ -176,7 +176,7 @@ const CHUNKS: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn a_malformed_chunked_body_fails_its_reader_and_nothing_after_it_is_handled() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, rest) in CHUNKS {
         let mut client = server.connect().await;
         let head = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
@@ -191,7 +191,7 @@ async fn a_malformed_chunked_body_fails_its_reader_and_nothing_after_it_is_handl
 
 #[tokio::test]
 async fn a_malformed_chunked_body_that_nobody_reads_smuggles_nothing_in() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, rest) in CHUNKS {
         let mut client = server.connect().await;
         let head = "POST /deny HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
@@ -204,7 +204,7 @@ async fn a_malformed_chunked_body_that_nobody_reads_smuggles_nothing_in() {
 
 #[tokio::test]
 async fn endless_chunk_extensions_are_malformed() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let head = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     client.send(format!("{head}{}0\r\n\r\n", "1;x=yyyyyyyyyyyyyy\r\na\r\n".repeat(600))).await;
@@ -214,7 +214,7 @@ async fn endless_chunk_extensions_are_malformed() {
 
 #[tokio::test]
 async fn unusual_but_valid_requests_are_handled() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let cases = [
         ("\r\n\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a"),
         ("GET /a HTTP/1.1\r\nHOST:a:80\r\nX:\t \r\nY: \u{e9}\r\n\r\n", "GET /a"),
@@ -237,7 +237,7 @@ async fn unusual_but_valid_requests_are_handled() {
 
 #[tokio::test]
 async fn a_section_over_its_bounds_is_431_and_a_target_414() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let many = "x: y\r\n".repeat(100);
     let cases = [
         (format!("GET / HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n", "y".repeat(16 * 1024)), 431),
@@ -258,7 +258,7 @@ async fn a_section_over_its_bounds_is_431_and_a_target_414() {
 
 #[tokio::test]
 async fn a_section_just_within_its_bounds_is_handled() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let many = "x: y\r\n".repeat(99);
     client.send(format!("GET /many HTTP/1.1\r\nHost: a\r\n{many}\r\n")).await;
@@ -272,7 +272,7 @@ async fn a_section_just_within_its_bounds_is_handled() {
 
 #[tokio::test]
 async fn a_refused_head_request_gets_no_body() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("HEAD / HTTP/1.1\r\n\r\n").await;
     let head = client.until_end().await;
@@ -308,9 +308,10 @@ fn almost_http() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![6 => whole, 1 => part], 0..12).prop_map(|words| words.concat().into_bytes())
 }
 
-/// What is handled and how much is refused of bytes that come in pieces which end there; then the client has no more.
+/// The handled requests, and the number of refused ones, of bytes that come in pieces which end there. Then the client
+/// is done.
 async fn made_of(bytes: &[u8], ends: &[usize]) -> (Vec<String>, usize) {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let mut sent = 0;
     for end in ends.iter().copied().chain([bytes.len()]) {
@@ -339,7 +340,8 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (whole, refused) = runtime.block_on(made_of(&bytes, &[]));
         let (pieces, refused_of_pieces) = runtime.block_on(made_of(&bytes, &cuts));
-        // A body that has not all arrived when it is denied ends the connection: then less is read, and never other things.
+        // A body that has not all arrived when it is denied ends the connection: then less is read, and never other
+        // things.
         prop_assert!(whole.starts_with(&pieces) && refused_of_pieces <= refused, "{whole:?} {pieces:?}");
         prop_assert!(pieces == whole || pieces.last().is_some_and(|last| last == "POST /deny"), "{whole:?} {pieces:?}");
     }

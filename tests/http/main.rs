@@ -1,4 +1,5 @@
-//! HTTP as the server and the proxy speak it, over real sockets: framing, bodies, timeouts, upgrades, retries, draining.
+//! HTTP as the server and the proxy speak it, over real sockets: framing, bodies, timeouts, upgrades, retries,
+//! draining.
 
 #![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
 

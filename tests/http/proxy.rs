@@ -1,4 +1,4 @@
-//! What an upstream sees of a request, and a client of a response.
+//! Requests as an upstream sees them, and responses as a client does.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,14 +15,14 @@ use tokio::task::coop;
 use tollgate::body::Body;
 use tollgate::gateway::route::{HostPolicy, Rewrite};
 use tollgate::upstream::Balance;
-use tollgate_test_support::front::{Front, Gate, Plan};
+use tollgate_test_support::front::{Forwarder, ForwarderConfig, ProxyServer};
 use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, Scripted, Wire, values};
+use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream, values};
 
 /// An upstream that answers `response` and hands each header section it reads to the test.
-async fn recording(response: &'static str) -> (Scripted, mpsc::UnboundedReceiver<String>) {
+async fn recording(response: &'static str) -> (ScriptedUpstream, mpsc::UnboundedReceiver<String>) {
     let (seen, heads) = mpsc::unbounded_channel();
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let seen = seen.clone();
         async move {
             while let Some(head) = wire.try_head().await {
@@ -36,10 +36,10 @@ async fn recording(response: &'static str) -> (Scripted, mpsc::UnboundedReceiver
 }
 
 /// The header section that an upstream sees of `request`.
-async fn seen_of(request: &str, change: impl FnOnce(&mut Plan)) -> String {
+async fn seen_of(request: &str, change: impl FnOnce(&mut ForwarderConfig)) -> String {
     let (server, mut heads) = recording(OK).await;
-    let front = Front::with(&[server.address], change).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::with(&[server.address], change).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(request).await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
     heads.recv().await.unwrap()
@@ -47,9 +47,9 @@ async fn seen_of(request: &str, change: impl FnOnce(&mut Plan)) -> String {
 
 /// The header section that a client sees of `response`, after which the connection must still be in step.
 async fn relayed(request: &str, response: &'static str) -> String {
-    let server = Scripted::answering(response).await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering(response).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(request).await;
     let head = client.head().await;
     client.send(request).await;
@@ -58,7 +58,7 @@ async fn relayed(request: &str, response: &'static str) -> String {
     head
 }
 
-fn trust_loopback(plan: &mut Plan) {
+fn trust_loopback(plan: &mut ForwarderConfig) {
     plan.trusted = vec!["127.0.0.0/8".parse().unwrap()].into();
 }
 
@@ -135,12 +135,13 @@ async fn the_path_arrives_byte_for_byte() {
 #[tokio::test]
 async fn the_path_is_rewritten_as_the_route_says() {
     let request = "GET /api/x%2Fy?q=%41 HTTP/1.1\r\nHost: a\r\n\r\n";
-    let strip = |plan: &mut Plan| plan.rule.rewrite = Rewrite::StripPrefix("/api".into());
+    let strip = |plan: &mut ForwarderConfig| plan.rule.rewrite = Rewrite::StripPrefix("/api".into());
     assert!(seen_of(request, strip).await.starts_with("GET /x%2Fy?q=%41 HTTP/1.1\r\n"));
-    let replace =
-        |plan: &mut Plan| plan.rule.rewrite = Rewrite::ReplacePrefix { from: "/api".into(), to: "/v2".into() };
+    let replace = |plan: &mut ForwarderConfig| {
+        plan.rule.rewrite = Rewrite::ReplacePrefix { from: "/api".into(), to: "/v2".into() }
+    };
     assert!(seen_of(request, replace).await.starts_with("GET /v2/x%2Fy?q=%41 HTTP/1.1\r\n"));
-    let whole = |plan: &mut Plan| plan.rule.rewrite = Rewrite::Replace("/z".into());
+    let whole = |plan: &mut ForwarderConfig| plan.rule.rewrite = Rewrite::Replace("/z".into());
     assert!(seen_of(request, whole).await.starts_with("GET /z?q=%41 HTTP/1.1\r\n"));
 }
 
@@ -159,9 +160,10 @@ async fn the_authority_of_an_absolute_target_wins() {
 #[tokio::test]
 async fn a_route_chooses_the_host_that_is_sent() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let fixed = |plan: &mut Plan| plan.rule.host = HostPolicy::Fixed(HeaderValue::from_static("fixed.example"));
+    let fixed =
+        |plan: &mut ForwarderConfig| plan.rule.host = HostPolicy::Fixed(HeaderValue::from_static("fixed.example"));
     assert_eq!(values(&seen_of(request, fixed).await, "host"), ["fixed.example"]);
-    let endpoint = |plan: &mut Plan| plan.rule.host = HostPolicy::Endpoint;
+    let endpoint = |plan: &mut ForwarderConfig| plan.rule.host = HostPolicy::Endpoint;
     let head = seen_of(request, endpoint).await;
     assert!(values(&head, "host")[0].starts_with("127.0.0.1:"));
     assert_eq!(values(&head, "x-forwarded-host"), ["a"]);
@@ -171,8 +173,8 @@ async fn a_route_chooses_the_host_that_is_sent() {
 async fn an_http_1_0_request_becomes_http_1_1_with_a_host() {
     let (server, mut heads) =
         recording("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n").await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.0\r\n\r\n").await;
     let answer = client.rest().await;
     assert!(answer.starts_with("HTTP/1.0 200") && answer.ends_with("\r\n\r\nok"), "{answer}");
@@ -185,9 +187,9 @@ async fn an_http_1_0_request_becomes_http_1_1_with_a_host() {
 
 #[tokio::test]
 async fn two_hosts_are_refused() {
-    let server = Scripted::answering(OK).await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 400"));
     assert_eq!(server.connections(), 0);
@@ -195,9 +197,9 @@ async fn two_hosts_are_refused() {
 
 #[tokio::test]
 async fn connect_is_refused() {
-    let server = Scripted::answering(OK).await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 501"));
     assert_eq!(server.connections(), 0);
@@ -205,7 +207,7 @@ async fn connect_is_refused() {
 
 #[tokio::test]
 async fn an_http2_request_becomes_http_1_1() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         let head = wire.head().await;
         assert!(head.starts_with("POST /x%2F?q HTTP/1.1\r\n"), "{head}");
         assert_eq!(values(&head, "host"), ["shop.example"]);
@@ -219,7 +221,7 @@ async fn an_http2_request_becomes_http_1_1() {
         .await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
+    let front = ProxyServer::to(&[server.address]).await;
     let stream = TcpStream::connect(front.address).await.unwrap();
     let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut client, connection) = shaken.unwrap();
@@ -270,12 +272,12 @@ async fn answers_without_a_body_stay_without() {
 
 #[tokio::test]
 async fn a_length_beside_chunks_is_not_passed_on() {
-    let server = Scripted::answering(
+    let server = ScriptedUpstream::answering(
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     )
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(values(&client.head().await, "content-length").is_empty());
     assert_eq!(client.until(b"0\r\n\r\n").await.unwrap(), "5\r\nhello\r\n0\r\n\r\n");
@@ -285,9 +287,9 @@ async fn a_length_beside_chunks_is_not_passed_on() {
 async fn a_length_said_twice_is_passed_on_once() {
     for twice in ["content-length: 2\r\ncontent-length: 2", "content-length: 2, 2"] {
         let answer: &'static str = format!("HTTP/1.1 200 OK\r\n{twice}\r\n\r\nok").leak();
-        let server = Scripted::answering(answer).await;
-        let front = Front::to(&[server.address]).await;
-        let mut client = Wire::connect(front.address).await;
+        let server = ScriptedUpstream::answering(answer).await;
+        let front = ProxyServer::to(&[server.address]).await;
+        let mut client = RawConnection::connect(front.address).await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(values(&client.head().await, "content-length"), ["2"]);
     }
@@ -302,10 +304,10 @@ async fn informational_responses_are_not_passed_on() {
 
 #[tokio::test]
 async fn one_connection_serves_many_clients_in_turn() {
-    let server = Scripted::answering(OK).await;
-    let front = Front::to(&[server.address]).await;
+    let server = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
     for _ in 0..4 {
-        let mut client = Wire::connect(front.address).await;
+        let mut client = RawConnection::connect(front.address).await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         client.until(b"ok").await.unwrap();
     }
@@ -316,7 +318,7 @@ async fn one_connection_serves_many_clients_in_turn() {
 #[tokio::test]
 async fn no_more_connections_are_kept_without_use_than_asked_for() {
     let together = Arc::new(Barrier::new(4));
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let together = Arc::clone(&together);
         async move {
             wire.head().await;
@@ -326,9 +328,9 @@ async fn no_more_connections_are_kept_without_use_than_asked_for() {
         }
     })
     .await;
-    let front = Front::with(&[server.address], |plan| plan.spec.keepalive_connections = 2).await;
+    let front = ProxyServer::with(&[server.address], |plan| plan.spec.keepalive_connections = 2).await;
     let clients = (0..4).map(|_| async {
-        let mut client = Wire::connect(front.address).await;
+        let mut client = RawConnection::connect(front.address).await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         client.until(b"ok").await.unwrap();
     });
@@ -342,9 +344,9 @@ async fn no_more_connections_are_kept_without_use_than_asked_for() {
 
 #[tokio::test]
 async fn an_answer_that_closes_is_not_followed_by_reuse() {
-    let server = Scripted::answering("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     for count in 1..=3 {
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(values(&client.head().await, "connection").is_empty());
@@ -355,9 +357,10 @@ async fn an_answer_that_closes_is_not_followed_by_reuse() {
 
 #[tokio::test]
 async fn old_connections_are_swept() {
-    let server = Scripted::answering(OK).await;
-    let front = Front::with(&[server.address], |plan| plan.spec.keepalive_timeout = std::time::Duration::ZERO).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering(OK).await;
+    let front =
+        ProxyServer::with(&[server.address], |plan| plan.spec.keepalive_timeout = std::time::Duration::ZERO).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.until(b"ok").await.unwrap();
     front.gate.proxy.sweep();
@@ -375,8 +378,8 @@ async fn requests_are_spread_over_all_endpoints() {
             servers.push(server);
         }
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-        let front = Front::with(&addresses, |plan| plan.spec.balance = balance).await;
-        let mut client = Wire::connect(front.address).await;
+        let front = ProxyServer::with(&addresses, |plan| plan.spec.balance = balance).await;
+        let mut client = RawConnection::connect(front.address).await;
         for _ in 0..90 {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
             client.until(b"ok").await.unwrap();
@@ -391,19 +394,19 @@ async fn requests_are_spread_over_all_endpoints() {
 
 #[tokio::test]
 async fn an_endpoint_may_be_a_name() {
-    let server = Scripted::answering(OK).await;
+    let server = ScriptedUpstream::answering(OK).await;
     let name = format!("localhost:{}", server.address.port()).parse().unwrap();
-    let front = Front::with(&[server.address], |plan| plan.spec.endpoints = vec![name]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::with(&[server.address], |plan| plan.spec.endpoints = vec![name]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
 }
 
 #[tokio::test]
 async fn requests_and_connections_are_counted_by_upstream() {
-    let server = Scripted::answering(OK).await;
+    let server = ScriptedUpstream::answering(OK).await;
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
-    let gate = metrics::with_local_recorder(&recorder, || Gate::new(Plan::new(&[server.address])));
+    let gate = metrics::with_local_recorder(&recorder, || Forwarder::new(ForwarderConfig::new(&[server.address])));
     for _ in 0..2 {
         let request = http::Request::get("/").header("host", "a").body(Body::empty()).unwrap();
         let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
@@ -424,9 +427,9 @@ async fn requests_and_connections_are_counted_by_upstream() {
 
 #[tokio::test]
 async fn a_closed_connection_is_noticed_by_a_task_without_budget() {
-    let server = Scripted::answering_once(OK).await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering_once(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.until(b"ok").await.unwrap();
     let swept = || {
@@ -447,10 +450,10 @@ async fn a_response_with_content_that_it_must_not_have_ends_the_connection() {
         "HTTP/1.1 103 Early Hints\r\ncontent-length: 2\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
         "HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ] {
-        let server = Scripted::answering(answer).await;
-        let front = Front::to(&[server.address]).await;
+        let server = ScriptedUpstream::answering(answer).await;
+        let front = ProxyServer::to(&[server.address]).await;
         for count in 1..=2 {
-            let mut client = Wire::connect(front.address).await;
+            let mut client = RawConnection::connect(front.address).await;
             client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
             assert!(client.rest().await.starts_with("HTTP/1.1 20"), "{answer}");
             assert_eq!(server.connections(), count, "{answer}");
@@ -468,9 +471,9 @@ async fn the_length_of_a_response_without_content_is_validated() {
         }
         for length in ["7, 8", "x", "-1", ""] {
             let answer: &str = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n").leak();
-            let server = Scripted::answering(answer).await;
-            let front = Front::to(&[server.address]).await;
-            let mut client = Wire::connect(front.address).await;
+            let server = ScriptedUpstream::answering(answer).await;
+            let front = ProxyServer::to(&[server.address]).await;
+            let mut client = RawConnection::connect(front.address).await;
             client.send(&request).await;
             assert!(client.head().await.starts_with("HTTP/1.1 502"), "{status} {length}");
         }

@@ -1,4 +1,4 @@
-//! What is sent again, what is not, and what a client is told when nothing helps.
+//! Requests that are sent again, those that are not, and the answer when no upstream helps.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tollgate_test_support::front::{Front, Plan};
+use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::until;
-use tollgate_test_support::upstream::{OK, Scripted, Wire};
+use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
@@ -17,10 +17,10 @@ const PUT_EMPTY: &str = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
 const POST_EMPTY: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
 
 /// An upstream whose connections answer once and close, unanswered, when the second request has arrived.
-async fn forgetful() -> (Scripted, Arc<AtomicUsize>) {
+async fn forgetful() -> (ScriptedUpstream, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&requests);
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let seen = Arc::clone(&seen);
         async move {
             wire.head().await;
@@ -38,8 +38,8 @@ async fn forgetful() -> (Scripted, Arc<AtomicUsize>) {
 /// The status line of the answer to `request` over a connection that turns out stale, and how often it was sent.
 async fn over_a_stale_connection(request: &str) -> (String, usize) {
     let (server, requests) = forgetful().await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     client.until(b"ok").await.unwrap();
     client.send(request).await;
@@ -47,9 +47,9 @@ async fn over_a_stale_connection(request: &str) -> (String, usize) {
     (head.lines().next().unwrap().to_owned(), requests.load(Ordering::SeqCst) - 1)
 }
 
-async fn status(endpoints: &[SocketAddr], request: &str, change: impl FnOnce(&mut Plan)) -> String {
-    let front = Front::with(endpoints, change).await;
-    let mut client = Wire::connect(front.address).await;
+async fn status(endpoints: &[SocketAddr], request: &str, change: impl FnOnce(&mut ForwarderConfig)) -> String {
+    let front = ProxyServer::with(endpoints, change).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(request).await;
     let head = client.head().await;
     let problem = client.until(b"}").await.unwrap_or_default();
@@ -102,9 +102,9 @@ async fn a_put_with_a_body_is_not_sent_again() {
 
 #[tokio::test]
 async fn a_post_finds_a_new_connection_when_the_idle_one_was_closed() {
-    let server = Scripted::answering_once(OK).await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering_once(OK).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     for _ in 0..3 {
         client.send(POST_EMPTY).await;
         assert!(client.until(b"ok").await.unwrap().starts_with("HTTP/1.1 200"));
@@ -117,7 +117,7 @@ async fn a_post_finds_a_new_connection_when_the_idle_one_was_closed() {
 async fn a_request_is_sent_twice_at_most() {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&requests);
-    let server = Scripted::start(move |mut wire, number| {
+    let server = ScriptedUpstream::start(move |mut wire, number| {
         let seen = Arc::clone(&seen);
         async move {
             while wire.try_head().await.is_some() {
@@ -130,8 +130,8 @@ async fn a_request_is_sent_twice_at_most() {
         }
     })
     .await;
-    let front = Front::to(&[server.address; 3]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address; 3]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     client.until(b"ok").await.unwrap();
     client.send(GET).await;
@@ -141,7 +141,7 @@ async fn a_request_is_sent_twice_at_most() {
 
 #[tokio::test]
 async fn a_fresh_connection_that_breaks_is_no_reason_to_retry() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
     })
     .await;
@@ -152,9 +152,9 @@ async fn a_fresh_connection_that_breaks_is_no_reason_to_retry() {
 #[tokio::test]
 async fn retries_stop_when_the_budget_is_spent() {
     let (server, requests) = forgetful().await;
-    let front = Front::to(&[server.address]).await;
+    let front = ProxyServer::to(&[server.address]).await;
     while front.gate.upstream.budget().withdraw() {}
-    let mut client = Wire::connect(front.address).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     client.until(b"ok").await.unwrap();
     while front.gate.upstream.budget().withdraw() {}
@@ -165,9 +165,9 @@ async fn retries_stop_when_the_budget_is_spent() {
 
 #[tokio::test]
 async fn an_endpoint_that_refuses_is_passed_over_even_for_a_post() {
-    let server = Scripted::answering(OK).await;
-    let front = Front::to(&[closed_port().await, server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::to(&[closed_port().await, server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     for _ in 0..4 {
         client.send(POST_EMPTY).await;
         assert!(client.until(b"ok").await.unwrap().starts_with("HTTP/1.1 200"));
@@ -179,25 +179,26 @@ async fn an_endpoint_that_refuses_is_passed_over_even_for_a_post() {
 async fn failures_to_connect_are_told_apart() {
     assert_eq!(status(&[closed_port().await], GET, |_| {}).await, "502 connect-failed");
     let (listener, _queued) = black_hole().await;
-    let hasty = |plan: &mut Plan| plan.spec.connect_timeout = Duration::from_millis(50);
+    let hasty = |plan: &mut ForwarderConfig| plan.spec.connect_timeout = Duration::from_millis(50);
     assert_eq!(status(&[listener.local_addr().unwrap()], GET, hasty).await, "504 connect-timeout");
     assert_eq!(status(&[], GET, |_| {}).await, "503 no-endpoint");
 }
 
 #[tokio::test]
 async fn failures_to_answer_are_told_apart() {
-    let silent = Scripted::start(|mut wire, _| async move {
+    let silent = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.try_head().await;
     })
     .await;
-    let hasty = |plan: &mut Plan| plan.spec.response_timeout = Duration::from_millis(50);
+    let hasty = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(50);
     assert_eq!(status(&[silent.address], GET, hasty).await, "504 response-timeout");
-    let garbage = Scripted::answering("SMTP ready\r\n\r\n").await;
+    let garbage = ScriptedUpstream::answering("SMTP ready\r\n\r\n").await;
     assert_eq!(status(&[garbage.address], GET, |_| {}).await, "502 upstream-invalid");
-    let two_lengths = Scripted::answering("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab").await;
+    let two_lengths =
+        ScriptedUpstream::answering("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab").await;
     assert_eq!(status(&[two_lengths.address], GET, |_| {}).await, "502 upstream-invalid");
-    let half = Scripted::start(|mut wire, _| async move {
+    let half = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.send("HTTP/1.1 200 OK\r\ncontent-le").await;
     })
@@ -208,18 +209,19 @@ async fn failures_to_answer_are_told_apart() {
 #[tokio::test]
 async fn an_upgrade_that_was_not_requested_is_invalid() {
     let pushy =
-        Scripted::answering("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n").await;
+        ScriptedUpstream::answering("HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n")
+            .await;
     assert_eq!(status(&[pushy.address], GET, |_| {}).await, "502 upstream-invalid");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_sends_only_informational_responses_times_out() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         let many = "HTTP/1.1 102 Processing\r\n\r\n".repeat(50_000);
         while wire.stream.write_all(many.as_bytes()).await.is_ok() {}
     })
     .await;
-    let hasty = |plan: &mut Plan| plan.spec.response_timeout = Duration::from_millis(50);
+    let hasty = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(50);
     assert_eq!(status(&[server.address], GET, hasty).await, "504 response-timeout");
 }

@@ -1,4 +1,4 @@
-//! What connections do: keep alive, wait, give up, count.
+//! Connections of the server: keep-alive, timeouts, bounds, clients that leave.
 
 mod bodies;
 mod http2;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::io::AsyncWriteExt;
 use tollgate::server::ListenerSpec;
-use tollgate_test_support::raw_http::{Server, spec};
+use tollgate_test_support::raw_http::{TestServer, spec};
 use tollgate_test_support::{PATIENCE, until};
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -18,7 +18,7 @@ const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
 async fn a_connection_serves_a_thousand_requests() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     for n in 0..1000 {
         client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n{n:04}")).await;
@@ -28,7 +28,7 @@ async fn a_connection_serves_a_thousand_requests() {
 
 #[tokio::test]
 async fn a_thousand_pipelined_requests_are_answered_in_order() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let all: String = (0..1000).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
     client.send(all).await;
@@ -39,7 +39,7 @@ async fn a_thousand_pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn http_1_0_closes_unless_it_asks_to_stay() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
     assert_eq!(client.answer().await.field("connection"), Some("keep-alive"));
@@ -50,7 +50,7 @@ async fn http_1_0_closes_unless_it_asks_to_stay() {
 
 #[tokio::test]
 async fn a_client_that_asks_to_close_gets_an_answer_and_an_end() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     assert!(client.answer().await.says_close());
@@ -59,7 +59,7 @@ async fn a_client_that_asks_to_close_gets_an_answer_and_an_end() {
 
 #[tokio::test]
 async fn a_slow_header_section_is_answered_with_408() {
-    let server = Server::start(ListenerSpec { header_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() });
     for begun in ["G", "P", "PRI * HTTP/2.0\r\n\r\nSM", "GET / HTTP/1.1\r\nHost: a\r\nX"] {
         let mut client = server.connect().await;
         client.send(begun).await;
@@ -71,7 +71,7 @@ async fn a_slow_header_section_is_answered_with_408() {
 
 #[tokio::test]
 async fn a_slow_header_section_behind_a_good_request_is_answered_with_408_too() {
-    let server = Server::start(ListenerSpec { header_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() });
     let mut client = server.connect().await;
     client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b").await;
     assert_eq!(client.answer().await.status, 200);
@@ -81,14 +81,14 @@ async fn a_slow_header_section_behind_a_good_request_is_answered_with_408_too() 
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed_without_a_response() {
-    let server = Server::start(ListenerSpec { header_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() });
     server.connect().await.closed().await;
     assert_eq!(*server.seen.refused.lock(), []);
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_without_a_response() {
-    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
     for after in [NEXT, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx\r\n"] {
         let mut client = server.connect().await;
         client.send(after).await;
@@ -100,7 +100,7 @@ async fn an_idle_connection_is_closed_without_a_response() {
 
 #[tokio::test]
 async fn a_request_under_way_is_not_idle() {
-    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
     let mut patient = server.connect().await;
     patient.send("GET /gate HTTP/1.1\r\nHost: a\r\n\r\n").await;
     server.handled(1).await;
@@ -116,7 +116,7 @@ async fn a_request_under_way_is_not_idle() {
 
 #[tokio::test]
 async fn a_client_that_leaves_within_a_header_section_is_no_request() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost").await;
     client.stream.shutdown().await.unwrap();
@@ -127,7 +127,7 @@ async fn a_client_that_leaves_within_a_header_section_is_no_request() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_its_request() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /never HTTP/1.1\r\nHost: a\r\n\r\n").await;
     server.handled(1).await;
@@ -140,7 +140,7 @@ async fn a_client_that_leaves_while_nobody_reads_its_body_cancels_its_request() 
     for framing in
         ["Content-Length: 5\r\n\r\nhello", "Content-Length: 5\r\n\r\nhe", "Transfer-Encoding: chunked\r\n\r\n"]
     {
-        let server = Server::start(spec());
+        let server = TestServer::start(spec());
         let mut client = server.connect().await;
         client.send(format!("POST /never HTTP/1.1\r\nHost: a\r\n{framing}")).await;
         server.handled(1).await;
@@ -151,7 +151,7 @@ async fn a_client_that_leaves_while_nobody_reads_its_body_cancels_its_request() 
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_response() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").await;
     while !client.buffer.ends_with(b"begun\r\n") {
@@ -164,7 +164,7 @@ async fn a_client_that_leaves_ends_its_response() {
 
 #[tokio::test]
 async fn a_client_that_leaves_after_pipelining_cancels_its_request() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send(format!("GET /never HTTP/1.1\r\nHost: a\r\n\r\n{NEXT}")).await;
     server.handled(1).await;
@@ -178,7 +178,7 @@ async fn a_client_that_leaves_after_pipelining_cancels_its_request() {
 async fn open_connections_are_counted() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
-    let server = metrics::with_local_recorder(&recorder, || Server::start(spec()));
+    let server = metrics::with_local_recorder(&recorder, || TestServer::start(spec()));
     let mut client = server.connect().await;
     client.send(NEXT).await;
     assert_eq!(client.answer().await.status, 200);
@@ -190,7 +190,7 @@ async fn open_connections_are_counted() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_dropped() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { body_timeout: SHORT, ..spec() });
     let mut client = server.connect().await;
     let big = "x".repeat(1 << 20);
     let one = format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{big}", big.len());
@@ -200,7 +200,7 @@ async fn a_client_that_reads_nothing_is_dropped() {
 
 #[tokio::test]
 async fn the_host_of_an_absolute_target_wins() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET http://b:81/host HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(client.answer().await.field("seen-host"), Some("b:81"));
@@ -208,7 +208,7 @@ async fn the_host_of_an_absolute_target_wins() {
 
 #[tokio::test]
 async fn no_more_connections_are_served_than_allowed() {
-    let server = Server::start(ListenerSpec { max_connections: 2, ..spec() });
+    let server = TestServer::start(ListenerSpec { max_connections: 2, ..spec() });
     let mut clients = Vec::new();
     for _ in 0..4 {
         let mut client = server.connect().await;
@@ -257,7 +257,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let server = Server::start(spec());
+            let server = TestServer::start(spec());
             let mut client = server.connect().await;
             let bytes: String = requests.iter().map(|(bytes, _)| bytes.as_str()).collect();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).chain([bytes.len()]).collect();

@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tollgate::body::{Body, BodyFailure, BoxError};
-use tollgate_test_support::front::{Front, Gate, Plan};
-use tollgate_test_support::upstream::{Scripted, Wire, values};
+use tollgate_test_support::front::{Forwarder, ForwarderConfig, ProxyServer};
+use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
 use tollgate_test_support::{PATIENCE, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -20,7 +20,7 @@ fn get() -> Request<Body> {
     Request::get("/").header("host", "a").body(Body::empty()).unwrap()
 }
 
-fn hasty(plan: &mut Plan) {
+fn hasty(plan: &mut ForwarderConfig) {
     plan.spec.idle_timeout = Duration::from_millis(50);
 }
 
@@ -28,7 +28,7 @@ fn hasty(plan: &mut Plan) {
 async fn the_first_bytes_arrive_while_the_rest_is_still_held() {
     let (release, held) = oneshot::channel::<()>();
     let held = Arc::new(std::sync::Mutex::new(Some(held)));
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let held = held.lock().unwrap().take();
         async move {
             wire.head().await;
@@ -38,8 +38,8 @@ async fn the_first_bytes_arrive_while_the_rest_is_still_held() {
         }
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     client.until(b"first").await.unwrap();
     release.send(()).unwrap();
@@ -49,7 +49,7 @@ async fn the_first_bytes_arrive_while_the_rest_is_still_held() {
 #[tokio::test]
 async fn an_upload_arrives_piece_by_piece() {
     let (seen, mut pieces) = mpsc::unbounded_channel();
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let seen = seen.clone();
         async move {
             wire.head().await;
@@ -60,8 +60,8 @@ async fn an_upload_arrives_piece_by_piece() {
         }
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\n").await;
     for piece in ["one.", "two.", "end."] {
         client.send(piece).await;
@@ -72,7 +72,7 @@ async fn an_upload_arrives_piece_by_piece() {
 
 #[tokio::test]
 async fn chunked_uploads_and_their_trailers_pass() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         let head = wire.head().await;
         assert_eq!(values(&head, "transfer-encoding"), ["chunked"]);
         assert_eq!(values(&head, "trailer"), ["x-sum"]);
@@ -80,8 +80,8 @@ async fn chunked_uploads_and_their_trailers_pass() {
         wire.send(EMPTY).await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     client.send("5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
@@ -89,7 +89,7 @@ async fn chunked_uploads_and_their_trailers_pass() {
 
 #[tokio::test]
 async fn trailers_of_a_response_pass() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         while let Some(head) = wire.try_head().await {
             assert_eq!(values(&head, "te"), ["trailers"]);
             assert_eq!(values(&head, "connection"), ["te"]);
@@ -98,8 +98,8 @@ async fn trailers_of_a_response_pass() {
         }
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     for _ in 0..2 {
         client.send("GET / HTTP/1.1\r\nHost: a\r\nTE: trailers, gzip\r\nConnection: TE\r\n\r\n").await;
         client.until(b"2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n").await.unwrap();
@@ -109,15 +109,15 @@ async fn trailers_of_a_response_pass() {
 
 #[tokio::test]
 async fn a_100_continue_is_sent_only_after_the_upstreams() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         assert_eq!(values(&wire.head().await, "expect"), ["100-continue"]);
         wire.send("HTTP/1.1 100 Continue\r\n\r\n").await;
         assert_eq!(wire.exactly(3).await, "abc");
         wire.send(EMPTY).await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("abc").await;
@@ -126,14 +126,14 @@ async fn a_100_continue_is_sent_only_after_the_upstreams() {
 
 #[tokio::test]
 async fn an_upstream_may_refuse_before_the_body() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.send("HTTP/1.1 413 Payload Too Large\r\ncontent-length: 2\r\n\r\nno").await;
         assert_eq!(wire.rest().await, "", "a body arrived that nobody wanted");
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
     assert!(client.until(b"no").await.unwrap().starts_with("HTTP/1.1 413"));
     until("the connection is not kept", || front.gate.upstream.endpoints()[0].in_flight() == 0).await;
@@ -142,14 +142,14 @@ async fn an_upstream_may_refuse_before_the_body() {
 
 #[tokio::test]
 async fn a_body_is_sent_when_the_upstream_never_sends_100_continue() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         assert_eq!(wire.exactly(3).await, "abc");
         wire.send(EMPTY).await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n").await;
     assert_eq!(client.head().await, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("abc").await;
@@ -160,7 +160,7 @@ async fn a_body_is_sent_when_the_upstream_never_sends_100_continue() {
 async fn an_answer_before_the_end_of_the_upload_passes_and_ends_it() {
     let closed = Arc::new(Notify::new());
     let noticed = Arc::clone(&closed);
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let closed = Arc::clone(&closed);
         async move {
             wire.head().await;
@@ -171,8 +171,8 @@ async fn an_answer_before_the_end_of_the_upload_passes_and_ends_it() {
         }
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc").await;
     assert!(client.until(b"no").await.unwrap().starts_with("HTTP/1.1 403"));
     tokio::time::timeout(PATIENCE, noticed.notified()).await.expect("the upload goes on");
@@ -185,7 +185,7 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
     const CHUNKS: usize = 1024;
     let (stalled, told) = oneshot::channel();
     let stalled = Arc::new(std::sync::Mutex::new(Some(stalled)));
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let stalled = stalled.lock().unwrap().take();
         async move {
             wire.head().await;
@@ -206,7 +206,7 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
         }
     })
     .await;
-    let gate = Gate::new(Plan::new(&[server.address]));
+    let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
     let in_flight = tokio::time::timeout(PATIENCE, told).await.expect("nothing slows the upstream").unwrap();
     assert!(in_flight < 16 * 1024 * 1024, "{in_flight} bytes taken that nobody reads");
@@ -222,7 +222,7 @@ async fn a_client_that_does_not_read_slows_the_upstream_down() {
 async fn a_body_dropped_early_closes_its_connection() {
     let closed = Arc::new(Notify::new());
     let noticed = Arc::clone(&closed);
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let closed = Arc::clone(&closed);
         async move {
             wire.head().await;
@@ -232,7 +232,7 @@ async fn a_body_dropped_early_closes_its_connection() {
         }
     })
     .await;
-    let gate = Gate::new(Plan::new(&[server.address]));
+    let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
     assert_eq!(gate.upstream.endpoints()[0].in_flight(), 1);
     drop(response);
@@ -244,7 +244,7 @@ async fn a_body_dropped_early_closes_its_connection() {
 async fn a_client_that_leaves_before_the_answer_ends_the_exchange() {
     let (arrived, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (came, left) = (Arc::clone(&arrived), Arc::clone(&closed));
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let (came, left) = (Arc::clone(&came), Arc::clone(&left));
         async move {
             wire.head().await;
@@ -254,8 +254,8 @@ async fn a_client_that_leaves_before_the_answer_ends_the_exchange() {
         }
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     arrived.notified().await;
     drop(client);
@@ -266,7 +266,7 @@ async fn a_client_that_leaves_before_the_answer_ends_the_exchange() {
 async fn a_connection_comes_back_when_its_body_has_ended() {
     let rest = Arc::new(Notify::new());
     let wanted = Arc::clone(&rest);
-    let server = Scripted::start(move |mut wire, _| {
+    let server = ScriptedUpstream::start(move |mut wire, _| {
         let wanted = Arc::clone(&wanted);
         async move {
             wire.head().await;
@@ -277,7 +277,7 @@ async fn a_connection_comes_back_when_its_body_has_ended() {
         }
     })
     .await;
-    let gate = Gate::new(Plan::new(&[server.address]));
+    let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
     let response = gate.answer(get(), "127.0.0.1:1".parse().unwrap()).await;
     rest.notify_one();
     assert_eq!((gate.upstream.endpoints()[0].in_flight(), gate.proxy.idle_connections()), (1, 0));
@@ -288,53 +288,53 @@ async fn a_connection_comes_back_when_its_body_has_ended() {
 
 #[tokio::test]
 async fn a_response_that_stalls_is_cut() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf.").await;
         wire.rest().await;
     })
     .await;
-    let front = Front::with(&[server.address], hasty).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::with(&[server.address], hasty).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     assert!(client.rest().await.ends_with("half."));
 }
 
 #[tokio::test]
 async fn a_response_that_breaks_off_is_not_passed_on_as_whole() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf.\r\n").await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send(GET).await;
     assert!(client.rest().await.ends_with("half.\r\n"));
 }
 
 #[tokio::test]
 async fn a_stalled_upload_is_answered_with_408() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         assert_eq!(wire.rest().await, "abc");
     })
     .await;
-    let front = Front::with(&[server.address], hasty).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::with(&[server.address], hasty).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc").await;
     assert!(client.head().await.starts_with("HTTP/1.1 408"));
 }
 
 #[tokio::test]
 async fn an_upstream_that_reads_nothing_times_out() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         std::future::pending::<()>().await;
     })
     .await;
-    let gate = Gate::new({
-        let mut plan = Plan::new(&[server.address]);
+    let gate = Forwarder::new({
+        let mut plan = ForwarderConfig::new(&[server.address]);
         hasty(&mut plan);
         plan
     });
@@ -348,14 +348,14 @@ async fn an_upstream_that_reads_nothing_times_out() {
 
 #[tokio::test]
 async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.until(b"0\r\n\r\n").await.unwrap();
         wire.send(EMPTY).await;
     })
     .await;
-    let gate = Gate::new({
-        let mut plan = Plan::new(&[server.address]);
+    let gate = Forwarder::new({
+        let mut plan = ForwarderConfig::new(&[server.address]);
         plan.spec.response_timeout = Duration::from_millis(100);
         plan
     });
@@ -374,12 +374,12 @@ async fn a_slow_upload_that_moves_outlives_the_response_timeout() {
 async fn a_failing_upload_is_answered_by_its_cause() {
     let causes = [(BodyFailure::Timeout, 408), (BodyFailure::TooLarge, 413), (BodyFailure::Malformed, 400)];
     for (cause, status) in causes {
-        let server = Scripted::start(|mut wire, _| async move {
+        let server = ScriptedUpstream::start(|mut wire, _| async move {
             wire.try_head().await;
             assert!(!wire.rest().await.ends_with("0\r\n\r\n"), "a broken body was passed on as whole");
         })
         .await;
-        let gate = Gate::new(Plan::new(&[server.address]));
+        let gate = Forwarder::new(ForwarderConfig::new(&[server.address]));
         let frames = [Ok(http_body::Frame::data("abc".into())), Err(BoxError::from(cause))];
         let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(frames)));
         let request = Request::post("/").header("host", "a").body(body).unwrap();
@@ -417,8 +417,8 @@ async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
         assert!(received.len() > LENGTH);
         stream.write_all(EMPTY.as_bytes()).await.unwrap();
     });
-    let gate = Gate::new({
-        let mut plan = Plan::new(&[address]);
+    let gate = Forwarder::new({
+        let mut plan = ForwarderConfig::new(&[address]);
         plan.spec.idle_timeout = Duration::from_millis(400);
         plan
     });
@@ -433,14 +433,14 @@ async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
 #[tokio::test]
 async fn an_answer_flows_beside_the_rest_of_its_upload() {
     const LENGTH: usize = 16 * 1024 * 1024;
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
         let (mut read, mut write) = wire.stream.split();
         tokio::io::copy(&mut read, &mut write).await.ok();
     })
     .await;
-    let front = Front::to(&[server.address]).await;
+    let front = ProxyServer::to(&[server.address]).await;
     let client = TcpStream::connect(front.address).await.unwrap();
     let (read, mut write) = client.into_split();
     let sending = async {

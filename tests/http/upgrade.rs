@@ -3,13 +3,13 @@
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
-use tollgate_test_support::front::Front;
+use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::until;
-use tollgate_test_support::upstream::{Scripted, Wire, values};
+use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream, values};
 
 /// A WebSocket server that sends every message back.
-async fn echo() -> Scripted {
-    Scripted::start(|wire, _| async move {
+async fn echo() -> ScriptedUpstream {
+    ScriptedUpstream::start(|wire, _| async move {
         let mut socket = tokio_tungstenite::accept_async(wire.stream).await.unwrap();
         while let Some(Ok(message)) = socket.next().await {
             if !message.is_close() {
@@ -23,7 +23,7 @@ async fn echo() -> Scripted {
 #[tokio::test]
 async fn a_websocket_talks_through() {
     let server = echo().await;
-    let front = Front::to(&[server.address]).await;
+    let front = ProxyServer::to(&[server.address]).await;
     let stream = TcpStream::connect(front.address).await.unwrap();
     let url = format!("ws://{}/chat", front.address);
     let (mut socket, response) = tokio_tungstenite::client_async(url, stream).await.unwrap();
@@ -43,7 +43,7 @@ async fn a_websocket_talks_through() {
 
 #[tokio::test]
 async fn bytes_right_behind_a_101_are_not_lost() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         let head = wire.head().await;
         assert_eq!(values(&head, "upgrade"), ["chat/1"]);
         assert_eq!(values(&head, "connection"), ["upgrade"]);
@@ -52,8 +52,8 @@ async fn bytes_right_behind_a_101_are_not_lost() {
         wire.send("bye").await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: chat/1\r\n\r\n").await;
     let head = client.head().await;
     assert!(head.starts_with("HTTP/1.1 101"));
@@ -65,9 +65,9 @@ async fn bytes_right_behind_a_101_are_not_lost() {
 
 #[tokio::test]
 async fn an_upstream_may_decline() {
-    let server = Scripted::answering("HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\n\r\nno").await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering("HTTP/1.1 426 Upgrade Required\r\ncontent-length: 2\r\n\r\nno").await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     for _ in 0..2 {
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
         assert!(client.until(b"\r\n\r\nno").await.unwrap().starts_with("HTTP/1.1 426"));
@@ -77,7 +77,7 @@ async fn an_upstream_may_decline() {
 
 #[tokio::test]
 async fn an_h2c_upgrade_is_not_forwarded() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         let head = wire.head().await;
         for gone in ["upgrade", "connection", "http2-settings"] {
             assert!(values(&head, gone).is_empty(), "{head}");
@@ -85,8 +85,8 @@ async fn an_h2c_upgrade_is_not_forwarded() {
         wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     let upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
     client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{upgrade}")).await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
@@ -94,15 +94,15 @@ async fn an_h2c_upgrade_is_not_forwarded() {
 
 #[tokio::test]
 async fn an_upstream_that_switches_within_the_request_is_refused() {
-    let server = Scripted::start(|mut wire, _| async move {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
         wire.head().await;
         wire.exactly(3).await;
         wire.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n").await;
         assert_eq!(wire.rest().await, "");
     })
     .await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client
         .send("POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n\r\nabc")
         .await;
@@ -111,9 +111,9 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
 
 #[tokio::test]
 async fn an_upstream_that_switches_to_h2c_is_refused() {
-    let server = Scripted::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
-    let front = Front::to(&[server.address]).await;
-    let mut client = Wire::connect(front.address).await;
+    let server = ScriptedUpstream::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
+    let front = ProxyServer::to(&[server.address]).await;
+    let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 502"));
 }

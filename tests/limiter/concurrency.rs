@@ -21,7 +21,7 @@ use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 
 /// The store of all nodes, which may be away and counts what it is asked.
-struct Shared {
+struct SharedStore {
     store: Arc<dyn Store>,
     away: AtomicBool,
     claims: AtomicUsize,
@@ -29,7 +29,7 @@ struct Shared {
     slow: AtomicUsize,
 }
 
-impl Shared {
+impl SharedStore {
     fn memory() -> Arc<Self> {
         Self::of(Arc::new(MemoryStore::new(1_000)))
     }
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-impl Store for Shared {
+impl Store for SharedStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
@@ -69,7 +69,7 @@ impl Store for Shared {
 }
 
 /// A node of `nodes`, the first of them.
-fn node(store: &Arc<Shared>, nodes: u32) -> Limiter {
+fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
     let share = Arc::new(FleetShare::expecting(1));
     share.set(Share::new(nodes, 0));
     Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
@@ -85,7 +85,7 @@ async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Decision> {
 
 #[tokio::test]
 async fn requests_of_all_nodes_share_one_limit_until_they_end() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 3)];
     let mut inside = vec![enter(&one, &asks).await.unwrap(), enter(&two, &asks).await.unwrap()];
@@ -104,12 +104,13 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     .await;
 }
 
-/// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a single
-/// slot, and those that come while its claim is under way are denied with the answer, instead of being claimed for.
+/// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a
+/// single slot, and those that come while its claim is under way are denied with the answer, instead of being claimed
+/// for.
 #[tokio::test]
 async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
     for delay_ms in [0, 5] {
-        let store = Shared::memory();
+        let store = SharedStore::memory();
         store.slow.store(delay_ms, Ordering::Relaxed);
         let (one, asks) = (node(&store, 1), [slots("new", 5)]);
         let together = || async { join_all((0..5).map(|_| enter(&one, &asks))).await.iter().flatten().count() };
@@ -120,7 +121,7 @@ async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
 
 #[tokio::test]
 async fn a_permit_released_on_the_same_node_is_free_at_once() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 1)]);
     let mut inside = enter(&one, &asks).await;
     for _ in 0..100 {
@@ -133,7 +134,7 @@ async fn a_permit_released_on_the_same_node_is_free_at_once() {
 
 #[tokio::test]
 async fn a_busy_key_claims_permits_in_few_calls() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 50)]);
     let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
     for turn in 0..5_000 {
@@ -155,7 +156,7 @@ async fn a_busy_key_claims_permits_in_few_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_permits_are_given_back_and_their_keys_forgotten() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     for n in 0..200 {
         drop(enter(&one, &[slots(&n.to_string(), 1)]).await);
@@ -180,7 +181,7 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
 async fn permits_of_a_dead_node_come_back_within_seconds() {
     let server = RedisServer::start();
     let redis = RedisStore::connect(&server.spec()).unwrap();
-    let store = Shared::of(Arc::new(redis));
+    let store = SharedStore::of(Arc::new(redis));
     eventually("the store connects", || async { store.take(&[ask("w", shape(1, SECOND, 1), 1)], 1).await.is_ok() })
         .await;
     let asks = [slots("k", 2)];
@@ -189,7 +190,7 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let store = Shared::of(Arc::new(RedisStore::connect(&url).unwrap()));
+                let store = SharedStore::of(Arc::new(RedisStore::connect(&url).unwrap()));
                 eventually("it connects", || async {
                     store.take(&[ask("w", shape(9, SECOND, 9), 1)], 1).await.is_ok()
                 })
@@ -208,7 +209,7 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
 
 #[tokio::test]
 async fn permits_and_tokens_are_taken_all_or_nothing() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let one = node(&store, 1);
     let (slot, bucket) = (slots("s", 2), ask("b", shape(3, HOUR, 3), 1));
     let both = [bucket.clone(), slot.clone()];
@@ -230,7 +231,7 @@ async fn permits_and_tokens_are_taken_all_or_nothing() {
 
 #[tokio::test]
 async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 4)];
     let mut inside = vec![enter(&one, &asks).await.unwrap()];
@@ -253,7 +254,7 @@ async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [slots("k", 1)];
     let _inside = enter(&one, &asks).await.unwrap();
@@ -267,7 +268,7 @@ async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
 
 #[tokio::test]
 async fn permits_taken_during_an_outage_are_reported_without_another_request() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let share = Arc::new(FleetShare::expecting(1));
     let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
     let one = Limiter::of_node(state.clone(), store.clone());
@@ -282,7 +283,7 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
 
 #[tokio::test]
 async fn a_limit_in_node_scope_asks_no_store() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     let asks = [ask("k", ConcurrencyLimit::new(2, Scope::Node), 1)];
     let inside = join_all([enter(&one, &asks), enter(&one, &asks), enter(&two, &asks), enter(&one, &asks)]).await;
@@ -299,7 +300,7 @@ async fn a_limit_in_node_scope_asks_no_store() {
 
 #[tokio::test]
 async fn a_request_dropped_while_waiting_keeps_no_permit() {
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (one, asks) = (node(&store, 1), [slots("k", 2)]);
     for _ in 0..50 {
         let mut waiting = Box::pin(one.decide(&asks));
@@ -316,7 +317,7 @@ async fn a_request_dropped_while_waiting_keeps_no_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn never_more_than_max_in_flight_on_all_nodes_together() {
     const MOST: i64 = 7;
-    let store = Shared::memory();
+    let store = SharedStore::memory();
     let (inside, entered) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicUsize::new(0)));
     let nodes: Vec<Limiter> = (0..4).map(|_| node(&store, 4)).collect();
     let clients = (0..40).map(|client| {

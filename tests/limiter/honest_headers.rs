@@ -1,5 +1,5 @@
-//! What clients are told is so: who does no more than `RateLimit` says is left, and waits as long as it says, is never denied;
-//! who is denied passes after `Retry-After`.
+//! The rate limit's fields are true: a client that sends no more than `RateLimit` says is left, and waits as long as it
+//! says, is never denied; a denied one passes after `Retry-After`.
 //!
 //! Time is paused: the waits of minutes take none, and every run is the same.
 
@@ -32,9 +32,9 @@ const CLIENT: HeaderName = HeaderName::from_static("x-client");
 const CLIENTS: usize = 8;
 
 /// A store at a distance, so that requests meet while calls are under way.
-struct Distant(Arc<MemoryStore>);
+struct DistantStore(Arc<MemoryStore>);
 
-impl Store for Distant {
+impl Store for DistantStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
             sleep(Duration::from_millis(2)).await;
@@ -93,19 +93,19 @@ fn distant(workers: usize) -> Vec<Limiter> {
     let share = Arc::new(FleetShare::expecting(1));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share));
     let buckets = Arc::new(MemoryStore::new(1_000));
-    (0..workers).map(|_| Limiter::of_node(node.clone(), Arc::new(Distant(buckets.clone())))).collect()
+    (0..workers).map(|_| Limiter::of_node(node.clone(), Arc::new(DistantStore(buckets.clone())))).collect()
 }
 
-/// What one answer says.
+/// The rate limit's fields of an answer.
 #[derive(Clone, Debug)]
-struct Told {
+struct ResponseFields {
     passed: bool,
     /// For each limit: requests left, seconds.
     left: Vec<(u64, u64)>,
     retry_after: Option<u64>,
 }
 
-impl Told {
+impl ResponseFields {
     fn of(response: &Response<()>) -> Self {
         let text = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         let number =
@@ -136,10 +136,10 @@ fn limited(limiter: Limiter, uses: &[LimitUse]) -> impl Limited + use<> {
 }
 
 /// From any of the workers.
-async fn ask(workers: &[impl Limited], client: usize) -> Told {
+async fn ask(workers: &[impl Limited], client: usize) -> ResponseFields {
     let service = &workers[fastrand::usize(..workers.len())];
     let request = Request::builder().header(CLIENT, client.to_string()).body(Body::empty()).unwrap();
-    Told::of(&service.clone().oneshot(request).await.unwrap())
+    ResponseFields::of(&service.clone().oneshot(request).await.unwrap())
 }
 
 /// Does as it is told: at most as many requests as are left, some at a time, and none before the wait is over.
@@ -159,7 +159,7 @@ async fn obey(service: &[impl Limited], client: usize, seed: u64, rounds: usize,
         let denied = answers.iter().filter(|answer| !answer.passed).count();
         assert_eq!(denied, 0, "client {client}, round {round}: {requests} after {told:?}: {answers:?}");
         // Of those that went together, the one that was told of the least was the last to be decided.
-        told = answers.into_iter().min_by_key(Told::next).unwrap();
+        told = answers.into_iter().min_by_key(ResponseFields::next).unwrap();
     }
 }
 
@@ -169,7 +169,7 @@ async fn come_back(service: &[impl Limited], client: usize, rounds: usize) {
         let mut greedy = 0..100;
         let denied = loop {
             assert!(greedy.next().is_some(), "client {client}: thousands pass");
-            // As fast as it goes: one after the other might be slower than the limit.
+            // At the same time: sequential requests might be slower than the limit.
             let answers = join_all((0..50).map(|_| ask(service, client))).await;
             if let Some(denied) = answers.into_iter().rfind(|answer| !answer.passed) {
                 break denied;

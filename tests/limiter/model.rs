@@ -1,4 +1,5 @@
-//! The limiter against its promise, without a server: bounded memory, shares of nodes, and what happens when a store fails.
+//! The limiter against its promise, without a server: bounded memory, shares of nodes, and what happens when a store
+//! fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::node::Node as NodeState;
+use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
@@ -22,7 +23,7 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store, StoreError};
 use tollgate_test_support::{HOUR, SECOND, ask, shape};
 
-/// What passed, and when.
+/// The admitted tokens, and when.
 #[derive(Default)]
 struct Admitted(Vec<(u64, u64)>);
 
@@ -307,12 +308,12 @@ fn noting_a_level_never_gives_tokens_back() {
 
 /// A store that answers as it is told to, and counts how often it is asked.
 #[derive(Default)]
-struct Told {
+struct FakeStore {
     failing: std::sync::atomic::AtomicBool,
     asked: AtomicU32,
 }
 
-impl Store for Told {
+impl Store for FakeStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
@@ -334,19 +335,19 @@ impl Store for Told {
     }
 }
 
-struct Node {
-    store: Arc<Told>,
+struct NodeOfFakeStore {
+    store: Arc<FakeStore>,
     breaker: Arc<Breaker>,
     limiter: Limiter,
 }
 
-fn node(failing: bool, nodes: u32) -> Node {
-    let store = Arc::new(Told::default());
+fn node(failing: bool, nodes: u32) -> NodeOfFakeStore {
+    let store = Arc::new(FakeStore::default());
     store.failing.store(failing, Ordering::Relaxed);
     let breaker = Arc::new(Breaker::new());
     let share = Arc::new(FleetShare::expecting(nodes));
     let limiter = Limiter::shared(Arc::new(MemoryStore::new(100)), store.clone(), breaker.clone(), share);
-    Node { store, breaker, limiter }
+    NodeOfFakeStore { store, breaker, limiter }
 }
 
 fn with(on_outage: OnOutage, key: &str, burst: u64) -> Ask {
@@ -403,7 +404,7 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
 async fn in_an_outage_each_limit_follows_its_on_outage() {
     use OnOutage::{Allow, Deny, Local};
     let node = node(true, 1);
-    async fn decide(node: &Node, asks: &[Ask]) -> Decision {
+    async fn decide(node: &NodeOfFakeStore, asks: &[Ask]) -> Decision {
         node.limiter.decide(asks).await
     }
     let allowed = decide(&node, &[with(Allow, "allow", 3)]).await;
@@ -438,14 +439,14 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let handle = recorder.handle();
     let breaker = Arc::new(metrics::with_local_recorder(&recorder, Breaker::new));
     let share = Arc::new(FleetShare::expecting(1));
-    let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
+    let state = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {
         breaker.failed(&StoreError::Timeout, 1);
     }
     assert!(breaker.is_open());
     assert!(said(r#"tollgate_store_breaker_transitions_total{to="open"} 1"#) && said("tollgate_store_up 0"));
-    let (good, bad) = (Arc::new(Told::default()), Arc::new(Told::default()));
+    let (good, bad) = (Arc::new(FakeStore::default()), Arc::new(FakeStore::default()));
     bad.failing.store(true, Ordering::Relaxed);
     let stores: Vec<Arc<dyn Store>> = vec![good.clone(), bad.clone()];
     let control = tokio::spawn(run_control(state.clone(), stores.clone()));

@@ -39,7 +39,7 @@ const ADJUST: &str = lua!("adjust");
 const GIVE: &str = lua!("give");
 const CONCURRENCY: &str = include_str!("../../lua/concurrency.lua");
 
-/// As much of Redis as the script uses, on a clock of the test's own.
+/// The part of Redis that the scripts use, on a clock of the test's own.
 #[derive(Default)]
 struct FakeRedis {
     now_us: Cell<u64>,
@@ -74,7 +74,7 @@ impl FakeRedis {
     }
 }
 
-/// What an algorithm is called in ARGV.
+/// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
     match quota {
         Quota::Bucket(_) => "b",
@@ -104,7 +104,7 @@ fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
 }
 
 /// The script, ready to run against its fake.
-struct Scripted {
+struct ScriptRunner {
     lua: Lua,
     take: Function,
     adjust: Function,
@@ -113,7 +113,7 @@ struct Scripted {
     redis: Rc<FakeRedis>,
 }
 
-impl Scripted {
+impl ScriptRunner {
     fn new(expires: bool) -> Self {
         let lua = Lua::new();
         let redis = Rc::new(FakeRedis { expires, ..FakeRedis::default() });
@@ -164,7 +164,7 @@ impl Scripted {
         self.run(&self.adjust, keys, args).unwrap()
     }
 
-    /// What is missing before and after `tokens` are given back, as far as the script tells.
+    /// The reply's numbers before and after `tokens` are given back.
     fn give(&self, ask: &Ask, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
         self.redis.now_us.set(now_us);
         let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(ask.quota).to_owned()];
@@ -175,7 +175,7 @@ impl Scripted {
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
     }
 
-    /// What the nodes of these claims hold then; all of one node.
+    /// The permits that the claims' node holds afterwards; all claims are of one node.
     fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         self.redis.now_us.set(now_us);
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
@@ -281,7 +281,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let memory = MemoryStore::new(1_000);
     memory.set_epoch(0);
     let mut now_us: u64 = 1_763_000_000_000_000;
@@ -318,7 +318,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
     (prop::collection::vec(any_shape(), 3), prop::collection::vec(turn, 1..80)).prop_map(|(versions, turns)| {
         let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
             let shape: TokenBucket = versions[version];
-            // So that what is consumed flows off by about as much as is taken.
+            // Refills about as much as is taken.
             let wait = wait * shape.micros(shape.emission()) / 40;
             Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
         };
@@ -326,14 +326,14 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// What the script admits when versions of a limit take turns: in every window at most the largest
-/// burst and what the largest rate brings.
 fn bucket(quota: Quota) -> Option<TokenBucket> {
     if let Quota::Bucket(shape) = quota { Some(shape) } else { None }
 }
 
+/// Asserts that the script admits, when versions of a limit take turns, in every window at most the largest burst and
+/// the largest rate's refill.
 fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
     for step in steps {
         now_us += step.wait;
@@ -374,7 +374,7 @@ proptest! {
             (0_u64..1_500_000, 0_u64..4, 1_u64..12, 0_u64..14, 0_u64..9, -3_i64..3), 1..80,
         ),
     ) {
-        let script = Scripted::new(true);
+        let script = ScriptRunner::new(true);
         let memory = MemoryStore::new(10);
         let mut now_us: u64 = 1_763_000_000_000_000;
         for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
@@ -390,7 +390,7 @@ proptest! {
     fn a_clock_that_steps_back_neither_refills_nor_locks_out(
         limit in any_shape(), steps in prop::collection::vec((0_u64..100, 0_u32..30, 0_u64..20), 1..80),
     ) {
-        let script = Scripted::new(false);
+        let script = ScriptRunner::new(false);
         let token_us = limit.micros(limit.emission());
         let (mut real_us, mut behind_us, mut passed) = (0, 0, Vec::new());
         for (wait, units, back) in steps {
@@ -419,7 +419,7 @@ proptest! {
 
 #[test]
 fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
     let asks = [ask("b", shape(10, SECOND, 10), 1), ask("w", window, 1)];
     let day = 86_400 * SECOND;
@@ -442,7 +442,7 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
 #[test]
 fn a_key_expires_no_earlier_than_its_bucket_is_full() {
     for now_us in [1_000_000_000, 1_000_000_999, 1_000_000_500] {
-        let script = Scripted::new(true);
+        let script = ScriptRunner::new(true);
         script.take(&[ask("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
         let (_, until_ms) = script.redis.values.borrow()["k"];
         assert!((until_ms + 1) * 1_000 >= now_us + 3_000);
@@ -451,7 +451,7 @@ fn a_key_expires_no_earlier_than_its_bucket_is_full() {
 
 #[test]
 fn a_denial_writes_nothing() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let asks = [ask("k", shape(2, HOUR, 2), 2)];
     assert_eq!(script.take(&asks, 1, 1_000_000).units, 1);
     let before = script.value("k");
@@ -463,7 +463,7 @@ fn a_denial_writes_nothing() {
 
 #[test]
 fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let (limit, slower, faster) = (shape(2, HOUR, 20), shape(1, HOUR, 10), shape(4, HOUR, 10));
     assert_eq!(script.take(&[ask("k", limit, 1)], 20, HOUR).units, 20);
     let before = script.value("k");
@@ -485,7 +485,7 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
 
 #[test]
 fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let (large, small) = ([ask("k", shape(10, SECOND, 100), 1)], [ask("k", shape(10, SECOND, 10), 1)]);
     assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
     let denied = script.take(&small, 1, 5 * HOUR).levels[0];
@@ -495,7 +495,7 @@ fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consum
 
 #[test]
 fn a_clock_that_stepped_back_locks_nobody_out() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     assert_eq!(script.take(&asks, 10, 9 * HOUR).units, 10);
     let denied = script.take(&asks, 1, 5 * HOUR);
@@ -505,7 +505,7 @@ fn a_clock_that_stepped_back_locks_nobody_out() {
 
 #[test]
 fn a_call_past_its_deadline_charges_nothing() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     script.redis.now_us.set(5_000_001);
     assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
@@ -515,7 +515,7 @@ fn a_call_past_its_deadline_charges_nothing() {
 
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let owed = [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::Owe(100_000) }];
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
@@ -525,7 +525,7 @@ fn an_adjustment_past_its_deadline_changes_nothing() {
 
 #[test]
 fn a_bucket_that_is_full_again_is_deleted() {
-    let script = Scripted::new(true);
+    let script = ScriptRunner::new(true);
     let asks = [ask("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);
     let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
@@ -538,7 +538,7 @@ fn a_foreign_value_is_named_and_no_bucket_charged() {
     let short = ["hello", "1:2:3", "1:0:5:1", "1:0:5:1:2:3", ""];
     let numbers = ["-1:0:5:1:1", "1:0:0:1:1", "1:0:5:0:1", "1:7:5:7:1", "1.5:0:5:1:1", "1:0:5:1:9007199254740992"];
     for foreign in short.into_iter().chain(numbers) {
-        let script = Scripted::new(true);
+        let script = ScriptRunner::new(true);
         script.redis.values.borrow_mut().insert("secret-key".into(), (foreign.into(), u64::MAX));
         let limit = shape(10, SECOND, 10);
         let error = script.reply(&[ask("a", limit, 1), ask("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();

@@ -166,7 +166,7 @@ async fn changes_are_delivered_after_redis_lost_the_earlier_ones() {
     redis.inspector.tell(&notice("a", 0)).await.unwrap();
     assert_eq!(redis.inspector.hear(&mut heard).await.unwrap().len(), 1);
     redis.server.command(&["DEL", "t:!changes"]);
-    // As after a restart with a clock that is behind.
+    // Redis has restarted with a clock that is behind.
     redis.server.command(&["XADD", "t:!changes", "5-1", "bucket", "b", "full_at", "0"]);
     assert_eq!(redis.inspector.hear(&mut heard).await.unwrap(), [notice("b", 0)]);
     assert_eq!(redis.inspector.hear(&mut heard).await.unwrap(), []);

@@ -1,5 +1,5 @@
-//! Redis dies, stalls, falls silent, refuses, forgets and comes back. Limits hold, requests do not wait, and Redis decides
-//! again soon.
+//! Redis dies, stalls, falls silent, refuses, forgets and comes back. Limits hold, requests do not wait, and Redis
+//! decides again soon.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::node::Node as NodeState;
+use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
@@ -31,12 +31,12 @@ use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, sh
 const RECOVERY: Duration = Duration::from_secs(2);
 
 /// A worker's store that counts the calls of requests; the prober's go past it.
-struct Counted {
+struct CountingStore {
     store: RedisStore,
     calls: AtomicU64,
 }
 
-impl Store for Counted {
+impl Store for CountingStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(asks, units)
@@ -56,21 +56,21 @@ impl Store for Counted {
 }
 
 /// A gateway's limiter as it is put together: two workers, one control task, a place in the fleet.
-struct Node {
+struct TwoWorkerNode {
     limiter: Limiter,
-    counted: Arc<Counted>,
+    counted: Arc<CountingStore>,
     breaker: Arc<Breaker>,
     share: Arc<FleetShare>,
     _tasks: JoinSet<()>,
 }
 
-impl Node {
+impl TwoWorkerNode {
     fn start(spec: &RedisSpec) -> Self {
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
         let workers = [RedisStore::connect(spec).unwrap(), RedisStore::connect(spec).unwrap()];
-        let counted = Arc::new(Counted { store: workers[0].clone(), calls: AtomicU64::new(0) });
+        let counted = Arc::new(CountingStore { store: workers[0].clone(), calls: AtomicU64::new(0) });
         let memory = Arc::new(MemoryStore::new(10_000));
-        let state = Arc::new(NodeState::new(memory, breaker.clone(), share.clone()));
+        let state = Arc::new(Node::new(memory, breaker.clone(), share.clone()));
         let limiter = Limiter::of_node(state.clone(), counted.clone());
         let mut tasks = JoinSet::new();
         let stores = workers.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect();
@@ -131,7 +131,7 @@ fn quick(spec: RedisSpec) -> RedisSpec {
 async fn a_server_that_crashes_and_restarts() {
     let mut server = RedisServer::start();
     let spec = quick(server.spec());
-    let node = Node::started(&spec).await;
+    let node = TwoWorkerNode::started(&spec).await;
     server.kill9();
     node.notice_the_outage(&spec).await;
     node.decides_without_the_store().await;
@@ -143,7 +143,7 @@ async fn a_server_that_crashes_and_restarts() {
 async fn a_server_that_is_stopped_and_continued() {
     let server = RedisServer::start();
     let spec = quick(server.spec());
-    let node = Node::started(&spec).await;
+    let node = TwoWorkerNode::started(&spec).await;
     for stopped in [Duration::ZERO, Duration::from_millis(1_700)] {
         server.stop();
         let since = clock::now();
@@ -158,7 +158,7 @@ async fn a_server_that_is_stopped_and_continued() {
 async fn a_server_that_is_absent_at_start() {
     let port = free_port();
     let spec = quick(spec_at(port));
-    let node = Node::start(&spec);
+    let node = TwoWorkerNode::start(&spec);
     node.notice_the_outage(&spec).await;
     node.decides_without_the_store().await;
     let _server = RedisServer::start_at(port);
@@ -168,9 +168,9 @@ async fn a_server_that_is_absent_at_start() {
 #[tokio::test]
 async fn a_network_that_swallows_everything() {
     let server = RedisServer::start();
-    let wire = Wire::to(server.port()).await;
+    let wire = SwallowingProxy::to(server.port()).await;
     let spec = quick(spec_at(wire.address.port()));
-    let node = Node::started(&spec).await;
+    let node = TwoWorkerNode::started(&spec).await;
     wire.swallow.send_replace(true);
     node.notice_the_outage(&spec).await;
     node.decides_without_the_store().await;
@@ -182,7 +182,7 @@ async fn a_network_that_swallows_everything() {
 async fn a_server_that_answers_ping_but_takes_no_writes() {
     let server = RedisServer::start();
     let spec = quick(server.spec());
-    let node = Node::started(&spec).await;
+    let node = TwoWorkerNode::started(&spec).await;
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     node.notice_the_outage(&spec).await;
     assert_eq!(server.command(&["PING"]), "+PONG");
@@ -197,7 +197,7 @@ async fn a_server_that_answers_ping_but_takes_no_writes() {
 #[tokio::test]
 async fn flushed_scripts_fail_no_decision() {
     let server = RedisServer::start();
-    let node = Node::started(&server.spec()).await;
+    let node = TwoWorkerNode::started(&server.spec()).await;
     for _ in 0..20 {
         assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
         assert!(node.asks_redis().await);
@@ -208,7 +208,7 @@ async fn flushed_scripts_fail_no_decision() {
 async fn two_nodes_enforce_one_limit_through_an_outage() {
     let mut server = RedisServer::start();
     let spec = quick(server.spec());
-    let nodes = [Node::started(&spec).await, Node::started(&spec).await];
+    let nodes = [TwoWorkerNode::started(&spec).await, TwoWorkerNode::started(&spec).await];
     eventually("they count each other", || async { nodes.iter().all(|node| node.share.get().nodes() == 2) }).await;
     let limit = shape(100, HOUR, 100);
     let before = flat_out(&nodes, limit, 15).await;
@@ -233,7 +233,7 @@ async fn two_nodes_enforce_one_limit_through_an_outage() {
 async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     let server = RedisServer::start();
     let spec = quick(server.spec());
-    let node = Node::started(&spec).await;
+    let node = TwoWorkerNode::started(&spec).await;
     let request = [ask("k", shape(100, HOUR, 100), 1)];
     assert_eq!(node.limiter.decide(&request).await.levels[0].remaining, 99);
     server.stop();
@@ -249,7 +249,7 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
 }
 
 /// Requests that passed, of `each` that every node gets in turn.
-async fn flat_out(nodes: &[Node], limit: TokenBucket, each: u32) -> u32 {
+async fn flat_out(nodes: &[TwoWorkerNode], limit: TokenBucket, each: u32) -> u32 {
     let mut granted = 0;
     for _ in 0..each {
         for node in nodes {
@@ -260,13 +260,13 @@ async fn flat_out(nodes: &[Node], limit: TokenBucket, each: u32) -> u32 {
 }
 
 /// A connection to a server that can start to swallow what is sent, both ways, and still accepts.
-struct Wire {
+struct SwallowingProxy {
     address: SocketAddr,
     swallow: watch::Sender<bool>,
     _tasks: JoinSet<()>,
 }
 
-impl Wire {
+impl SwallowingProxy {
     async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! What only a real Redis shows: what is stored, for how long, and what happens when it misbehaves.
+//! The store in Redis: what is stored, for how long, and what happens when Redis misbehaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,8 @@ async fn a_read_that_gets_no_answer_ends_in_time() {
 async fn two_nodes_never_exceed_the_limit_together() {
     let server = RedisServer::start();
     let nodes = [connected(&server.spec()).await, connected(&server.spec()).await];
-    // The burst outlasts what a busy machine holds both up for: a bucket that is full meanwhile would lose what it earns.
+    // The burst outlasts what a busy machine holds both up for: a bucket that is full meanwhile would lose what it
+    // earns.
     let limit = shape(1_000, SECOND, 1_000);
     let started = clock::now();
     // Until the bucket is found empty: when it was first answered, when it asked for the last time, and what it got.
@@ -278,7 +279,7 @@ async fn the_count_of_nodes_survives_a_restart_of_redis() {
 #[tokio::test]
 async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     let server = RedisServer::start();
-    // As if Redis's clock had stepped back since.
+    // Redis's clock has stepped back since.
     server.command(&["ZADD", "t:!nodes", "9999999999999", "ghost"]);
     let share = Arc::new(FleetShare::expecting(1));
     let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! One behaviour, demanded of every store.
+//! The behaviour that every store must have, each test run against all stores.
 
 use std::sync::Arc;
 
@@ -290,7 +290,7 @@ async fn a_window_is_charged_and_refunded(store: Fixture) {
     }
 }
 
-/// What `node` says of the key "k", of ten slots.
+/// A claim of `node` on the key "k", which has ten permits.
 fn said(node: u64, turn: u64, wanted: u64, needed: u64) -> [PermitClaim; 1] {
     [PermitClaim { key: Key::from("k"), most: 10, node, claim: PermitRequest { wanted, needed, turn } }]
 }

@@ -1,5 +1,5 @@
-//! Redis behind a login, a socket, certificates, sentinels, and in several pieces: limits hold, requests are decided in time,
-//! and what is wrong is said.
+//! Redis behind a login, a socket, certificates, sentinels, and in several pieces: limits hold, requests are decided in
+//! time, and what is wrong is said.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +19,8 @@ use tollgate_limiter::store::redis::tls::TlsSpec;
 use tollgate_limiter::store::{Ask, Store, StoreError};
 use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::topology::{
-    Authority, BUSY, Cluster, Log, Node, RECOVERY, Watched, cluster_is_up, spec, with_tls,
+    BUSY, CapturedLog, CertificateAuthority, LimiterNode, RECOVERY, RedisCluster, SentinelGroup, cluster_is_up, spec,
+    with_tls,
 };
 use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 
@@ -34,9 +35,9 @@ async fn connected(spec: &RedisSpec) -> RedisStore {
 async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
     let server = RedisServer::start();
     server.command(&["ACL", "SETUSER", "gate", "on", ">other", "~*", "+@all"]);
-    let (log, _guard) = Log::start();
+    let (log, _guard) = CapturedLog::start();
     let spec = spec(format!("redis://gate:hunter%402@127.0.0.1:{}", server.port()));
-    let node = Node::start(&spec);
+    let node = LimiterNode::start(&spec);
     node.notices_the_outage(&spec).await;
     let request = [ask("k", shape(5, HOUR, 5), 1)];
     let mut granted = 0;
@@ -65,7 +66,7 @@ async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
     server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());
     let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
-    let node = Node::started(&spec).await;
+    let node = LimiterNode::started(&spec).await;
     assert_eq!(connected(&spec).await.read("plans", &[Key::from("acme")]).await, Ok(vec![None]));
     server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
     node.notices_the_outage(&spec).await;
@@ -80,7 +81,7 @@ async fn a_unix_socket_is_a_redis_like_any_other() {
     });
     server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~*", "+@all"]);
     let socket = server.dir().join("redis.sock");
-    let node = Node::started(&spec(format!("redis+unix://{}", socket.display()))).await;
+    let node = LimiterNode::started(&spec(format!("redis+unix://{}", socket.display()))).await;
     let login = spec(format!("redis+unix://gate:hunter2@{}?db=3", socket.display()));
     let store = connected(&login).await;
     store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
@@ -99,14 +100,14 @@ fn tls(port: u16, host: &str, tls: TlsSpec) -> RedisSpec {
 
 #[tokio::test]
 async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_address() {
-    let authority = Authority::create();
+    let authority = CertificateAuthority::create();
     authority.issue("redis", "IP:127.0.0.1,DNS:localhost");
     authority.issue("gate", "DNS:gate");
     let (server, port) = with_tls(&authority, "redis", "yes");
     let trusting = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
     let both = trusting.clone().showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
     for host in ["127.0.0.1", "localhost"] {
-        Node::started(&tls(port, host, both.clone())).await;
+        LimiterNode::started(&tls(port, host, both.clone())).await;
     }
     assert!(server.script_calls() > 0);
     let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
@@ -116,7 +117,7 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
 
 #[test]
 fn the_file_names_the_certificates() {
-    let authority = Authority::create();
+    let authority = CertificateAuthority::create();
     authority.issue("gate", "DNS:gate");
     authority.issue("other", "DNS:other");
     let file = |key: &str| {
@@ -136,8 +137,8 @@ fn the_file_names_the_certificates() {
 /// Which says why, and sends nothing.
 async fn is_refused(server: &RedisServer, spec: &RedisSpec, why: &str) {
     let before = server.script_calls();
-    let (log, _guard) = Log::start();
-    let node = Node::start(spec);
+    let (log, _guard) = CapturedLog::start();
+    let node = LimiterNode::start(spec);
     node.notices_the_outage(spec).await;
     eventually(why, || async { log.text().contains(why) }).await;
     assert_eq!(log.text().matches("cannot use Redis").count(), 1, "{}", log.text());
@@ -146,10 +147,10 @@ async fn is_refused(server: &RedisServer, spec: &RedisSpec, why: &str) {
 
 #[tokio::test]
 async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
-    let (authority, stranger) = (Authority::create(), Authority::create());
+    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
     authority.issue("redis", "DNS:redis.example");
     let (server, port) = with_tls(&authority, "redis", "no");
-    let by = |authority: &Authority| TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
+    let by = |authority: &CertificateAuthority| TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
     is_refused(&server, &tls(port, "localhost", by(&authority)), "is for another name").await;
     is_refused(&server, &tls(port, "127.0.0.1", by(&authority)), "is for another name").await;
     is_refused(&server, &tls(port, "localhost", by(&stranger)), "is of no authority trusted here").await;
@@ -168,7 +169,7 @@ impl Load {
         Arc::new(Self { limit, admitted: AtomicU64::new(0), asked: AtomicU64::new(0), enough: AtomicBool::new(false) })
     }
 
-    async fn through(self: Arc<Self>, node: Arc<Node>, timeout: Duration) {
+    async fn through(self: Arc<Self>, node: Arc<LimiterNode>, timeout: Duration) {
         let request = [ask("load", self.limit, 1)];
         // Denials are decided without waiting.
         let mut pace = tokio::time::interval(Duration::from_millis(1));
@@ -189,7 +190,7 @@ impl Load {
         eventually("requests are decided", || async { self.asked.load(Ordering::Relaxed) > before + 100 }).await;
     }
 
-    /// What was admitted since `started`, and what the limit would have it, with one burst more for an outage.
+    /// Asserts that as much was admitted since `started` as the limit allows, with one burst more for an outage.
     fn holds(&self, started: clock::Instant, rate: f64) {
         self.enough.store(true, Ordering::Relaxed);
         let admitted = self.admitted.load(Ordering::Relaxed) as f64;
@@ -201,9 +202,9 @@ impl Load {
 
 #[tokio::test]
 async fn a_failover_is_an_outage_of_two_seconds_at_most_once_the_sentinel_has_switched() {
-    let mut watched = Watched::start().await;
+    let mut watched = SentinelGroup::start().await;
     let spec = watched.spec();
-    let node = Arc::new(Node::started(&spec).await);
+    let node = Arc::new(LimiterNode::started(&spec).await);
     let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
     let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
     load.goes_on().await;
@@ -220,9 +221,9 @@ async fn a_failover_is_an_outage_of_two_seconds_at_most_once_the_sentinel_has_sw
 
 #[tokio::test]
 async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
-    let watched = Watched::start().await;
+    let watched = SentinelGroup::start().await;
     let spec = watched.spec();
-    let node = Node::started(&spec).await;
+    let node = LimiterNode::started(&spec).await;
     // By hand, so that the old one stays up and keeps its connections.
     let moved = || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" };
     eventually_within(Duration::from_secs(10), "the sentinel finds the replica fit", moved).await;
@@ -242,7 +243,7 @@ async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
 async fn a_server_that_became_a_replica_is_connected_to_anew() {
     let server = RedisServer::start();
     let spec = spec(format!("redis://127.0.0.1:{}", server.port()));
-    let node = Node::started(&spec).await;
+    let node = LimiterNode::started(&spec).await;
     let accepted = || {
         let stats = server.command(&["INFO", "stats"]);
         let count = stats.split("total_connections_received:").nth(1).unwrap().lines().next().unwrap();
@@ -260,7 +261,7 @@ async fn a_server_that_became_a_replica_is_connected_to_anew() {
 }
 
 /// Names of buckets on different nodes of the cluster, by the node.
-fn spread(cluster: &Cluster) -> [String; 3] {
+fn spread(cluster: &RedisCluster) -> [String; 3] {
     [0, 1, 2]
         .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
 }
@@ -271,7 +272,7 @@ fn asks(names: &[&str], limit: TokenBucket) -> Vec<Ask> {
 
 #[tokio::test]
 async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
-    let cluster = Cluster::start().await;
+    let cluster = RedisCluster::start().await;
     let store = connected(&cluster.spec()).await;
     let names = spread(&cluster);
     let [a, b, c] = names.each_ref().map(String::as_str);
@@ -321,7 +322,7 @@ async fn decides_as_one_process_would(store: &RedisStore) {
 
 #[tokio::test]
 async fn a_hash_slot_may_move_under_load() {
-    let cluster = Cluster::start().await;
+    let cluster = RedisCluster::start().await;
     let spec = cluster.spec();
     let (limit, other) = (shape(400, SECOND, 100), shape(1_000_000, SECOND, 1_000_000));
     let stores = [connected(&spec).await, connected(&spec).await];
@@ -363,7 +364,7 @@ async fn a_hash_slot_may_move_under_load() {
 
 #[tokio::test]
 async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
-    let cluster = Cluster::start().await;
+    let cluster = RedisCluster::start().await;
     let store = connected(&cluster.spec()).await;
     let names = ["{t}a", "{t}b"];
     let limit = shape(5, HOUR, 5);
@@ -375,7 +376,7 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let slot = source.command(&["CLUSTER", "KEYSLOT", "{t}"]).trim_start_matches(':').to_owned();
     assert_eq!(target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]), "+OK");
     assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
-    // One key has moved, the other has not.
+    // The first key has moved, the other has not.
     let moved = source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "t:{t}a", "0", "1000"]);
     assert_eq!(moved, "+OK");
     let grant = store.take(&request, 5).await.unwrap();
@@ -385,7 +386,7 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
 
 #[tokio::test]
 async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
-    let cluster = Cluster::start().await;
+    let cluster = RedisCluster::start().await;
     let (store, inspector) = (connected(&cluster.spec()).await, RedisInspector::connect(&cluster.spec()).unwrap());
     let home = cluster.owner("t:plans");
     cluster.nodes[home].command(&["HSET", "t:plans", "acme", "5/s"]);
@@ -403,9 +404,9 @@ async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
-    let mut cluster = Cluster::start().await;
+    let mut cluster = RedisCluster::start().await;
     let spec = cluster.spec();
-    let node = Arc::new(Node::started(&spec).await);
+    let node = Arc::new(LimiterNode::started(&spec).await);
     let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
     let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
     load.goes_on().await;

@@ -15,41 +15,41 @@ use tollgate::proxy::forwarded::{Origin, TrustedProxies};
 use tollgate::server::{self, Connection, Drained, Handler, ListenerSpec, Slots, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 
-/// What is in front of the upstream.
-pub struct Front {
+/// The server in front of the upstream. Stopped when dropped.
+pub struct ProxyServer {
     pub address: SocketAddr,
-    pub gate: Arc<Gate>,
+    pub gate: Arc<Forwarder>,
     server: JoinHandle<Drained>,
 }
 
-/// What each request goes through.
-pub struct Gate {
+/// Forwards each request to the upstream.
+pub struct Forwarder {
     pub proxy: Proxy,
     pub upstream: Arc<Upstream>,
     pub rule: Forward,
     pub trusted: TrustedProxies,
 }
 
-/// What a test may change.
-pub struct Plan {
+/// The part of the set-up that a test may change.
+pub struct ForwarderConfig {
     pub spec: UpstreamSpec,
     pub rule: Forward,
     pub trusted: TrustedProxies,
 }
 
-impl Front {
+impl ProxyServer {
     pub async fn to(endpoints: &[SocketAddr]) -> Self {
         Self::with(endpoints, |_| {}).await
     }
 
-    pub async fn with(endpoints: &[SocketAddr], change: impl FnOnce(&mut Plan)) -> Self {
-        let mut plan = Plan::new(endpoints);
+    pub async fn with(endpoints: &[SocketAddr], change: impl FnOnce(&mut ForwarderConfig)) -> Self {
+        let mut plan = ForwarderConfig::new(endpoints);
         change(&mut plan);
         let spec = listener_spec();
         let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let gate = Arc::new(Gate::new(plan));
-        let (handler, slots) = (Answering(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
+        let gate = Arc::new(Forwarder::new(plan));
+        let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
@@ -65,13 +65,13 @@ impl Front {
     }
 }
 
-impl Drop for Front {
+impl Drop for ProxyServer {
     fn drop(&mut self) {
         self.server.abort();
     }
 }
 
-impl Plan {
+impl ForwarderConfig {
     pub fn new(endpoints: &[SocketAddr]) -> Self {
         let spec = UpstreamSpec {
             name: "test".into(),
@@ -88,8 +88,8 @@ impl Plan {
     }
 }
 
-impl Gate {
-    pub fn new(plan: Plan) -> Self {
+impl Forwarder {
+    pub fn new(plan: ForwarderConfig) -> Self {
         let upstream = Arc::new(Upstream::new(Arc::new(plan.spec)));
         Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
     }
@@ -102,11 +102,11 @@ impl Gate {
     }
 }
 
-/// Lets the gate answer.
+/// Answers each request with the forwarder.
 #[derive(Clone)]
-struct Answering(Arc<Gate>);
+struct ForwardingHandler(Arc<Forwarder>);
 
-impl Handler for Answering {
+impl Handler for ForwardingHandler {
     async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
         self.0.answer(request, connection.peer).await
     }

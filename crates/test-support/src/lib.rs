@@ -1,4 +1,4 @@
-//! What the tests of several crates share: servers of a test's own, clients that write raw bytes, and polls with a
+//! Helpers for the tests of several crates: servers of a test's own, clients that write raw bytes, and polls with a
 //! deadline. A program that is missing fails the test, with a message that says what to install.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]

@@ -24,13 +24,13 @@ use tollgate::server::{self, Connection, Drain, DrainSignal, Drained, Handler, L
 
 use crate::{PATIENCE, until};
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/break`, `/forgive`,
-/// `/upgrade`, `/decline`; the rest with method and target.
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`,
+/// `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
-pub struct App(pub Arc<Seen>);
+pub struct ScriptedHandler(pub Arc<HandlerRecord>);
 
-/// What the handler has seen.
-pub struct Seen {
+/// The requests that the handler has seen.
+pub struct HandlerRecord {
     /// `METHOD target body` of each handled request, in order; the body where it was read.
     pub requests: Mutex<Vec<String>>,
     pub refused: Mutex<Vec<Failure>>,
@@ -40,7 +40,7 @@ pub struct Seen {
     pub gate: Semaphore,
 }
 
-impl Default for Seen {
+impl Default for HandlerRecord {
     fn default() -> Self {
         Self {
             requests: Mutex::default(),
@@ -51,9 +51,9 @@ impl Default for Seen {
     }
 }
 
-struct Cancelled<'a>(Option<&'a Seen>);
+struct CancelGuard<'a>(Option<&'a HandlerRecord>);
 
-impl Drop for Cancelled<'_> {
+impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         if let Some(seen) = self.0 {
             seen.cancelled.fetch_add(1, Ordering::Relaxed);
@@ -61,9 +61,9 @@ impl Drop for Cancelled<'_> {
     }
 }
 
-impl Handler for App {
+impl Handler for ScriptedHandler {
     async fn handle(&self, _: &Arc<Connection>, mut request: Request<Body>) -> Response<Body> {
-        let mut guard = Cancelled(Some(&self.0));
+        let mut guard = CancelGuard(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);
         let host = request.headers().get("host").cloned();
@@ -95,7 +95,7 @@ impl Handler for App {
                 assert!(failed);
                 status(StatusCode::OK)
             }
-            "/endless" => Response::new(Body::boxed(Endless(false, Arc::clone(&self.0)))),
+            "/endless" => Response::new(Body::boxed(EndlessBody(false, Arc::clone(&self.0)))),
             "/later" => {
                 let (body, seen) = (request.into_body(), Arc::clone(&self.0));
                 tokio::spawn(async move {
@@ -109,7 +109,7 @@ impl Handler for App {
                 let reading = tokio::spawn(request.into_body().collect());
                 Response::new(Body::from(reading.await.unwrap().unwrap().to_bytes()))
             }
-            "/break" => Response::new(Body::boxed(Breaking(false))),
+            "/break" => Response::new(Body::boxed(BreakingBody(false))),
             "/decline" => status(StatusCode::OK),
             "/gate" => {
                 self.0.requests.lock().push(format!("{line} waiting"));
@@ -146,9 +146,9 @@ impl Handler for App {
 }
 
 /// A response body that breaks off.
-struct Breaking(bool);
+struct BreakingBody(bool);
 
-impl http_body::Body for Breaking {
+impl http_body::Body for BreakingBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -161,9 +161,9 @@ impl http_body::Body for Breaking {
 }
 
 /// A response body that begins and does not go on. Dropped, it counts as cancelled.
-struct Endless(bool, Arc<Seen>);
+struct EndlessBody(bool, Arc<HandlerRecord>);
 
-impl http_body::Body for Endless {
+impl http_body::Body for EndlessBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -175,7 +175,7 @@ impl http_body::Body for Endless {
     }
 }
 
-impl Drop for Endless {
+impl Drop for EndlessBody {
     fn drop(&mut self) {
         self.1.cancelled.fetch_add(1, Ordering::Relaxed);
     }
@@ -227,29 +227,29 @@ pub fn spec() -> ListenerSpec {
 }
 
 /// A running server.
-pub struct Server {
+pub struct TestServer {
     pub address: SocketAddr,
-    pub seen: Arc<Seen>,
+    pub seen: Arc<HandlerRecord>,
     pub signal: DrainSignal,
     pub done: JoinHandle<Drained>,
 }
 
-impl Server {
+impl TestServer {
     /// Serves until it is drained or the test ends.
     pub fn start(spec: ListenerSpec) -> Self {
         let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
         let slots = Slots::new(spec.max_connections);
-        let done = tokio::spawn(server::serve(listener, Arc::new(spec), App(seen.clone()), slots, drain));
+        let done = tokio::spawn(server::serve(listener, Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
         Self { address, seen, signal, done }
     }
 
-    pub async fn connect(&self) -> Client {
+    pub async fn connect(&self) -> RawClient {
         let stream = TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Client { stream, buffer: Vec::new() }
+        RawClient { stream, buffer: Vec::new() }
     }
 
     /// The handled requests so far.
@@ -269,21 +269,21 @@ impl Server {
     }
 }
 
-/// A client that writes what it likes.
-pub struct Client {
+/// A client that writes raw bytes.
+pub struct RawClient {
     pub stream: TcpStream,
     pub buffer: Vec<u8>,
 }
 
 /// A response as it came.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RawResponse {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl RawResponse {
     /// A field's value; the first one where there are several.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
@@ -297,13 +297,13 @@ impl Answer {
     }
 }
 
-impl Client {
+impl RawClient {
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// The next response, which must have a Content-Length (or none: 1xx).
-    pub async fn answer(&mut self) -> Answer {
+    pub async fn answer(&mut self) -> RawResponse {
         let end = loop {
             if let Some(at) = memchr::memmem::find(&self.buffer, b"\r\n\r\n") {
                 break at + 4;
@@ -312,7 +312,7 @@ impl Client {
         };
         let head = String::from_utf8(self.buffer.drain(..end).collect()).unwrap();
         let status = head[9..12].parse().unwrap();
-        let mut answer = Answer { status, head, body: Vec::new() };
+        let mut answer = RawResponse { status, head, body: Vec::new() };
         let length = answer.field("content-length").map_or(0, |length| length.parse().unwrap());
         while self.buffer.len() < length {
             assert!(self.more().await > 0, "closed within an answer");

@@ -28,12 +28,12 @@ impl RedisServer {
         std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).flatten().next().unwrap()
     }
 
-    /// The same on a port of the caller's choice.
+    /// Like `start`, on a port of the caller's choice.
     pub fn start_at(port: u16) -> Self {
         Self::try_start_at(port).unwrap()
     }
 
-    /// One that is told more than the usual, which may name its directory.
+    /// Starts a server with more arguments than the usual ones, which may name its directory.
     pub fn start_with(more: &dyn Fn(u16, &Path) -> Vec<String>) -> Self {
         let start = || {
             let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
@@ -48,7 +48,7 @@ impl RedisServer {
         Self::launch(port, usual(port, dir.path()), dir)
     }
 
-    /// One that is told all by the caller. `None`: it did not come up.
+    /// Starts a server with these arguments. `None`: it did not come up.
     pub fn launch(port: u16, arguments: Vec<String>, dir: TempDir) -> Option<Self> {
         let mut server = Self { child: spawn(&arguments), port, dir, arguments };
         server.comes_up().then_some(server)
@@ -92,7 +92,7 @@ impl RedisServer {
         signal("CONT", &self.child);
     }
 
-    /// One command over a connection of its own. A reply of several parts is returned as its header only.
+    /// Sends a command over a connection of its own. A reply of several parts is returned as its header only.
     pub fn command(&self, parts: &[&str]) -> String {
         self.try_command(parts).unwrap()
     }
@@ -149,8 +149,8 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its port
-/// could otherwise go to any other socket of the machine, and the server could not return to it.
+/// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its
+/// port could otherwise go to any other socket of the machine, and the server could not return to it.
 pub fn free_port() -> u16 {
     std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())

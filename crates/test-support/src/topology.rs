@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tollgate::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::node::Node as NodeState;
+use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
@@ -29,7 +29,8 @@ use crate::{SECOND, ask, eventually_within, shape};
 /// Redis must decide again this soon after its return.
 pub const RECOVERY: Duration = Duration::from_secs(2);
 
-/// What a machine that also runs a dozen servers, and compilers, may add to a decision. Waiting for Redis has no such end.
+/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for Redis has no such
+/// end.
 pub const BUSY: Duration = Duration::from_millis(1_500);
 
 /// A store at `url`, with a time limit that a busy machine keeps.
@@ -38,17 +39,17 @@ pub fn spec(url: String) -> RedisSpec {
 }
 
 /// A gateway's limiter as it is put together, of one worker.
-pub struct Node {
+pub struct LimiterNode {
     pub limiter: Limiter,
     pub breaker: Arc<Breaker>,
     _tasks: JoinSet<()>,
 }
 
-impl Node {
+impl LimiterNode {
     pub fn start(spec: &RedisSpec) -> Self {
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
         let store: Arc<dyn Store> = Arc::new(RedisStore::connect(spec).unwrap());
-        let state = Arc::new(NodeState::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
+        let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
         let limiter = Limiter::of_node(state.clone(), store.clone());
         let fleet = Heartbeat::join(spec, share).unwrap();
         let mut tasks = JoinSet::new();
@@ -85,11 +86,11 @@ impl Node {
     }
 }
 
-/// What is logged on this thread, as text.
+/// The log of this thread, as text.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Log {
+impl CapturedLog {
     pub fn start() -> (Self, tracing::subscriber::DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
@@ -105,7 +106,7 @@ impl Log {
     }
 }
 
-impl Write for Log {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().write(bytes)
     }
@@ -116,11 +117,11 @@ impl Write for Log {
 }
 
 /// Certificates of a test's own, made with openssl.
-pub struct Authority {
+pub struct CertificateAuthority {
     dir: TempDir,
 }
 
-impl Authority {
+impl CertificateAuthority {
     pub fn create() -> Self {
         let authority = Self { dir: tempfile::tempdir().unwrap() };
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
@@ -157,7 +158,7 @@ impl Authority {
 }
 
 /// A Redis that speaks TLS on a port of its own, which is returned, with the certificate `name`.
-pub fn with_tls(authority: &Authority, name: &str, clients: &str) -> (RedisServer, u16) {
+pub fn with_tls(authority: &CertificateAuthority, name: &str, clients: &str) -> (RedisServer, u16) {
     let tls_port = free_port();
     let path = |file: &str| authority.path(file).display().to_string();
     let arguments = |_: u16, _: &Path| {
@@ -174,13 +175,13 @@ pub fn with_tls(authority: &Authority, name: &str, clients: &str) -> (RedisServe
 }
 
 /// A primary, its replica and a sentinel that watches them.
-pub struct Watched {
+pub struct SentinelGroup {
     pub primary: RedisServer,
     pub replica: RedisServer,
     pub sentinel: RedisServer,
 }
 
-impl Watched {
+impl SentinelGroup {
     pub async fn start() -> Self {
         let primary = RedisServer::start();
         let master = primary.port().to_string();
@@ -201,7 +202,7 @@ impl Watched {
         spec(format!("redis-sentinel://127.0.0.1:{}/main", self.sentinel.port()))
     }
 
-    /// What the sentinel tells clients, in `INFO`.
+    /// Whether the sentinel's `INFO` contains this.
     pub fn knows(&self, what: &str) -> bool {
         self.sentinel.command(&["INFO", "sentinel"]).contains(what)
     }
@@ -223,11 +224,11 @@ fn sentinel(primary: u16) -> Option<RedisServer> {
 }
 
 /// Three primaries without replicas.
-pub struct Cluster {
+pub struct RedisCluster {
     pub nodes: Vec<RedisServer>,
 }
 
-impl Cluster {
+impl RedisCluster {
     pub async fn start() -> Self {
         let nodes: Vec<_> = std::iter::repeat_with(cluster_node).flatten().take(3).collect();
         let cluster = Self { nodes };

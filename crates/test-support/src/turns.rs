@@ -1,23 +1,23 @@
-//! Who may run beside whom. Most tests don't care. Those that watch what happens within a time keep off from those that keep
-//! the machine busy, and those that keep it busy and measure are alone.
+//! Turns among the tests of a binary. Most tests don't care. Those that watch what happens within a time keep off from
+//! those that keep the machine busy, and those that keep it busy and measure are alone.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// So many that watch may do so at once: each has a small load of its own, and two cores carry these.
+/// The number of tests that may watch at once: each has a small load of its own, and two cores carry these.
 const FEW: usize = 3;
 
-static RUNNING: Mutex<Running> = Mutex::new(Running { others: 0, few: 0, alone: 0 });
+static RUNNING: Mutex<RunningTests> = Mutex::new(RunningTests { others: 0, few: 0, alone: 0 });
 static CHANGED: Condvar = Condvar::new();
 
 #[derive(Clone, Copy)]
-struct Running {
+struct RunningTests {
     others: usize,
     few: usize,
     alone: usize,
 }
 
 /// Ends with the test, however it ends.
-pub struct Turn(fn(&mut Running) -> &mut usize);
+pub struct Turn(fn(&mut RunningTests) -> &mut usize);
 
 impl Drop for Turn {
     fn drop(&mut self) {
@@ -41,12 +41,12 @@ pub fn alone() -> Turn {
     when(|running| running.others + running.few + running.alone == 0, |running| &mut running.alone)
 }
 
-fn when(free: fn(Running) -> bool, count: fn(&mut Running) -> &mut usize) -> Turn {
+fn when(free: fn(RunningTests) -> bool, count: fn(&mut RunningTests) -> &mut usize) -> Turn {
     let mut running = CHANGED.wait_while(running(), |running| !free(*running)).unwrap_or_else(|lock| lock.into_inner());
     *count(&mut running) += 1;
     Turn(count)
 }
 
-fn running() -> MutexGuard<'static, Running> {
+fn running() -> MutexGuard<'static, RunningTests> {
     RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

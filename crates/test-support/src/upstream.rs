@@ -17,24 +17,24 @@ use crate::PATIENCE;
 pub const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /// A server that runs a script on each connection.
-pub struct Scripted {
+pub struct ScriptedUpstream {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     panic: Arc<Mutex<Option<String>>>,
     acceptor: JoinHandle<()>,
 }
 
-/// One end of a connection, spoken by hand.
-pub struct Wire {
+/// An end of a connection, spoken by hand.
+pub struct RawConnection {
     pub stream: TcpStream,
     read: Vec<u8>,
 }
 
-impl Scripted {
+impl ScriptedUpstream {
     /// `script` gets each connection with its number, from 0.
     pub async fn start<F, S>(script: F) -> Self
     where
-        F: Fn(Wire, usize) -> S + Send + 'static,
+        F: Fn(RawConnection, usize) -> S + Send + 'static,
         S: Future<Output = ()> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -45,7 +45,7 @@ impl Scripted {
         let acceptor = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let conversation = script(Wire::new(stream), count.fetch_add(1, Ordering::SeqCst));
+                let conversation = script(RawConnection::new(stream), count.fetch_add(1, Ordering::SeqCst));
                 let failure = Arc::clone(&failure);
                 tokio::spawn(async move {
                     if let Err(cause) = AssertUnwindSafe(conversation).catch_unwind().await {
@@ -69,7 +69,8 @@ impl Scripted {
         .await
     }
 
-    /// Answers the first request of each connection with `response`, and closes it: to a client that keeps it, it is stale.
+    /// Answers the first request of each connection with `response`, and closes it: to a client that keeps it, it is
+    /// stale.
     pub async fn answering_once(response: &'static str) -> Self {
         Self::start(move |mut wire, _| async move {
             wire.head().await;
@@ -84,7 +85,7 @@ impl Scripted {
     }
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptedUpstream {
     fn drop(&mut self) {
         self.acceptor.abort();
         if let Some(cause) = self.panic.lock().unwrap().take()
@@ -95,7 +96,7 @@ impl Drop for Scripted {
     }
 }
 
-impl Wire {
+impl RawConnection {
     pub fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         Self { stream, read: Vec::new() }

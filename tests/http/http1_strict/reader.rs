@@ -13,7 +13,7 @@ pub struct Message {
     pub trailers: BTreeMap<String, Vec<Vec<u8>>>,
 }
 
-/// What some bytes begin with.
+/// The beginning of some bytes.
 #[derive(Debug)]
 pub enum Read {
     /// A request of so many bytes.

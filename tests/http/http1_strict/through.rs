@@ -1,4 +1,4 @@
-//! What goes into the gateway comes out of it as the same requests, or not at all.
+//! Requests leave the gateway as they came in, or not at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::reader::{Message, Read, read, read_all};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::front::Front;
+use tollgate_test_support::front::ProxyServer;
 
 /// The last request of every client.
 const LAST: &str = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
@@ -50,14 +50,14 @@ async fn upstream(listener: TcpListener, seen: Arc<Mutex<Vec<Message>>>) {
     }
 }
 
-/// What an upstream gets when a client sends `bytes` in pieces that end at `ends`, and what the client gets; after `wait` it
-/// has no more to send.
+/// The requests that an upstream gets when a client sends `bytes` in pieces that end at `ends`, and the answers; after
+/// `wait` it has no more to send.
 async fn passed(bytes: &[u8], ends: &[usize], wait: Duration) -> (Vec<Message>, Vec<u8>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let seen = Arc::<Mutex<Vec<Message>>>::default();
     let recording = tokio::spawn(upstream(listener, Arc::clone(&seen)));
-    let front = Front::to(&[address]).await;
+    let front = ProxyServer::to(&[address]).await;
     let (mut read, mut write) = TcpStream::connect(front.address).await.unwrap().into_split();
     let mut sent = 0;
     for end in ends.iter().copied().chain([bytes.len()]) {
@@ -76,7 +76,7 @@ async fn passed(bytes: &[u8], ends: &[usize], wait: Duration) -> (Vec<Message>, 
     (seen, answers)
 }
 
-/// What of a request has to arrive: what the client says to the gateway alone is gone, what the gateway adds is not looked at.
+/// The part of a request that has to arrive, without hop-by-hop fields and without those that the gateway adds.
 fn end_to_end(mut message: Message) -> Message {
     let named: Vec<String> = words(&message, "connection");
     let announced: Vec<String> = words(&message, "trailer");

@@ -4,11 +4,11 @@ use tokio::io::AsyncReadExt;
 use tollgate::server::ListenerSpec;
 
 use super::{NEXT, SHORT};
-use tollgate_test_support::raw_http::{Server, spec};
+use tollgate_test_support::raw_http::{TestServer, spec};
 
 #[tokio::test]
 async fn a_body_that_stops_coming_fails_with_a_timeout() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { body_timeout: SHORT, ..spec() });
     for framing in ["Content-Length: 9\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"] {
         let mut client = server.connect().await;
         client.send(format!("POST /echo HTTP/1.1\r\nHost: a\r\n{framing}")).await;
@@ -34,7 +34,7 @@ fn denied() -> Vec<(&'static str, String, bool)> {
 
 #[tokio::test]
 async fn an_unread_body_is_never_taken_for_a_request() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for (why, request, stays) in denied() {
         let mut client = server.connect().await;
         client.send(format!("{request}{NEXT}")).await;
@@ -54,7 +54,7 @@ async fn an_unread_body_is_never_taken_for_a_request() {
 
 #[tokio::test]
 async fn a_short_body_that_comes_after_its_denial_is_read_past() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("POST /deny HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").await;
     assert!(!client.answer().await.says_close());
@@ -64,7 +64,7 @@ async fn a_short_body_that_comes_after_its_denial_is_read_past() {
 
 #[tokio::test]
 async fn a_denied_client_can_read_its_answer_while_it_still_sends() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("POST /deny HTTP/1.1\r\nHost: a\r\nContent-Length: 800000\r\n\r\n").await;
     for _ in 0..100 {
@@ -77,7 +77,7 @@ async fn a_denied_client_can_read_its_answer_while_it_still_sends() {
 
 #[tokio::test]
 async fn a_100_continue_is_sent_only_when_the_body_is_read() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
     assert_eq!(client.answer().await.status, 100);
@@ -90,7 +90,7 @@ async fn a_100_continue_is_sent_only_when_the_body_is_read() {
 
 #[tokio::test]
 async fn a_slow_denial_sends_no_100_continue() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let head = "POST /deny-later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     client.send(format!("{head}hello{NEXT}")).await;
@@ -102,7 +102,7 @@ async fn a_slow_denial_sends_no_100_continue() {
 
 #[tokio::test]
 async fn a_response_that_breaks_off_never_looks_complete() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     for version in ["1.0", "1.1"] {
         let mut client = server.connect().await;
         client.send(format!("GET /break HTTP/{version}\r\nHost: a\r\n\r\n")).await;
@@ -119,7 +119,7 @@ async fn a_response_that_breaks_off_never_looks_complete() {
 
 #[tokio::test]
 async fn a_large_body_passes_unchanged() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let body: Vec<u8> = (0..2_000_000_u32).map(|n| b"0123456789abcdef\r\n"[n as usize % 18]).collect();
     let mut bytes = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
@@ -140,7 +140,7 @@ async fn a_large_body_passes_unchanged() {
 
 #[tokio::test]
 async fn a_connection_with_a_malformed_body_closes_even_if_the_handler_answers() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send(format!("POST /forgive HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n{NEXT}")).await;
     let answer = client.answer().await;
@@ -151,7 +151,7 @@ async fn a_connection_with_a_malformed_body_closes_even_if_the_handler_answers()
 
 #[tokio::test]
 async fn a_body_may_be_read_after_the_answer_and_the_next_request_waits_for_it() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     for framing in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"] {
         client.send(format!("POST /later HTTP/1.1\r\nHost: a\r\n{framing}{NEXT}")).await;
@@ -167,7 +167,7 @@ async fn a_body_may_be_read_after_the_answer_and_the_next_request_waits_for_it()
 
 #[tokio::test]
 async fn a_body_may_be_read_by_another_task() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT * 20, ..spec() });
+    let server = TestServer::start(ListenerSpec { body_timeout: SHORT * 20, ..spec() });
     let mut client = server.connect().await;
     for _ in 0..3 {
         client.send("POST /elsewhere HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n").await;
@@ -184,7 +184,7 @@ async fn a_body_may_be_read_by_another_task() {
 
 #[tokio::test]
 async fn a_body_of_http_1_0_is_not_asked_for() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("POST /echo HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
     tokio::task::yield_now().await;
@@ -196,7 +196,7 @@ async fn a_body_of_http_1_0_is_not_asked_for() {
 #[tokio::test]
 async fn a_body_that_was_never_asked_for_is_not_waited_for() {
     for path in ["/glance", "/glance?later"] {
-        let server = Server::start(spec());
+        let server = TestServer::start(spec());
         let mut client = server.connect().await;
         let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
         client.send(head).await;
@@ -214,7 +214,7 @@ async fn a_body_that_was_never_asked_for_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_response_before_100_continue_ends_the_connection() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("POST /later HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n").await;
     let answer = client.answer().await;

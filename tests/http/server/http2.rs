@@ -10,9 +10,9 @@ use tollgate::server::ListenerSpec;
 
 use super::{NEXT, SHORT};
 use tollgate_test_support::PATIENCE;
-use tollgate_test_support::raw_http::{Server, spec};
+use tollgate_test_support::raw_http::{TestServer, spec};
 
-async fn http2(server: &Server) -> SendRequest<Full<Bytes>> {
+async fn http2(server: &TestServer) -> SendRequest<Full<Bytes>> {
     let stream = server.connect().await.stream;
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -25,7 +25,7 @@ fn request(uri: &str) -> http::request::Builder {
 
 #[tokio::test]
 async fn one_port_speaks_http_1_and_http_2() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send(NEXT).await;
     assert_eq!(client.answer().await.body, b"GET /next");
@@ -40,7 +40,7 @@ async fn one_port_speaks_http_1_and_http_2() {
 
 #[tokio::test]
 async fn an_http_2_preface_may_come_byte_by_byte() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0" {
         client.send([*byte]).await;
@@ -55,7 +55,7 @@ async fn an_http_2_preface_may_come_byte_by_byte() {
 
 #[tokio::test]
 async fn an_http_2_target_is_as_strict_as_one_of_http_1() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut sender = http2(&server).await;
     let mut refused = 0;
     for uri in ["http://b/caf\u{e9}", "http://b/a\"b", "http://b/?\u{e9}", "http://b:port/", "http://b/<"] {
@@ -70,7 +70,7 @@ async fn an_http_2_target_is_as_strict_as_one_of_http_1() {
 
 #[tokio::test]
 async fn an_http_2_request_for_two_hosts_is_refused() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut sender = http2(&server).await;
     let two = request("http://b/a").header("host", "c").body(Full::default()).unwrap();
     let response = sender.send_request(two).await.unwrap();
@@ -84,7 +84,7 @@ async fn an_http_2_request_for_two_hosts_is_refused() {
 
 #[tokio::test]
 async fn an_http_2_body_that_stops_coming_fails_with_a_timeout() {
-    let server = Server::start(ListenerSpec { body_timeout: SHORT, ..spec() });
+    let server = TestServer::start(ListenerSpec { body_timeout: SHORT, ..spec() });
     let stream = server.connect().await.stream;
     let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
@@ -111,7 +111,7 @@ impl http_body::Body for Stuck {
 
 #[tokio::test]
 async fn an_idle_http_2_connection_is_closed() {
-    let server = Server::start(ListenerSpec { keepalive_timeout: SHORT * 6, ..spec() });
+    let server = TestServer::start(ListenerSpec { keepalive_timeout: SHORT * 6, ..spec() });
     let stream = server.connect().await.stream;
     let (mut sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);

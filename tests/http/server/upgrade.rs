@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use tokio::io::AsyncWriteExt;
 
 use super::NEXT;
-use tollgate_test_support::raw_http::{Client, Server, spec};
+use tollgate_test_support::raw_http::{RawClient, TestServer, spec};
 use tollgate_test_support::until;
 
 /// Asserts what the server sends next, outside of HTTP.
-async fn expect(client: &mut Client, bytes: &[u8]) {
+async fn expect(client: &mut RawClient, bytes: &[u8]) {
     while client.buffer.len() < bytes.len() {
         assert!(client.more().await > 0, "closed too soon");
     }
@@ -18,7 +18,7 @@ async fn expect(client: &mut Client, bytes: &[u8]) {
 
 #[tokio::test]
 async fn an_upgraded_connection_carries_arbitrary_bytes() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let ask = "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     client.send(format!("{ask}early\n\0")).await;
@@ -34,7 +34,7 @@ async fn an_upgraded_connection_carries_arbitrary_bytes() {
 
 #[tokio::test]
 async fn after_a_declined_upgrade_http_goes_on_and_is_as_strict() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let ask = "GET /decline HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n";
     client.send(format!("{ask}{NEXT}{ask}")).await;
@@ -48,7 +48,7 @@ async fn after_a_declined_upgrade_http_goes_on_and_is_as_strict() {
 
 #[tokio::test]
 async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     let ask = "POST /echo HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\n";
     client.send(format!("{ask}abc{NEXT}")).await;
@@ -58,7 +58,7 @@ async fn a_declined_upgrade_with_a_body_goes_on_behind_the_body() {
 
 #[tokio::test]
 async fn requests_behind_an_undecided_upgrade_wait() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /gate HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n").await;
     let many = NEXT.repeat(5000);
@@ -74,7 +74,7 @@ async fn requests_behind_an_undecided_upgrade_wait() {
 
 #[tokio::test]
 async fn a_client_that_leaves_cancels_its_undecided_upgrade() {
-    let server = Server::start(spec());
+    let server = TestServer::start(spec());
     let mut client = server.connect().await;
     client.send("GET /never HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\nearly").await;
     server.handled(1).await;

@@ -1,4 +1,4 @@
-//! Who asks the same at the same time asks once.
+//! Requests that ask the same at the same time share a call.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tollgate::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::{Ask, StoreError};
 
-use super::desk::{Fixture, TIMEOUT};
+use super::manual_store::{Fixture, TIMEOUT};
 use tollgate_test_support::{HOUR, ask, eventually, shape};
 
 fn of_ten(cost: u64) -> [Ask; 1] {

@@ -1,4 +1,4 @@
-//! Who was denied is not asked for again before it can pass.
+//! A denied key is not asked for again before it can pass.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::Ask;
 
-use super::desk::Fixture;
+use super::manual_store::Fixture;
 use tollgate_test_support::{SECOND, ask, shape};
 
 const WAIT: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::inspect::CacheListener;
 use tollgate_limiter::store::{Ask, Change};
 
-use super::desk::Fixture;
+use super::manual_store::Fixture;
 use tollgate_test_support::{HOUR, SECOND, ask, shape};
 
 fn leased(tokens: u64, period_us: u64, burst: u64) -> [Ask; 1] {

@@ -2,5 +2,5 @@
 
 mod coalescing;
 mod denials;
-mod desk;
 mod leases;
+mod manual_store;

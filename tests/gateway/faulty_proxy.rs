@@ -1,4 +1,4 @@
-//! What stands between a gateway and Redis, and can be bad: a hole that packets vanish in, or a server that refuses.
+//! A proxy between a gateway and Redis that can fail: it drops every packet, or answers every command with an error.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 const QUEUE: i32 = 64;
 
 /// A proxy before the Redis on a port of this machine. Its threads end with the process.
-pub struct Wire {
+pub struct FaultyProxy {
     socket: Arc<Socket>,
     state: Arc<State>,
 }
@@ -25,20 +25,20 @@ struct State {
 #[derive(Clone, PartialEq, Eq)]
 enum Mode {
     Through,
-    /// What is sent vanishes, and new connections are not even accepted.
+    /// Bytes vanish, and new connections are not accepted.
     Hole,
     /// Commands are answered with this error, but for those that a connection begins with.
     Refusing(String),
 }
 
-impl Wire {
+impl FaultyProxy {
     pub fn to(port: u16) -> Self {
         let wire = Self::open();
         wire.lead_to(port);
         wire
     }
 
-    /// One that leads nowhere yet.
+    /// A proxy without a server behind it yet.
     pub fn open() -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -76,7 +76,7 @@ impl Wire {
         self.cut();
     }
 
-    /// As good as new.
+    /// Carries everything again.
     pub fn mend(&self) {
         let refused = matches!(*self.state.mode.lock().unwrap(), Mode::Refusing(_));
         self.set(Mode::Through);
@@ -99,7 +99,7 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for FaultyProxy {
     fn drop(&mut self) {
         self.cut();
     }
@@ -125,7 +125,7 @@ fn carry(client: TcpStream, port: u16, state: &Arc<State>) {
     }
 }
 
-/// One way. A connection that has swallowed something is lost for good, as the bytes are, and is not even closed.
+/// Copies one direction. A connection that has dropped bytes is lost for good, and is not even closed.
 fn pass(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut lost = false;
     let mut piece = [0; 16 * 1_024];

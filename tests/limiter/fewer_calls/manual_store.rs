@@ -19,7 +19,7 @@ use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreE
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Hands every call over, and fails it after [`TIMEOUT`].
-pub struct Desk {
+pub struct ManualStore {
     calls: UnboundedSender<Call>,
     adjustments: UnboundedSender<Vec<Adjustment>>,
 }
@@ -31,7 +31,7 @@ pub struct Call {
     answer: oneshot::Sender<Result<Grant, StoreError>>,
 }
 
-impl Desk {
+impl ManualStore {
     pub fn open() -> (Self, UnboundedReceiver<Call>, UnboundedReceiver<Vec<Adjustment>>) {
         let ((calls, called), (adjustments, adjusted)) = (unbounded_channel(), unbounded_channel());
         (Self { calls, adjustments }, called, adjusted)
@@ -40,18 +40,18 @@ impl Desk {
 
 impl Call {
     pub fn answer(self, result: Result<Grant, StoreError>) {
-        // Whoever asked may be gone.
+        // The request may have been dropped.
         let _ = self.answer.send(result);
     }
 
-    /// As a bucket in `memory` decides.
+    /// Answers with the decision of `memory`.
     pub async fn answer_from(self, memory: &MemoryStore) {
         let grant = memory.take(&self.asks, self.units).await;
         self.answer(grant);
     }
 }
 
-impl Store for Desk {
+impl Store for ManualStore {
     fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let (answer, answered) = oneshot::channel();
         let handed_over = self.calls.send(Call { asks: asks.to_vec(), units, answer });
@@ -75,24 +75,24 @@ impl Store for Desk {
     }
 }
 
-/// A limiter of one node, and the desk that its calls come to.
+/// A limiter of one node, and the store that its calls come to.
 pub struct Fixture {
     pub limiter: Limiter,
     pub breaker: Arc<Breaker>,
     pub node: Arc<Node>,
     pub calls: UnboundedReceiver<Call>,
     pub adjusted: UnboundedReceiver<Vec<Adjustment>>,
-    /// What the store decides from.
+    /// The buckets that answers are decided from.
     pub memory: MemoryStore,
 }
 
 impl Fixture {
     pub fn new() -> Self {
-        let (desk, calls, adjusted) = Desk::open();
+        let (store, calls, adjusted) = ManualStore::open();
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
         let local = Arc::new(MemoryStore::new(100));
         let node = Arc::new(Node::new(local, breaker.clone(), share));
-        let limiter = Limiter::of_node(node.clone(), Arc::new(desk));
+        let limiter = Limiter::of_node(node.clone(), Arc::new(store));
         Self { limiter, breaker, node, calls, adjusted, memory: MemoryStore::new(100) }
     }
 
