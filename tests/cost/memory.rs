@@ -19,10 +19,10 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
+use tollgate_test_support::{HOUR, SECOND, ask, shape};
 
 use super::{HEAP, TURN};
 
@@ -224,9 +224,7 @@ async fn a_bucket_in_redis_stays_within_its_documented_memory() {
     const BUCKETS: u64 = 25_000;
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
-    let store = RedisStore::connect(&server.spec()).unwrap();
-    let limit = shape(5, HOUR, 5);
-    eventually("the store connects", || async { store.take(&[ask("first", limit, 1)], 1).await.is_ok() }).await;
+    let (store, limit) = (connected(&server.spec()).await, shape(5, HOUR, 5));
     let before = used_memory(&server);
     for first in (0..BUCKETS).step_by(500) {
         let asks: Vec<[Ask; 1]> = (first..first + 500).map(|number| [ask(&client(number), limit, 1)]).collect();

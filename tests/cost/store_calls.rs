@@ -2,57 +2,30 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::Ask;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
 
 use super::TURN;
 
+use tollgate_test_support::node::{CountingStore, connected};
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{SECOND, ask, eventually, shape};
+use tollgate_test_support::{SECOND, ask, shape};
 
 const REQUESTS_AT_A_TIME: usize = 32;
-
-struct CountedStore {
-    store: RedisStore,
-    calls: AtomicU64,
-}
-
-impl Store for CountedStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.store.take(asks, units)
-    }
-
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.store.adjust(adjustments)
-    }
-
-    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
-        self.store.claim(claims)
-    }
-
-    fn timeout(&self) -> Duration {
-        self.store.timeout()
-    }
-}
 
 /// A node of a fleet of two.
 struct MeasuredNode {
     limiter: Limiter,
-    store: Arc<CountedStore>,
+    store: Arc<CountingStore>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -71,10 +44,7 @@ const STANDSTILL: Duration = Duration::from_millis(20);
 
 impl MeasuredNode {
     async fn start(server: &RedisServer) -> Self {
-        let store = RedisStore::connect(&server.spec()).unwrap();
-        let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
-        eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
-        let store = Arc::new(CountedStore { store, calls: AtomicU64::new(0) });
+        let store = Arc::new(CountingStore::new(connected(&server.spec()).await));
         let share = Arc::new(FleetShare::expecting(2));
         share.set(Share::new(2, 0));
         let memory = Arc::new(MemoryStore::new(1_000));
@@ -84,7 +54,7 @@ impl MeasuredNode {
 
     /// Requests one after the other, from many clients, for so long.
     async fn flat_out(&self, asks: &[Ask], time: Duration) -> Figures {
-        let (started, before) = (clock::now(), self.store.calls.load(Ordering::Relaxed));
+        let (started, before) = (clock::now(), self.store.calls());
         let (running, last) = (Cell::new(Duration::ZERO), Cell::new(started));
         let client = || async {
             let mut figures = Figures::default();
@@ -102,7 +72,7 @@ impl MeasuredNode {
         };
         let all = join_all((0..REQUESTS_AT_A_TIME).map(|_| client())).await;
         let mut sum = all.into_iter().fold(Figures::default(), Figures::plus);
-        sum.calls = self.store.calls.load(Ordering::Relaxed) - before;
+        sum.calls = self.store.calls() - before;
         sum.seconds = started.elapsed().as_secs_f64();
         sum.running = running.get().as_secs_f64();
         sum

@@ -15,10 +15,10 @@ use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::{Node, recovery};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, ask, eventually, eventually_within, shape};
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct SharedStore {
@@ -180,21 +180,14 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
 #[tokio::test]
 async fn permits_of_a_dead_node_come_back_within_seconds() {
     let server = RedisServer::start();
-    let redis = RedisStore::connect(&server.spec()).unwrap();
-    let store = SharedStore::of(Arc::new(redis));
-    eventually("the store connects", || async { store.take(&[ask("w", shape(1, SECOND, 1), 1)], 1).await.is_ok() })
-        .await;
+    let store = SharedStore::of(Arc::new(connected(&server.spec()).await));
     let asks = [slots("k", 2)];
     let dying = std::thread::spawn({
-        let (url, asks) = (server.spec(), asks.clone());
+        let (spec, asks) = (server.spec(), asks.clone());
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let store = SharedStore::of(Arc::new(RedisStore::connect(&url).unwrap()));
-                eventually("it connects", || async {
-                    store.take(&[ask("w", shape(9, SECOND, 9), 1)], 1).await.is_ok()
-                })
-                .await;
+                let store = SharedStore::of(Arc::new(connected(&spec).await));
                 let one = node(&store, 2);
                 // Nobody leaves them: the process is gone.
                 std::mem::forget((enter(&one, &asks).await.unwrap(), enter(&one, &asks).await.unwrap()));

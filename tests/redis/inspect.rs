@@ -7,6 +7,7 @@ use tollgate_limiter::store::inspect::{BucketChange, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
 use tollgate_limiter::store::{Ask, Store, StoreError};
+use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
 use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
 
@@ -19,11 +20,9 @@ struct Fixture {
 impl Fixture {
     async fn start() -> Self {
         let server = RedisServer::start();
-        let store = RedisStore::connect(&server.spec()).unwrap();
+        let store = connected(&server.spec()).await;
         let inspector = RedisInspector::connect(&server.spec()).unwrap();
         let warm_up = ask("warm-up", shape(1, SECOND, 1), 1);
-        let asks = [warm_up.clone()];
-        eventually("the store connects", || async { store.take(&asks, 1).await.is_ok() }).await;
         eventually("the inspector connects", || async { inspector.peek(&warm_up).await.is_ok() }).await;
         Self { server, store, inspector }
     }

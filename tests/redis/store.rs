@@ -13,15 +13,9 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsError;
 use tollgate_limiter::store::redis::{ConnectError, RedisStore};
 use tollgate_limiter::store::{Store, StoreError};
+use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
-
-async fn connected(spec: &RedisSpec) -> RedisStore {
-    let store = RedisStore::connect(spec).unwrap();
-    let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
-    eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
-    store
-}
+use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
 
 async fn error_of(store: &RedisStore, key: &str) -> StoreError {
     store.take(&[ask(key, shape(5, HOUR, 5), 1)], 1).await.unwrap_err()
@@ -254,7 +248,7 @@ async fn nodes_count_each_other_and_notice_who_left() {
     leaving.leave().await;
     assert_eq!(server.command(&["ZCARD", "t:!nodes"]), ":2");
     let two = || async { shares[1..].iter().all(|share| share.get().nodes() == 2) };
-    tollgate_test_support::eventually_within(Duration::from_secs(8), "the others count two", two).await;
+    eventually_within(Duration::from_secs(8), "the others count two", two).await;
     assert_ne!(shares[1].get(), shares[2].get());
 }
 
@@ -272,7 +266,7 @@ async fn the_count_of_nodes_survives_a_restart_of_redis() {
     eventually("the node is announced again", || async { server.command(&["ZCARD", "t:!nodes"]) == ":1" }).await;
     assert_eq!(share.get().nodes(), 3);
     let believed = || async { share.get() == Share::new(1, 0) };
-    tollgate_test_support::eventually_within(Duration::from_secs(8), "a lasting count is believed", believed).await;
+    eventually_within(Duration::from_secs(8), "a lasting count is believed", believed).await;
     beats.abort();
 }
 
@@ -286,6 +280,6 @@ async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     let beats = tokio::spawn(async move { fleet.run().await });
     eventually("it counts at first", || async { share.get().nodes() == 2 }).await;
     let alone = || async { share.get() == Share::new(1, 0) };
-    tollgate_test_support::eventually_within(Duration::from_secs(9), "it is forgotten", alone).await;
+    eventually_within(Duration::from_secs(9), "it is forgotten", alone).await;
     beats.abort();
 }

@@ -8,8 +8,8 @@ use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store};
+use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
 
@@ -26,10 +26,7 @@ impl Fixture {
 
     async fn redis() -> Self {
         let server = RedisServer::start();
-        let store = Arc::new(RedisStore::connect(&server.spec()).unwrap());
-        let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
-        eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
-        Self { store, _server: Some(server) }
+        Self { store: Arc::new(connected(&server.spec()).await), _server: Some(server) }
     }
 
     async fn take(&self, asks: &[Ask], units: u32) -> Grant {

@@ -17,19 +17,12 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsSpec;
 use tollgate_limiter::store::{Ask, Store, StoreError};
+use tollgate_test_support::node::{BUSY, LimiterNode, RECOVERY, connected};
 use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::topology::{
-    BUSY, CapturedLog, CertificateAuthority, LimiterNode, RECOVERY, RedisCluster, SentinelGroup, cluster_is_up, spec,
-    with_tls,
+    CapturedLog, CertificateAuthority, RedisCluster, SentinelGroup, cluster_is_up, spec, with_tls,
 };
 use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
-
-async fn connected(spec: &RedisSpec) -> RedisStore {
-    let store = RedisStore::connect(spec).unwrap();
-    let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
-    eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
-    store
-}
 
 #[tokio::test]
 async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {

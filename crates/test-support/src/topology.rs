@@ -1,4 +1,4 @@
-//! Redis in more than one piece, or behind certificates, and a gateway's limiter on it.
+//! Redis in more than one piece, or behind certificates.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,81 +9,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use tokio::task::JoinSet;
-use tollgate::clock;
-use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::node::Node;
-use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::FleetShare;
-use tollgate_limiter::node::recovery::run_control;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use crate::eventually_within;
 use crate::redis::{RedisServer, free_port, spec_at};
-use crate::{SECOND, ask, eventually_within, shape};
-
-/// Redis must decide again this soon after its return.
-pub const RECOVERY: Duration = Duration::from_secs(2);
-
-/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for Redis has no such
-/// end.
-pub const BUSY: Duration = Duration::from_millis(1_500);
 
 /// A store at `url`, with a time limit that a busy machine keeps.
 pub fn spec(url: String) -> RedisSpec {
     RedisSpec { url: url.into(), timeout: Duration::from_millis(100), ..spec_at(1) }
-}
-
-/// A gateway's limiter as it is put together, of one worker.
-pub struct LimiterNode {
-    pub limiter: Limiter,
-    pub breaker: Arc<Breaker>,
-    _tasks: JoinSet<()>,
-}
-
-impl LimiterNode {
-    pub fn start(spec: &RedisSpec) -> Self {
-        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
-        let store: Arc<dyn Store> = Arc::new(RedisStore::connect(spec).unwrap());
-        let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
-        let limiter = Limiter::of_node(state.clone(), store.clone());
-        let fleet = Heartbeat::join(spec, share).unwrap();
-        let mut tasks = JoinSet::new();
-        tasks.spawn(run_control(state, vec![store]));
-        tasks.spawn(async move { fleet.run().await });
-        Self { limiter, breaker, _tasks: tasks }
-    }
-
-    pub async fn started(spec: &RedisSpec) -> Self {
-        let node = Self::start(spec);
-        eventually_within(Duration::from_secs(5), "Redis decides", || node.asks_redis()).await;
-        node
-    }
-
-    pub async fn asks_redis(&self) -> bool {
-        self.limiter.decide(&[ask("warm-up", shape(10_000, SECOND, 10_000), 1)]).await.decided_by == DecidedBy::Redis
-    }
-
-    /// Requests until the breaker is open: each is decided, in time.
-    pub async fn notices_the_outage(&self, spec: &RedisSpec) {
-        for _ in 0..20 {
-            let started = clock::now();
-            self.asks_redis().await;
-            assert!(started.elapsed() < spec.timeout + BUSY, "{:?}", started.elapsed());
-            if self.breaker.is_open() {
-                return;
-            }
-        }
-        panic!("the breaker stays closed");
-    }
-
-    pub async fn recovers(&self) {
-        eventually_within(RECOVERY, "Redis decides again", || self.asks_redis()).await;
-    }
 }
 
 /// The log of this thread, as text.
