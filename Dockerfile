@@ -8,7 +8,7 @@ COPY . .
 # a checkout may be older than what the mount holds: `touch` makes our own crate be built every time.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    find src -type f -exec touch {} + && \
+    find src crates -type f -exec touch {} + && \
     cargo build --release --locked --bin tollgate && \
     cp target/release/tollgate /tollgate
 

@@ -25,9 +25,9 @@ run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:990
 	@printf '\nTry, from another terminal:\n\n%s\n\n' "$$TRY"
 	@exec $(TARGET)/release/tollgate run --config routes.yaml
 
-test: ## every test; installs redis-server, redis-cli, openssl, faketime, curl, promtool and strace where they are missing
+test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool and strace where they are missing
 	scripts/require redis-server redis-cli openssl faketime curl promtool strace
-	cargo test --locked
+	cargo test --locked --workspace --all-features
 
 lint: format-check clippy deny ## formatting, clippy, licences and duplicates of dependencies
 
@@ -39,7 +39,7 @@ format-check:
 clippy:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy || \
 		{ echo 'lint: needs clippy: it comes with the toolchain (rustup component add clippy)' >&2; exit 1; }
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-features --all-targets -- -D warnings
 
 deny: $(DENY)
 	$(DENY) --locked check licenses bans sources
@@ -81,7 +81,7 @@ guard-accept: build-tested build-guarded ## what `guard` counts is right from no
 # as there, since that makes a difference of nearly 1 %.
 build-tested:
 	scripts/require valgrind python3
-	CARGO_INCREMENTAL=0 cargo test --locked --no-run --test cost
+	CARGO_INCREMENTAL=0 cargo test --locked --workspace --all-features --no-run --test cost
 
 build-guarded:
 	cargo build --locked --profile guard --bin tollgate

@@ -39,19 +39,8 @@ KINDS = {
     "denied": ("/denied", 429),
 }
 
-FILE = """
-workers: 1
-listeners: [{{address: "127.0.0.1:{port}"}}]
-admin: "off"
-limits:
-  wide: {{key: client_ip, rate: 1000000/s, burst: 1000000}}
-  narrow: {{key: client_ip, rate: 1/h, burst: 1}}
-upstreams: {{up: {{endpoints: ["http://127.0.0.1:{upstream}"]}}}}
-routes:
-  - {{name: plain, upstream: up}}
-  - {{name: limited, match: {{path: /limited}}, upstream: up, limits: [wide]}}
-  - {{name: denied, match: {{path: /denied}}, upstream: up, limits: [narrow]}}
-"""
+# The file that tests/cost counts allocations and system calls with, too.
+FILE = (Path(__file__).parent.parent / "tests" / "cost" / "routes.yaml").read_text()
 
 REQUEST = (
     "GET {path} HTTP/1.1\r\nHost: api.example.com\r\nUser-Agent: guard/1.0\r\nAccept: */*\r\n"
@@ -101,7 +90,8 @@ def instructions(binary, upstream_port, more):
     """What each thread executed while it served some requests of every kind, and then those of the kind `more`."""
     with tempfile.TemporaryDirectory(prefix="tollgate-guard-") as scratch:
         scratch, port = Path(scratch), free_port()
-        (scratch / "routes.yaml").write_text(FILE.format(port=port, upstream=upstream_port))
+        file = FILE.replace('"LISTENER"', f'"127.0.0.1:{port}"').replace("//UPSTREAM", f"//127.0.0.1:{upstream_port}")
+        (scratch / "routes.yaml").write_text(file)
         command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={scratch}/out"]
         gateway = [binary.resolve(), "run", "--config", scratch / "routes.yaml"]
         with Service([*command, *gateway], os.sched_getaffinity(0), scratch / "log") as service:

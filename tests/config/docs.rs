@@ -1,4 +1,4 @@
-//! What is shipped about the file agrees with what reads it.
+//! The shipped example, schema and documentation of the file agree with the code that reads it.
 
 use tollgate::config::{load, schema};
 use tollgate::route::Action;

@@ -1,4 +1,4 @@
-//! What a good file becomes.
+//! The configuration that a good file becomes.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
@@ -194,7 +194,7 @@ fn reads_every_kind_of_route() {
 }
 
 #[test]
-fn a_key_without_a_value_is_as_good_as_absent() {
+fn a_key_without_a_value_counts_as_absent() {
     let config =
         good(&format!("access_log: off\nstore:\nlimits:\nupstreams: ~\nmax_requests: ${{EMPTY}}\n{LISTENERS}{ROUTES}"));
     assert_eq!((config.access_log, config.store, config.max_requests), (AccessLogFormat::Off, None, None));
@@ -227,7 +227,7 @@ fn reads_every_algorithm() {
 }
 
 #[test]
-fn reads_every_way_to_be_over_a_limit() {
+fn reads_every_on_limit_action() {
     let limit = |keys: &str| {
         let limits = format!("limits: {{a: {{key: client_ip, rate: 1/s, {keys}}}}}");
         good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].clone()
@@ -250,7 +250,7 @@ fn reads_every_way_to_be_over_a_limit() {
 }
 
 #[test]
-fn reads_plans_by_what_the_request_will_say() {
+fn reads_plans_by_the_part_of_the_request_that_selects_them() {
     let plans = |key: &str, plans: &str| {
         let limits = format!("limits: {{a: {{key: {key}, rate: 1/s, plans: {{{plans}}}}}}}");
         let config = good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"));
@@ -279,7 +279,7 @@ fn reads_plans_by_what_the_request_will_say() {
 }
 
 #[test]
-fn reads_where_in_redis_plans_are() {
+fn reads_the_redis_hash_of_plans() {
     let hash = |redis: &str| {
         let limits = format!("limits: {{a: {{key: host, rate: 1/s, plans: {{redis: {redis}}}}}}}");
         let store = "store: {redis: \"redis://r\"}";
@@ -317,7 +317,7 @@ fn routes_that_differ_in_anything_that_ranks_them_do_not_tie() {
 }
 
 #[test]
-fn variables_take_part_in_the_reading_of_types() {
+fn variables_are_substituted_before_types_are_read() {
     let text = "workers: ${UNSET:-6}\nmax_requests: ${EMPTY:-7}\nlisteners: [{address: \"127.0.0.1:${PORT}\"}]\n\
          routes: [{name: all, respond: {body: \"$${PORT} is ${PORT}, ${EMPTY}$5\"}}]\n";
     let config = good(text);

@@ -5,7 +5,7 @@ use std::thread;
 use stats_alloc::Stats;
 use tollgate::app;
 
-use super::client::{self, Client};
+use super::client::{self, BlockingClient};
 use super::{HEAP, Setup, TURN};
 
 const BATCHES: usize = 8;
@@ -16,12 +16,12 @@ const ELSEWHERE: f64 = 0.2;
 
 #[test]
 fn a_request_allocates_no_more_than_it_did() {
-    let _turn = TURN.lock();
+    let _turn = TURN.blocking_lock();
     let setup = Setup::new(client::upstream());
     let file = setup.file();
     // Until the process ends: nobody but a signal would end it.
     thread::spawn(move || app::run(&file));
-    let mut client = Client::connect(setup.address);
+    let mut client = BlockingClient::connect(setup.address);
     for (what, path, status, bound) in
         [("forwarded", "/", 200, 2.0), ("limited", "/limited", 200, 3.0), ("denied", "/denied", 429, 10.0)]
     {
@@ -34,7 +34,7 @@ fn a_request_allocates_no_more_than_it_did() {
 }
 
 /// Per request, once all that is kept is there. What the clock has others allocate, only some batches meet.
-fn allocations(client: &mut Client, request: &[u8], status: u16) -> f64 {
+fn allocations(client: &mut BlockingClient, request: &[u8], status: u16) -> f64 {
     (0..200).for_each(|_| _ = client.ask(request));
     let mut batch = || {
         let before = count(HEAP.stats());

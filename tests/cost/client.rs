@@ -1,4 +1,5 @@
-//! An upstream and a client of blocking sockets and fixed buffers: what is counted while they run is the gateway's alone.
+//! An upstream and a client of blocking sockets and fixed buffers: what is counted while they run is the gateway's
+//! alone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,13 +39,13 @@ fn answer_all(mut stream: TcpStream) {
 }
 
 /// A connection to the gateway.
-pub struct Client {
+pub struct BlockingClient {
     stream: TcpStream,
     buffer: Box<[u8; 8192]>,
 }
 
-impl Client {
-    /// As soon as somebody listens.
+impl BlockingClient {
+    /// Connects as soon as somebody listens.
     pub fn connect(address: SocketAddr) -> Self {
         let begun = clock::now();
         let stream = loop {
@@ -59,7 +60,7 @@ impl Client {
         Self { stream, buffer: Box::new([0; 8192]) }
     }
 
-    /// What browsers and libraries send, roughly. The path is of the caller's choice.
+    /// Sends a request.
     pub fn send(&mut self, request: &[u8]) {
         self.stream.write_all(request).unwrap();
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::clock;
 
-use super::client::{self, Client};
+use super::client::{self, BlockingClient};
 use super::{Setup, TURN};
 
 /// At the same time: each has a request under way, as clients of a busy gateway do.
@@ -64,7 +64,7 @@ fn read(log: &Path) -> Vec<String> {
     String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).lines().map(str::to_owned).collect()
 }
 
-/// What one request may take.
+/// The most that one request may take.
 struct Bound {
     reads: f64,
     writes: f64,
@@ -74,10 +74,10 @@ struct Bound {
 
 #[test]
 fn a_request_asks_the_kernel_no_more_than_it_did() {
-    let _turn = TURN.lock();
+    let _turn = TURN.blocking_lock();
     let setup = Setup::new(client::upstream());
     let traced = Traced::start(&setup);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(setup.address)).collect();
+    let mut clients: Vec<BlockingClient> = (0..CLIENTS).map(|_| BlockingClient::connect(setup.address)).collect();
     let forwarded = Bound { reads: 2.0, writes: 2.0, others: 1.0 };
     let denied = Bound { reads: 1.0, writes: 1.0, others: 1.0 };
     let cases = [
@@ -95,7 +95,7 @@ fn a_request_asks_the_kernel_no_more_than_it_did() {
 }
 
 /// Between two requests that show in the log.
-fn run(clients: &mut [Client], what: &str, request: &[u8], status: u16) {
+fn run(clients: &mut [BlockingClient], what: &str, request: &[u8], status: u16) {
     // The first are those that open connections to the upstream.
     (0..3).for_each(|_| _ = round(clients, request, status));
     clients[0].ask(&client::request(&format!("/+{what}")));
@@ -106,9 +106,9 @@ fn run(clients: &mut [Client], what: &str, request: &[u8], status: u16) {
 }
 
 /// How many were answered so.
-fn round(clients: &mut [Client], request: &[u8], status: u16) -> usize {
+fn round(clients: &mut [BlockingClient], request: &[u8], status: u16) -> usize {
     clients.iter_mut().for_each(|client| client.send(request));
-    clients.iter_mut().map(Client::receive).filter(|&received| received == status).count()
+    clients.iter_mut().map(BlockingClient::receive).filter(|&received| received == status).count()
 }
 
 /// How often each call was made between the two.

@@ -29,6 +29,11 @@ pub fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// All that the gateway is compiled from.
+pub fn sources() -> String {
+    files("src", "rs").into_iter().chain(files("crates", "rs")).map(read).collect()
+}
+
 pub fn documents(path: impl AsRef<Path>) -> Vec<YamlOwned> {
     let path = path.as_ref();
     YamlOwned::load_from_str(&read(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -88,7 +93,7 @@ pub fn promtool(arguments: &[&str]) {
     assert!(output.status.success(), "promtool {arguments:?}:\n{said}");
 }
 
-/// What `tollgate check` says of a file, in an environment without variables. `Err`: it refuses it.
+/// The output of `tollgate check` for a file, in an environment without variables. `Err`: it refuses it.
 pub fn check(config: &Path) -> Result<String, String> {
     let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(config).env_clear().output();
     let output = output.expect("the gateway's binary runs");

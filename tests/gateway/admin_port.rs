@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, status};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -14,7 +14,7 @@ admin: {address: '127.0.0.1:0'}
 routes: [{name: all, match: {path: '/*'}, respond: {status: 200}}]
 ";
 
-/// As many connections as the port has places.
+/// Connections that the port serves at once.
 const PLACES: usize = 256;
 
 fn send(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
@@ -32,7 +32,7 @@ fn last_words(client: &mut TcpStream) -> String {
 }
 
 #[test]
-fn clients_that_never_finish_their_request_hold_the_port_up_for_seconds_only() {
+fn unfinished_requests_block_the_admin_port_for_seconds_only() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let started = Instant::now();
@@ -48,7 +48,7 @@ fn clients_that_never_finish_their_request_hold_the_port_up_for_seconds_only() {
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_refused_there_too() {
+fn the_admin_port_refuses_ambiguous_requests() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(ROUTES);
     let smuggled = b"DELETE /buckets/x HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n";

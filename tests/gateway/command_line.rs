@@ -1,14 +1,12 @@
-//! What people type: `check`, `schema`, `--help`, `--version`, and a start that fails.
+//! The command line: `check`, `schema`, `--help`, `--version`, and a start that fails.
 
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::{Value, json};
-
-use crate::process::{Gateway, eventually};
-use crate::turns;
+use crate::process::Gateway;
+use tollgate_test_support::turns;
 
 const GOOD: &str = "listeners: [{address: '127.0.0.1:8080'}]\nroutes: [{name: a, echo: true}]\n";
 const UNUSED: &str = "limits: {spare: {key: client_ip, rate: 1/s}}\n";
@@ -238,7 +236,7 @@ fn an_address_in_use_stops_the_start_and_is_named() {
 }
 
 #[test]
-fn a_second_gateway_does_not_share_the_first_one_s_port() {
+fn a_second_gateway_does_not_share_the_first_ones_port() {
     let _turn = turns::beside_others();
     let first = Gateway::start(
         "listeners: [{address: '127.0.0.1:0'}]\nadmin: {address: '127.0.0.1:0'}\nroutes: [{name: a, echo: true}]\n",
@@ -255,7 +253,7 @@ fn a_second_gateway_does_not_share_the_first_one_s_port() {
 }
 
 #[test]
-fn help_teaches_and_version_tells() {
+fn help_lists_commands_and_version_prints_the_version() {
     let help = text(&tollgate(&["--help"]).stdout);
     for word in ["run", "check", "health", "schema", "tollgate check routes.yaml", "SIGTERM", "SIGHUP"] {
         assert!(help.contains(word), "{word} in:\n{help}");

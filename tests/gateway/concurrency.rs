@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 /// An upstream that sends a head and a part of the body, and the rest of it when the test says so.
 struct Slow {
@@ -79,7 +80,8 @@ fn remaining(gateway: &Gateway) -> u64 {
 }
 
 #[test]
-fn a_request_is_in_flight_until_its_body_has_ended_on_whatever_node() {
+fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 2");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -108,7 +110,8 @@ fn a_request_is_in_flight_until_its_body_has_ended_on_whatever_node() {
 }
 
 #[test]
-fn slots_of_a_gateway_that_was_killed_come_back_within_seconds() {
+fn permits_of_a_killed_gateway_come_back_within_seconds() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
     let (one, two) = (Gateway::start(&routes), Gateway::start(&routes));
@@ -121,7 +124,8 @@ fn slots_of_a_gateway_that_was_killed_come_back_within_seconds() {
 }
 
 #[test]
-fn a_request_may_wait_for_a_slot_and_a_shadow_only_watches() {
+fn a_request_may_queue_for_a_permit_and_a_shadow_limit_only_counts() {
+    let _turn = turns::beside_others();
     let (redis, slow) = (RedisServer::start(), Slow::start());
     let waiting =
         Gateway::start(&routes(redis.port(), slow.address, "max_in_flight: 1, on_limit: {queue: {max_wait: 20s}}"));

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -116,7 +116,7 @@ fn every_route_says_why_it_does_not_apply() {
 }
 
 #[test]
-fn limits_are_told_in_order_with_the_bucket_that_the_store_has() {
+fn limits_are_explained_in_order_with_their_buckets_in_the_store() {
     let args = ["http://api.example/users/7", "-H", "x-lang: d e", "--client-ip", "2001:db8:1:2:3::9"];
     let view = explained(ROUTES, &args);
     let limits: Vec<_> = view["limits"].as_array().unwrap().iter().map(|limit| &limit["limit"]).collect();
@@ -176,7 +176,7 @@ routes:
 ";
 
 #[test]
-fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
+fn a_limit_is_explained_with_its_policy_and_its_on_limit_action() {
     let view = explained(LENIENT, &["http://a/all", "-H", "x-tenant: acme", "-H", "content-length: 5000"]);
     let limits = view["limits"].as_array().unwrap();
     let over: Vec<_> = limits.iter().map(|limit| limit["on_limit"].as_str().unwrap()).collect();
@@ -216,7 +216,7 @@ fn a_limit_says_whom_it_holds_to_what_and_what_happens_over_it() {
 }
 
 #[test]
-fn a_cost_that_the_response_tells_is_told_with_what_is_reserved() {
+fn a_cost_settled_by_the_response_is_explained_with_its_reservation() {
     let view = explained(LENIENT, &["http://a/settled"]);
     let policy = &view["limits"][1]["policy"];
     assert_eq!(policy["cost"], 20);
@@ -227,7 +227,7 @@ fn a_cost_that_the_response_tells_is_told_with_what_is_reserved() {
 }
 
 #[test]
-fn a_part_that_is_missing_is_named_with_what_it_leads_to() {
+fn a_missing_key_part_is_named_with_its_consequence() {
     let shared = explained(ROUTES, &["http://api.example/users/7"]);
     assert_eq!(shared["limits"][2]["lacking"], json!(["header.x-lang"]));
     assert_eq!(shared["limits"][2]["bucket"], "per-user:7|%");
@@ -242,7 +242,7 @@ fn a_part_that_is_missing_is_named_with_what_it_leads_to() {
 }
 
 #[test]
-fn what_is_sent_is_told_with_its_target_and_host() {
+fn the_upstream_request_is_explained_with_its_target_and_host() {
     for (url, target, host) in [
         ("http://api.example:81/kept/%2Fa?b=c", "/kept/%2Fa?b=c", "api.example:81"),
         ("http://api.example/v1/x?q", "/x?q", "the endpoint's"),
@@ -318,7 +318,7 @@ fn a_request_is_taken_as_people_type_it() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_said_with_its_exit_code() {
+fn a_mistake_in_the_arguments_has_an_exit_code_of_its_own() {
     assert_eq!(explain("listeners: []", &["http://a/"]).status.code(), Some(1));
     assert_eq!(explain(ROUTES, &["http://a/", "--listener", "2"]).status.code(), Some(1));
     for mistake in [&[][..], &["get"], &["http://a/", "-H", "nothing"], &["http://a/", "--client-ip", "me"]] {

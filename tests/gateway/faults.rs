@@ -4,15 +4,15 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use crate::faulty_proxy::FaultyProxy;
 use crate::fleet::{BURST, RATE, admitted, assert_never_over, routes, seconds};
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
 use crate::process::{Gateway, eventually};
-use crate::redis::{RedisServer, free_port};
-use crate::turns;
-use crate::wire::Wire;
+use tollgate_test_support::redis::{RedisServer, free_port};
+use tollgate_test_support::turns;
 
-/// What a call sees that gets no answer, or finds no connection.
+/// Outcomes of a call that gets no answer, or finds no connection.
 const NO_ANSWER: [&str; 2] = ["timeout", "io"];
 
 #[test]
@@ -30,7 +30,7 @@ fn a_server_that_is_stopped_and_continued() {
 #[test]
 fn a_network_that_drops_every_packet() {
     let redis = RedisServer::start();
-    let wire = Wire::to(redis.port());
+    let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
     live_through(&url, wire, &NO_ANSWER, |wire| wire.swallow(), |wire| wire.mend());
 }
@@ -98,12 +98,12 @@ fn a_cluster_that_lost_its_slots() {
 
 #[test]
 fn a_cluster_that_redirects_without_end() {
-    let wire = Wire::open();
+    let wire = FaultyProxy::open();
     let port = wire.port();
     let redis = cluster_of_one(Some(port));
     wire.lead_to(redis.port());
     let url = format!("redis-cluster://127.0.0.1:{port}");
-    let redirect = |wire: &mut Wire| wire.refuse(&format!("MOVED 1 127.0.0.1:{port}"));
+    let redirect = |wire: &mut FaultyProxy| wire.refuse(&format!("MOVED 1 127.0.0.1:{port}"));
     live_through(&url, wire, &["moved"], redirect, |wire| wire.mend());
     drop(redis);
 }
@@ -111,7 +111,7 @@ fn a_cluster_that_redirects_without_end() {
 /// Redis answers everything but greetings with this error.
 fn refusing(error: &str, outcome: &str) {
     let redis = RedisServer::start();
-    let wire = Wire::to(redis.port());
+    let wire = FaultyProxy::to(redis.port());
     let url = format!("redis://127.0.0.1:{}", wire.port());
     live_through(&url, wire, &[outcome], |wire| wire.refuse(error), |wire| wire.mend());
 }
@@ -153,7 +153,7 @@ fn with_all_slots(what: &'static str) -> Vec<&'static str> {
 }
 
 #[test]
-fn scripts_that_are_flushed_again_and_again_fail_nothing() {
+fn flushed_scripts_fail_no_request_under_load() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
     // A machine that is busy with other things must not look like an outage.
@@ -174,6 +174,7 @@ fn scripts_that_are_flushed_again_and_again_fail_nothing() {
     assert_never_over(&samples);
     assert!(admitted(&samples) as f64 >= 0.97 * (BURST + RATE * seconds(&samples)));
     for gateway in &gateways {
+        assert!(gateway.metric("tollgate_store_calls_total{outcome=\"ok\"}") > 0.0);
         let text = gateway.metrics();
         let failed = |line: &&str| line.starts_with("tollgate_store_calls_total{") && !line.contains("\"ok\"");
         let failed: Vec<&str> = text.lines().filter(failed).filter(|line| !line.ends_with(" 0")).collect();
@@ -196,7 +197,7 @@ fn a_gateway_starts_with_a_wrong_password_and_says_so() {
     assert!(log.contains("WRONGPASS") && !log.contains("hunter2"), "{log}");
 }
 
-/// What a gateway logs that cannot use Redis at start, until it is mended.
+/// The log of a gateway that cannot use Redis at start, until it is mended.
 fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     let _turn = turns::among_few();
     let gateway = Gateway::start(&routes(url, "20ms"));
@@ -207,7 +208,8 @@ fn finds_it_later(url: &str, mend_it: impl FnOnce()) -> String {
     eventually("redis decides", || (gateway.metric("tollgate_store_up") == 1.0).then_some(()));
     let samples = load.stop();
     assert!(samples.iter().all(|sample| matches!(sample.status, 200 | 429)));
-    let (admitted, terms) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples) + BURST);
-    assert!(admitted <= terms, "{admitted} of {terms}");
+    // At least what the gateway may admit alone, from a full bucket; at most a burst more for the outage.
+    let (admitted, due) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples));
+    assert!(admitted >= 0.9 * due && admitted <= due + BURST, "{admitted} of {due}");
     gateway.log()
 }

@@ -1,11 +1,11 @@
-//! One limit, two gateways, one Redis: the promise, measured from outside.
+//! Two gateways with one limit and one Redis: the promise, measured from outside.
 
 use std::time::Duration;
 
 use crate::load::{Load, Sample};
 use crate::process::Gateway;
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 pub const RATE: f64 = 50.0;
 pub const BURST: f64 = 100.0;
@@ -78,6 +78,13 @@ fn assert_exact(samples: &[Sample]) {
     assert_never_over(samples);
 }
 
+/// By the gateway's own clock.
+fn started_at(gateway: &Gateway) -> jiff::Timestamp {
+    let log = gateway.log();
+    let entry: serde_json::Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    entry["timestamp"].as_str().unwrap().parse().unwrap()
+}
+
 #[test]
 fn two_gateways_admit_what_one_limit_allows() {
     let _turn = turns::alone();
@@ -91,5 +98,9 @@ fn a_clock_that_is_an_hour_off_changes_nothing() {
     let _turn = turns::alone();
     let redis = RedisServer::start();
     let routes = routes(&redis.url(), PATIENT);
-    assert_exact(&overload(&[Gateway::start(&routes), Gateway::start_with_clock("+1h", &routes)]));
+    let gateways = [Gateway::start(&routes), Gateway::start_with_clock("+1h", &routes)];
+    let [right, ahead] = gateways.each_ref().map(started_at);
+    let ahead_by = ahead.duration_since(right).as_secs();
+    assert!((3_500..3_700).contains(&ahead_by), "the clock is not an hour off, but {ahead_by} s");
+    assert_exact(&overload(&gateways));
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// One answer.
+/// An answer, and when and how fast it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub at: Instant,
@@ -31,7 +31,7 @@ impl Load {
         Self::of_paths(&targets, clients, pause)
     }
 
-    /// The same, each target with the path to ask for.
+    /// Like `start`, each target with the path to ask for.
     pub fn of_paths(targets: &[(SocketAddr, &'static str)], clients: usize, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let samples = Arc::new(Mutex::new(Vec::new()));

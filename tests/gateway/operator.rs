@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 const OPERATOR: &str = "X-Tollgate-Operator: ada";
 
@@ -44,7 +44,7 @@ fn change(gateway: &Gateway, method: &str, target: &str) -> Value {
     serde_json::from_str(&curl(&["-g", "-X", method, "-H", OPERATOR, &admin(gateway, target)])).unwrap()
 }
 
-/// As many requests as asked for, and how many of them passed.
+/// Sends so many requests. Returns how many of them passed.
 fn spend(gateway: &Gateway, requests: usize) -> usize {
     (0..requests).filter(|_| status(&[&gateway.url("/")]) == 200).count()
 }
@@ -66,7 +66,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_look_changes_nothing_and_says_what_requests_are_told() {
+fn reading_a_bucket_changes_nothing_and_shows_what_requests_see() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
@@ -106,7 +106,7 @@ fn secrets_are_shown_as_a_hash_and_a_hash_finds_its_bucket() {
 }
 
 #[test]
-fn a_reset_reaches_another_node_and_what_it_holds_within_a_second() {
+fn a_reset_reaches_the_caches_of_another_node_within_a_second() {
     let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let [here, there] = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
@@ -134,7 +134,7 @@ fn a_reset_reaches_another_node_and_what_it_holds_within_a_second() {
 }
 
 #[test]
-fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
+fn a_reset_clears_the_denial_cache_of_every_node() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
     let nodes = [(); 2].map(|()| Gateway::start(&with_redis(&redis)));
@@ -156,8 +156,8 @@ fn who_was_denied_from_memory_is_admitted_on_every_node_after_a_reset() {
 }
 
 #[test]
-fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
-    let _turn = turns::among_few();
+fn a_reset_of_a_leased_limit_admits_one_burst() {
+    let _turn = turns::alone();
     let redis = RedisServer::start();
     let leased = with_redis(&redis).replace("rate: 10/h, burst: 20}", "rate: 200/h, burst: 200, consistency: leased}");
     let nodes = [(); 2].map(|()| Gateway::start(&leased));
@@ -181,7 +181,7 @@ fn a_reset_of_a_leased_limit_is_one_burst_whatever_was_taken_ahead() {
 }
 
 #[test]
-fn a_bucket_is_seen_and_changed_by_the_plan_of_its_client() {
+fn a_bucket_is_shown_and_changed_by_its_clients_plan() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
     let plans = "burst: 20, plans: {by: {header: x-plan}, table: {gold: {rate: 100/h}}}}";
@@ -240,7 +240,7 @@ fn a_grant_gives_back_what_it_says_and_never_more_than_full() {
 }
 
 #[test]
-fn a_node_without_a_store_has_its_own_buckets_looked_at_and_changed() {
+fn without_a_store_the_nodes_own_buckets_are_shown_and_changed() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     assert_eq!(spend(&gateway, 21), 20);
@@ -255,7 +255,7 @@ fn a_node_without_a_store_has_its_own_buckets_looked_at_and_changed() {
 }
 
 #[test]
-fn while_the_store_is_away_a_look_is_local_and_a_change_is_refused() {
+fn while_the_store_is_away_reads_are_local_and_changes_are_refused() {
     let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     let gateway = Gateway::start(&with_redis(&redis));
@@ -294,7 +294,7 @@ fn every_change_is_logged_with_who_asked_and_without_the_key() {
 }
 
 #[test]
-fn what_a_web_page_can_send_changes_nothing() {
+fn cross_site_requests_change_nothing() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     assert_eq!(spend(&gateway, 5), 5);
@@ -329,7 +329,7 @@ fn what_a_web_page_can_send_changes_nothing() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_told_with_a_way_out() {
+fn a_wrong_request_is_refused_with_a_hint() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     for (target, status, hint) in [
@@ -359,7 +359,7 @@ fn what_is_asked_wrongly_is_told_with_a_way_out() {
 }
 
 #[test]
-fn the_command_line_looks_changes_and_explains() {
+fn the_command_line_reads_changes_and_explains_buckets() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));
     spend(&gateway, 20);

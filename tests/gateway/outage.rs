@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 use crate::fleet::{BURST, RATE, admitted, routes, seconds};
 use crate::load::{Load, Sample, run_for};
 use crate::process::{Gateway, eventually};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const STORE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What noticing an outage may add to one answer, beside its time limit. Waiting for a Redis that is away has no such end.
+/// Noticing an outage may add this to one answer, beside its time limit. Waiting for a Redis that is away has no such
+/// end.
 const BUSY: Duration = Duration::from_millis(500);
 
 /// Over which an outage is watched.
 const OUTAGE: Duration = Duration::from_secs(3);
 
-/// The gateways that limit are the first targets of the load. The others are the same at `/free`: what these are held up by
-/// is the machine, which tells it from a wait for Redis.
+/// The gateways that limit are the first targets of the load. The others are the same at `/free`: what these are held
+/// up by is the machine, which tells it from a wait for Redis.
 const LIMITED: usize = 2;
 
 /// Two gateways under load.
@@ -90,7 +91,8 @@ impl Fleet {
             samples
         });
         println!("slowest answer after the breaker opened: {:?} of {}", slowest(&during), during.len());
-        // A busy machine holds up one client or another, whether limited or not; the gateway itself waits for nothing here.
+        // A busy machine holds up one client or another, whether limited or not; the gateway itself waits for nothing
+        // here.
         let late = |samples: &[Sample]| {
             samples.iter().filter(|sample| sample.took > STORE_TIMEOUT + Duration::from_millis(10)).count()
         };
@@ -153,7 +155,7 @@ pub fn live_through<T>(
     mend_it(&mut redis);
     fleet.assert_redis_decides_within_two_seconds();
     let samples = fleet.end();
-    // What Redis refilled while it heard nothing is conceded: one burst for an outage, as docs/exactness.md says.
+    // A burst for each outage is conceded, which Redis refilled while it heard nothing: docs/exactness.md.
     let (admitted, terms) = (admitted(&samples) as f64, BURST + RATE * seconds(&samples) + BURST);
     println!("{admitted} admitted in all, of {terms:.1} by the terms of an outage");
     assert!(admitted <= terms, "{admitted} of {terms}");

@@ -1,4 +1,5 @@
-//! Plans in Redis: set, changed and removed with `redis-cli`, without a reload, by thousands of tenants and through an outage.
+//! Plans in Redis: set, changed and removed with `redis-cli`, without a reload, by thousands of tenants and through an
+//! outage.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::process::{Gateway, curl, eventually};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 const HASH: &str = "tollgate:plans";
 const STORE_TIMEOUT: Duration = Duration::from_millis(500);
@@ -33,11 +34,11 @@ routes:
 }
 
 /// A client that keeps its connection.
-struct Client {
+struct TenantClient {
     stream: BufReader<TcpStream>,
 }
 
-impl Client {
+impl TenantClient {
     fn of(gateway: &Gateway) -> Self {
         let stream = TcpStream::connect(gateway.listeners[0]).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -97,7 +98,7 @@ fn a_plan_is_set_changed_and_removed_without_a_reload() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "200ms"));
-    let mut client = Client::of(&gateway);
+    let mut client = TenantClient::of(&gateway);
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40 cost=2"]);
     assert_eq!(client.quota("/", "x-tenant: acme"), (20, 19), "in requests: the first one has the plan already");
     assert_eq!(client.quota("/", "x-tenant: other"), (5, 4));
@@ -119,11 +120,11 @@ fn a_plan_is_set_changed_and_removed_without_a_reload() {
 }
 
 #[test]
-fn what_is_no_plan_is_told_once_and_counted_and_denies_nobody() {
+fn an_invalid_plan_is_logged_once_and_denies_nobody() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "100ms"));
-    let mut client = Client::of(&gateway);
+    let mut client = TenantClient::of(&gateway);
     redis.command(&["HSET", HASH, "acme", "lots"]);
     assert_eq!(client.quota_of("acme"), 5);
     let counted = || {
@@ -155,7 +156,7 @@ fn what_is_no_plan_is_told_once_and_counted_and_denies_nobody() {
 }
 
 #[test]
-fn limits_of_every_algorithm_go_by_the_same_hash_and_each_by_what_it_can_count() {
+fn limits_of_every_algorithm_share_a_hash_of_plans() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let plans = "plans: {redis: {hash: plans, cache: 100ms}}";
@@ -174,7 +175,7 @@ routes:
     let gateway = Gateway::start(&(head.to_owned() + &limits + &["bucket", "fixed", "sliding"].map(route).concat()));
     let (acme, bursty) = ("20/d cost=2", "30/h burst=60");
     redis.command(&["HSET", HASH, "acme", acme, "monthly", "100/month", "bursty", bursty, "odd", "8/90s"]);
-    let mut client = Client::of(&gateway);
+    let mut client = TenantClient::of(&gateway);
     let mut quotas = |tenant: &str| {
         ["/bucket", "/fixed", "/sliding"].map(|path| client.quota(path, &format!("x-tenant: {tenant}")).0)
     };
@@ -213,12 +214,12 @@ routes:
 }
 
 #[test]
-fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
+fn while_redis_is_away_known_plans_hold_and_no_request_waits_for_unknown_ones() {
     let _turn = turns::among_few();
     let mut redis = RedisServer::start();
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40"]);
     let gateway = Gateway::start(&routes(&redis, "100ms"));
-    let mut client = Client::of(&gateway);
+    let mut client = TenantClient::of(&gateway);
     assert_eq!(client.quota_of("acme"), 40);
     redis.kill9();
     eventually("the breaker opens", || {
@@ -248,7 +249,7 @@ fn known_plans_go_on_while_redis_is_away_and_nobody_waits_for_others() {
 }
 
 #[test]
-fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out() {
+fn made_up_tenants_push_no_known_plan_out_of_the_cache() {
     const TENANTS: u64 = 5_000;
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
@@ -257,7 +258,7 @@ fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out(
     let words: Vec<String> = ["HSET".to_owned(), HASH.to_owned()].into_iter().chain(fields).collect();
     redis.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let gateway = Gateway::start(&routes(&redis, "1h"));
-    let mut client = Client::of(&gateway);
+    let mut client = TenantClient::of(&gateway);
     let mut all = |told: &str| {
         let began = Instant::now();
         for (n, quota) in (0..TENANTS).zip(client.quotas_of("tenant", TENANTS)) {
@@ -271,7 +272,7 @@ fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out(
     let known = gateway.memory();
     println!("{} bytes a tenant, buckets included", known.saturating_sub(before) / TENANTS);
     all("again");
-    let mut flood = Client::of(&gateway);
+    let mut flood = TenantClient::of(&gateway);
     assert_eq!(flood.quotas_of("made-up", 20_000), [5; 20_000]);
     all("after a flood");
     assert_eq!(lookups(&gateway, "found"), TENANTS as f64, "none was read twice");
@@ -281,11 +282,11 @@ fn thousands_of_tenants_have_their_plans_and_made_up_ones_push_none_of_them_out(
 }
 
 #[test]
-fn an_operator_sees_the_plan_and_where_it_is_from() {
+fn an_operator_sees_the_plan_and_its_source() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let gateway = Gateway::start(&routes(&redis, "1h"));
-    // As docs/configuration.md says.
+    // The command is docs/configuration.md's.
     let hashed = Command::new("sh").args(["-c", "printf %s sesame | sha256sum | cut -c -32"]).output().unwrap();
     let field = format!("#{}", String::from_utf8(hashed.stdout).unwrap().trim());
     redis.command(&["HSET", HASH, "acme", "1000/h burst=40 cost=2", &field, "30/h", "odd", "1/s burst"]);

@@ -16,7 +16,7 @@ pub struct Gateway {
     child: Child,
     folder: TempDir,
     log: Arc<Mutex<Vec<String>>>,
-    /// One for each listener, in the order of the file.
+    /// The address of each listener, in the order of the file.
     pub listeners: Vec<SocketAddr>,
     pub admin: SocketAddr,
 }
@@ -27,17 +27,18 @@ impl Gateway {
         Self::start_as(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes)
     }
 
-    /// The same with the system clock off by `offset`, such as `+1h`.
+    /// Like `start`, with the system clock off by `offset`, such as `+1h`.
     pub fn start_with_clock(offset: &str, routes: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        // What the wrapper would set: started by it, the gateway would be its child, and outlive a test that kills it.
+        // The wrapper `faketime` would set these. Started by it, the gateway would be its child and outlive a test that
+        // kills it.
         command.env("LD_PRELOAD", faketime_library()).env("FAKETIME", offset);
         // Only the calendar is wrong on a node whose clock is off: monotonic clocks have no date.
         command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         Self::start_as(command, routes)
     }
 
-    /// The same, not even listening yet.
+    /// Like `start`, but returns before it listens.
     pub fn start_unready(routes: &str) -> Self {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes).0
     }
@@ -125,14 +126,17 @@ impl Gateway {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// The value of the first metric line that starts with `series`, 0 when there is none.
+    /// The value of `series`, which must be there: a name that is misspelt would always read as 0.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.metrics();
-        let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        value(&text, series).unwrap_or_else(|| panic!("{series} is not in\n{text}"))
     }
 
-    /// What the admin port says of itself. Tests ask again and again: a process for each time would be most of their work.
+    pub fn has_metric(&self, series: &str) -> bool {
+        value(&self.metrics(), series).is_some()
+    }
+
+    /// The page of metrics. Tests read it again and again: a process for each time would be most of their work.
     pub fn metrics(&self) -> String {
         let mut stream = TcpStream::connect(self.admin).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -159,6 +163,11 @@ impl Drop for Gateway {
             eprintln!("--- the gateway's log\n{}", self.log());
         }
     }
+}
+
+/// The value of `series` on a page of metrics.
+fn value(page: &str, series: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Where this system keeps libfaketime: its wrapper knows.
@@ -191,7 +200,7 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// What `curl -sS` prints.
+/// The output of `curl -sS`.
 pub fn curl(args: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "60"])

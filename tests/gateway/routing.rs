@@ -1,7 +1,7 @@
 //! Routes, limits and failures as a client with curl sees them.
 
 use crate::process::{Gateway, curl, status};
-use crate::turns;
+use tollgate_test_support::turns;
 
 const ROUTES: &str = "
 workers: 1
@@ -35,7 +35,7 @@ fn problem(args: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn three_per_hour_is_three_and_then_tells_when_to_come_back() {
+fn three_per_hour_admits_three_and_says_when_to_come_back() {
     let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/three");
@@ -60,7 +60,7 @@ fn three_per_hour_is_three_and_then_tells_when_to_come_back() {
         ))
     };
     assert_eq!((count("allowed", "three-per-hour"), count("denied", "three-per-hour")), (3.0, 2.0));
-    // What one limit denied was not charged to the other.
+    // A request that one limit denies is not charged to the other.
     assert_eq!((count("allowed", "everyone"), count("denied", "everyone")), (3.0, 0.0));
     assert_eq!(gateway.metric("tollgate_requests_total{route=\"three\",method=\"GET\",status=\"429\"}"), 2.0);
 }
@@ -77,7 +77,7 @@ fn a_request_that_one_limit_denies_charges_no_other() {
 }
 
 #[test]
-fn a_key_of_header_and_route_counts_each_pair_and_refuses_none() {
+fn a_key_of_header_and_route_counts_each_pair_and_refuses_a_missing_header() {
     let _turn = turns::beside_others();
     let gateway = start();
     let ask = |tenant: &str| status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/tenant")]);
@@ -93,7 +93,7 @@ fn a_key_of_header_and_route_counts_each_pair_and_refuses_none() {
 }
 
 #[test]
-fn what_no_route_takes_is_404_or_405() {
+fn a_request_without_a_route_is_404_or_405() {
     let _turn = turns::beside_others();
     let gateway = start();
     assert_eq!(problem(&[&gateway.url("/nothing")])["type"], "urn:tollgate:problem:no-route");
@@ -105,7 +105,7 @@ fn what_no_route_takes_is_404_or_405() {
 }
 
 #[test]
-fn an_upstream_cannot_read_another_path_than_the_limits_did() {
+fn the_upstream_sees_the_path_that_routing_and_limits_saw() {
     let _turn = turns::beside_others();
     let gateway = start();
     let seen = |path: &str| {
@@ -123,7 +123,7 @@ fn an_upstream_cannot_read_another_path_than_the_limits_did() {
 }
 
 #[test]
-fn a_listener_s_limits_count_what_no_route_takes() {
+fn a_listeners_limits_count_requests_without_a_route() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&ROUTES.replace("rate: 1000/s, burst: 1000", "rate: 4/h, burst: 4"));
     let statuses: Vec<u16> = (0..3).map(|_| status(&[&gateway.url("/nothing")])).collect();
@@ -133,7 +133,7 @@ fn a_listener_s_limits_count_what_no_route_takes() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_413_told_or_not() {
+fn a_body_over_max_body_is_413() {
     let _turn = turns::beside_others();
     let gateway = start();
     let url = gateway.url("/posted");

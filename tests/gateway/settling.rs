@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 /// Tokens come back so slowly that none does while a test runs.
 const SLOW: &str = "key: {constant: all}, rate: 1000/d";
 
-/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent, piece by piece (`|`), each
-/// once the test says so, if it is to say anything (`@` before the first).
+/// An upstream whose answers are in the requests: the query, percent-decoded, is what is sent, piece by piece (`|`),
+/// each once the test says so, if it is to say anything (`@` before the first).
 struct Upstream {
     address: SocketAddr,
     heads: Receiver<String>,
@@ -96,7 +96,7 @@ fn limit(cost: &str) -> String {
     format!("l: {{{SLOW}, cost: {{{cost}}}}}")
 }
 
-/// What is left, as the admin port says.
+/// The tokens that are left, by the admin port.
 fn left(gateway: &Gateway) -> u64 {
     let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
     view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
@@ -195,7 +195,7 @@ fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
 }
 
 #[test]
-fn an_upstream_that_was_not_reached_costs_nothing_and_one_that_broke_off_what_is_reserved() {
+fn an_unreached_upstream_costs_nothing_and_a_broken_response_the_reservation() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();
@@ -217,7 +217,7 @@ fn an_upstream_that_was_not_reached_costs_nothing_and_one_that_broke_off_what_is
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_leaves_what_is_reserved_or_was_told() {
+fn a_client_that_leaves_early_is_charged_the_larger_of_reservation_and_usage() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
@@ -235,7 +235,7 @@ fn a_client_that_leaves_in_the_middle_leaves_what_is_reserved_or_was_told() {
 }
 
 #[test]
-fn a_node_that_dies_in_between_leaves_the_reservation_and_no_more() {
+fn a_node_that_dies_before_settling_leaves_the_reservation_charged() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
@@ -255,7 +255,7 @@ fn a_node_that_dies_in_between_leaves_the_reservation_and_no_more() {
 }
 
 #[test]
-fn what_is_owed_while_redis_is_away_is_settled_when_it_is_back() {
+fn a_settlement_during_an_outage_is_charged_when_redis_is_back() {
     let _turn = turns::among_few();
     let redis = RedisServer::start();
     let (upstream, go) = Upstream::start();
@@ -296,7 +296,7 @@ fn a_drained_gateway_has_settled_its_last_responses() {
 }
 
 #[test]
-fn what_only_watches_and_what_degrades_settle_by_the_answer_that_comes() {
+fn shadow_and_degraded_requests_settle_by_their_response() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let (upstream, _go) = Upstream::start();

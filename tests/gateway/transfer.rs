@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::process::Gateway;
-use crate::turns;
+use tollgate_test_support::turns;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -76,7 +76,9 @@ fn peak_memory_during(gateway: &Gateway, work: impl FnOnce()) -> u64 {
         });
         work();
         done.store(true, Ordering::Relaxed);
-        watcher.join().unwrap()
+        let peak = watcher.join().unwrap();
+        assert!(peak > 0, "nobody looked while it ran");
+        peak
     })
 }
 

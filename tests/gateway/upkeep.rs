@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
-use crate::redis::{RedisServer, free_port};
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 fn answering(body: &str) -> String {
     format!(
@@ -24,7 +24,7 @@ routes:
 }
 
 #[test]
-fn a_change_of_the_file_is_taken_over_and_buckets_survive_it() {
+fn a_changed_file_is_reloaded_and_buckets_survive_it() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let ask = |path| status(&[&gateway.url(path)]);
@@ -36,9 +36,15 @@ fn a_change_of_the_file_is_taken_over_and_buckets_survive_it() {
 }
 
 #[test]
-fn a_hangup_reloads_at_once() {
+fn sighup_reloads_the_file() {
     let _turn = turns::beside_others();
-    let gateway = Gateway::start(&answering("before"));
+    let gateway = Gateway::start(&answering("same"));
+    let reloads = || gateway.metric("tollgate_config_reloads_total{outcome=\"applied\"}");
+    // A look at the file finds no change: what reloads it is the signal.
+    for count in [1.0, 2.0] {
+        gateway.signal("HUP");
+        eventually("the file is read again", || (reloads() == count).then_some(()));
+    }
     gateway.rewrite(&answering("after"));
     gateway.signal("HUP");
     eventually("the file is taken over", || (curl(&[&gateway.url("/free")]) == "after").then_some(()));
@@ -146,7 +152,7 @@ routes: [{{name: slow, match: {{path: '/*'}}, upstream: slow}}]
 }
 
 #[test]
-fn a_termination_lets_requests_end_and_takes_no_new_ones() {
+fn sigterm_lets_requests_end_and_takes_no_new_ones() {
     let _turn = turns::beside_others();
     let (upstream, was_asked, answer) = slow_upstream();
     let mut gateway = Gateway::start(&forwarding(upstream));
@@ -178,7 +184,7 @@ fn a_termination_lets_requests_end_and_takes_no_new_ones() {
 }
 
 #[test]
-fn the_access_log_tells_what_became_of_each_request() {
+fn the_access_log_has_the_outcome_of_each_request() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("text").replace("workers: 1", "access_log: json"));
     let line = |what: &str| {
@@ -200,7 +206,7 @@ fn the_access_log_tells_what_became_of_each_request() {
 }
 
 #[test]
-fn a_signal_during_the_start_is_heeded_and_a_hangup_ends_nothing() {
+fn sigterm_during_the_start_stops_the_gateway_and_sighup_does_not() {
     let _turn = turns::beside_others();
     // Nobody is there: the start waits for the store for a while.
     let routes = answering("late") + "store: {redis: 'redis://127.0.0.1:9'}\n";
@@ -212,7 +218,7 @@ fn a_signal_during_the_start_is_heeded_and_a_hangup_ends_nothing() {
 }
 
 #[test]
-fn a_second_termination_does_not_wait() {
+fn a_second_sigterm_stops_at_once() {
     let _turn = turns::beside_others();
     let (upstream, was_asked, _answer) = slow_upstream();
     let mut gateway = Gateway::start(&forwarding(upstream));
@@ -259,7 +265,7 @@ fn read_status(reader: &mut BufReader<TcpStream>) -> u16 {
 }
 
 #[test]
-fn more_clients_than_there_is_room_for_take_no_more_memory_and_hide_nobody() {
+fn more_clients_than_local_buckets_take_no_more_memory_and_stay_limited() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();
     let store = format!("store: {{redis: '{}', timeout: 1s}}\n", redis.url());

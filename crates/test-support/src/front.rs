@@ -1,0 +1,131 @@
+//! The gateway's server around `Proxy::forward` and nothing else, for tests.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tollgate::body::Body;
+use tollgate::error::Failure;
+use tollgate::proxy::Proxy;
+use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
+use tollgate::route::{Forward, HostPolicy, Rewrite};
+use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
+use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
+
+/// The server in front of the upstream. Stopped when dropped.
+pub struct ProxyServer {
+    pub address: SocketAddr,
+    pub gate: Arc<Forwarder>,
+    server: JoinHandle<Drained>,
+}
+
+/// Forwards each request to the upstream.
+pub struct Forwarder {
+    pub proxy: Proxy,
+    pub upstream: Arc<Upstream>,
+    pub rule: Forward,
+    pub trusted: TrustedProxies,
+}
+
+/// The part of the set-up that a test may change.
+pub struct ForwarderConfig {
+    pub spec: UpstreamSpec,
+    pub rule: Forward,
+    pub trusted: TrustedProxies,
+}
+
+impl ProxyServer {
+    pub async fn to(endpoints: &[SocketAddr]) -> Self {
+        Self::with(endpoints, |_| {}).await
+    }
+
+    pub async fn with(endpoints: &[SocketAddr], change: impl FnOnce(&mut ForwarderConfig)) -> Self {
+        let mut plan = ForwarderConfig::new(endpoints);
+        change(&mut plan);
+        let spec = listener_spec();
+        let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let gate = Arc::new(Forwarder::new(plan));
+        let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
+        let server = tokio::spawn(async move {
+            // Dropped with the test: nothing is drained.
+            let (_signal, drain) = drain::channel();
+            server::serve(listener, Arc::new(spec), handler, slots, drain).await
+        });
+        Self { address, gate, server }
+    }
+
+    /// Whether no connection to an upstream is left, once those that their upstream has closed are swept away.
+    pub fn keeps_no_connection(&self) -> bool {
+        self.gate.proxy.sweep();
+        self.gate.proxy.idle_connections() == 0
+    }
+}
+
+impl Drop for ProxyServer {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl ForwarderConfig {
+    pub fn new(endpoints: &[SocketAddr]) -> Self {
+        let spec = UpstreamSpec {
+            name: "test".into(),
+            endpoints: endpoints.iter().map(|address| address.to_string().parse().unwrap()).collect(),
+            balance: Balance::RoundRobin,
+            connect_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            keepalive_timeout: Duration::from_secs(60),
+            keepalive_connections: 8,
+        };
+        let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
+        Self { spec, rule, trusted: TrustedProxies::default() }
+    }
+}
+
+impl Forwarder {
+    pub fn new(plan: ForwarderConfig) -> Self {
+        let upstream = Arc::new(Upstream::new(Arc::new(plan.spec)));
+        Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
+    }
+
+    pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
+        let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
+        let id = HeaderValue::from_static("id-1");
+        let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, &origin, &id).await;
+        forwarded.unwrap_or_else(|failure| failure.respond(&id))
+    }
+}
+
+/// Answers each request with the forwarder.
+#[derive(Clone)]
+struct ForwardingHandler(Arc<Forwarder>);
+
+impl Handler for ForwardingHandler {
+    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
+        self.0.answer(request, connection.peer).await
+    }
+
+    fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
+        failure.respond(&HeaderValue::from_static("id-1"))
+    }
+}
+
+/// Patient with everything.
+fn listener_spec() -> ListenerSpec {
+    let minute = Duration::from_secs(60);
+    ListenerSpec {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        header_timeout: minute,
+        keepalive_timeout: minute,
+        body_timeout: minute,
+        max_header_bytes: 64 * 1024,
+        max_headers: 100,
+        max_connections: 1000,
+    }
+}

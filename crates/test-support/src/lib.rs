@@ -1,0 +1,43 @@
+//! Helpers for the tests of several crates: servers of a test's own, clients that write raw bytes, and polls with a
+//! deadline. A program that is missing fails the test, with a message that says what to install.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
+pub mod front;
+pub mod node;
+pub mod poll;
+pub mod raw_http;
+pub mod redis;
+pub mod topology;
+pub mod turns;
+pub mod upstream;
+
+use std::num::NonZeroU64;
+
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::store::Ask;
+
+pub use poll::{PATIENCE, eventually, eventually_within, until};
+
+pub const SECOND: u64 = 1_000_000;
+pub const HOUR: u64 = 3_600 * SECOND;
+
+/// `tokens` every `period_us`, `burst` at once.
+pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
+}
+
+pub fn ask<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> Ask {
+    Ask {
+        key: Key::from(key),
+        quota: quota.into(),
+        cost,
+        largest_cost: cost,
+        on_outage: OnOutage::Local,
+        settled_later: false,
+    }
+}

@@ -1,0 +1,127 @@
+//! A gateway's limiter on Redis, put together as the gateway does, and how it notices outages and their ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::task::JoinSet;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::clock;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+
+use crate::{SECOND, ask, eventually, eventually_within, shape};
+
+/// Redis must decide again this soon after its return.
+pub const RECOVERY: Duration = Duration::from_secs(2);
+
+/// A machine that also runs a dozen servers, and compilers, may add this to a decision. Waiting for Redis has no such
+/// end.
+pub const BUSY: Duration = Duration::from_millis(1_500);
+
+/// A store on this server, once it is connected.
+pub async fn connected(spec: &RedisSpec) -> RedisStore {
+    let store = RedisStore::connect(spec).unwrap();
+    let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
+    eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
+    store
+}
+
+/// A store that counts the calls that take and adjust.
+pub struct CountingStore {
+    pub store: RedisStore,
+    calls: AtomicU64,
+}
+
+impl CountingStore {
+    pub fn new(store: RedisStore) -> Self {
+        Self { store, calls: AtomicU64::new(0) }
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Store for CountingStore {
+    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.store.take(asks, units)
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.store.adjust(adjustments)
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+        self.store.claim(claims)
+    }
+
+    fn timeout(&self) -> Duration {
+        self.store.timeout()
+    }
+}
+
+/// A node of two workers, with a control task and a place in the fleet. Requests go through the first worker's store.
+pub struct LimiterNode {
+    pub limiter: Limiter,
+    /// Counts the calls of requests. The control task's go past it.
+    pub store: Arc<CountingStore>,
+    pub breaker: Arc<Breaker>,
+    pub share: Arc<FleetShare>,
+    _tasks: JoinSet<()>,
+}
+
+impl LimiterNode {
+    pub fn start(spec: &RedisSpec) -> Self {
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
+        let workers = [RedisStore::connect(spec).unwrap(), RedisStore::connect(spec).unwrap()];
+        let store = Arc::new(CountingStore::new(workers[0].clone()));
+        let node = Arc::new(Node::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
+        let limiter = Limiter::of_node(node.clone(), store.clone());
+        let fleet = Heartbeat::join(spec, share.clone()).unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run_control(node, workers.into_iter().map(|store| Arc::new(store) as Arc<dyn Store>).collect()));
+        tasks.spawn(async move { fleet.run().await });
+        Self { limiter, store, breaker, share, _tasks: tasks }
+    }
+
+    pub async fn started(spec: &RedisSpec) -> Self {
+        let node = Self::start(spec);
+        eventually("Redis decides", || node.asks_redis()).await;
+        node
+    }
+
+    pub async fn asks_redis(&self) -> bool {
+        self.limiter.decide(&[ask("warm-up", shape(10_000, SECOND, 10_000), 1)]).await.decided_by == DecidedBy::Redis
+    }
+
+    /// Requests until the breaker is open: each is decided, in time.
+    pub async fn notices_the_outage(&self, spec: &RedisSpec) {
+        for _ in 0..20 {
+            let started = clock::now();
+            self.asks_redis().await;
+            assert!(started.elapsed() < spec.timeout + BUSY, "{:?}", started.elapsed());
+            if self.breaker.is_open() {
+                return;
+            }
+        }
+        panic!("the breaker stays closed");
+    }
+
+    pub async fn recovers(&self) {
+        eventually_within(RECOVERY, "Redis decides again", || self.asks_redis()).await;
+        assert!(!self.breaker.is_open());
+    }
+}

@@ -1,0 +1,41 @@
+//! Waiting for what happens elsewhere: each poll asks again and again, and fails with a message once its time is over.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tollgate_limiter::clock;
+
+/// Longer than anything here takes, shorter than anyone waits for a test.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Polls until the condition holds. Fails when it does not within `limit`.
+pub async fn eventually_within<F, C>(limit: Duration, what: &str, mut condition: C)
+where
+    F: Future<Output = bool>,
+    C: FnMut() -> F,
+{
+    let started = clock::now();
+    while !condition().await {
+        assert!(started.elapsed() < limit, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Polls until the condition holds, for five seconds at most.
+pub async fn eventually<F, C>(what: &str, condition: C)
+where
+    F: Future<Output = bool>,
+    C: FnMut() -> F,
+{
+    eventually_within(Duration::from_secs(5), what, condition).await;
+}
+
+/// Polls a condition that needs no waiting of its own, for [`PATIENCE`] at most. Other tasks run in between.
+pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let polling = async {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, polling).await.is_ok(), "never came true: {what}");
+}

@@ -1,0 +1,188 @@
+//! A redis-server of a test's own, and the faults it can suffer.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tollgate::clock;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::TlsSpec;
+
+const SERVER: &str = "/usr/bin/redis-server";
+
+/// Killed when dropped.
+pub struct RedisServer {
+    child: Child,
+    port: u16,
+    dir: TempDir,
+    arguments: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts one that keeps nothing on disk, and waits until it answers. Another test may take the port first: then on
+    /// another.
+    pub fn start() -> Self {
+        std::iter::repeat_with(|| Self::try_start_at(free_port())).take(5).flatten().next().unwrap()
+    }
+
+    /// Like `start`, on a port of the caller's choice.
+    pub fn start_at(port: u16) -> Self {
+        Self::try_start_at(port).unwrap()
+    }
+
+    /// Starts a server with more arguments than the usual ones, which may name its directory.
+    pub fn start_with(more: &dyn Fn(u16, &Path) -> Vec<String>) -> Self {
+        let start = || {
+            let (port, dir) = (free_port(), tempfile::tempdir().unwrap());
+            let more = more(port, dir.path());
+            Self::launch(port, usual(port, dir.path()).into_iter().chain(more).collect(), dir)
+        };
+        std::iter::repeat_with(start).take(5).flatten().next().unwrap()
+    }
+
+    fn try_start_at(port: u16) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        Self::launch(port, usual(port, dir.path()), dir)
+    }
+
+    /// Starts a server with these arguments. `None`: it did not come up.
+    pub fn launch(port: u16, arguments: Vec<String>, dir: TempDir) -> Option<Self> {
+        let mut server = Self { child: spawn(&arguments), port, dir, arguments };
+        server.comes_up().then_some(server)
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A store on this server, with a time limit that a busy machine keeps.
+    pub fn spec(&self) -> RedisSpec {
+        spec_at(self.port)
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill9(&mut self) {
+        signal("KILL", &self.child);
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again, empty, on the same port. It must have been killed.
+    pub fn restart(&mut self) {
+        self.child = spawn(&self.arguments);
+        assert!(self.comes_up(), "{SERVER} does not start again: is its port {} taken?", self.port);
+    }
+
+    /// It keeps its connections but answers nothing.
+    pub fn stop(&self) {
+        signal("STOP", &self.child);
+    }
+
+    pub fn cont(&self) {
+        signal("CONT", &self.child);
+    }
+
+    /// Sends a command over a connection of its own. A reply of several parts is returned as its header only.
+    pub fn command(&self, parts: &[&str]) -> String {
+        self.try_command(parts).unwrap()
+    }
+
+    /// Scripts run by their hash since the server started.
+    pub fn script_calls(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]);
+        let calls = stats.split("cmdstat_evalsha:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.map_or(0, |calls| calls.parse().unwrap())
+    }
+
+    fn try_command(&self, parts: &[&str]) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut request = format!("*{}\r\n", parts.len());
+        for part in parts {
+            request.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+        }
+        stream.write_all(request.as_bytes())?;
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let line = line.trim_end().to_owned();
+        match line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) => {
+                let mut bulk = vec![0; length];
+                reader.read_exact(&mut bulk)?;
+                Ok(String::from_utf8_lossy(&bulk).into_owned())
+            }
+            None => Ok(line),
+        }
+    }
+
+    /// Whether it answers, and not ends at once.
+    fn comes_up(&mut self) -> bool {
+        let started = clock::now();
+        while self.try_command(&["PING"]).ok().as_deref() != Some("+PONG") {
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(started.elapsed() < Duration::from_secs(10), "{SERVER} does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Another server on that port would answer as well, while this one is about to end.
+        self.command(&["INFO", "server"]).contains(&format!("process_id:{}\r", self.child.id()))
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // Ended already when the test killed it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that was free a moment ago, and below those that the system hands out by itself: while a server is away, its
+/// port could otherwise go to any other socket of the machine, and the server could not return to it.
+pub fn free_port() -> u16 {
+    std::iter::repeat_with(|| fastrand::u16(10_000..32_000))
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
+}
+
+/// A store on a port of this machine.
+pub fn spec_at(port: u16) -> RedisSpec {
+    RedisSpec {
+        url: format!("redis://127.0.0.1:{port}").into(),
+        tls: TlsSpec::default(),
+        timeout: Duration::from_secs(1),
+        key_prefix: "t:".into(),
+        expected_nodes: 1,
+    }
+}
+
+fn usual(port: u16, dir: &Path) -> Vec<String> {
+    let port = port.to_string();
+    let words = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"];
+    words.into_iter().map(str::to_owned).chain([dir.display().to_string()]).collect()
+}
+
+fn spawn(arguments: &[String]) -> Child {
+    Command::new(SERVER)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{SERVER} is needed ({error}): install the package redis-server"))
+}
+
+fn signal(name: &str, child: &Child) {
+    let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}

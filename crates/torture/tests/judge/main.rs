@@ -1,0 +1,158 @@
+//! The judge of the promise: it lets pass what keeps it, and finds what does not.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
+mod leaky;
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leaky::{Miser, OwnClock};
+use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::store::Store;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
+use tollgate_torture as torture;
+use tollgate_torture::report::Outcome;
+use tollgate_torture::{Backing, Limit, Plan, Scenario};
+
+fn plan(nodes: u32, millis: u64) -> Plan {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let few = |number| NonZeroU32::new(number).unwrap();
+    Plan {
+        limit: Limit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
+        consistency: Consistency::Exact,
+        cost: nonzero(1),
+        keys: few(1),
+        demand: 3.0,
+        duration: Duration::from_millis(millis),
+        nodes: few(nodes),
+        workers: few(1),
+        clients: few(8),
+        seed: 7,
+    }
+}
+
+fn run(plan: &Plan, scenario: Scenario, backing: &Backing) -> Outcome {
+    torture::run(plan, scenario, backing, &mut |_| {}).unwrap()
+}
+
+fn custom<S: Store>(make: impl Fn(u32) -> S + Send + Sync + 'static) -> Backing {
+    Backing::Custom(Arc::new(move |node| Arc::new(make(node))))
+}
+
+const BOTH: [Consistency; 2] = [Consistency::Exact, Consistency::Leased];
+
+fn by(outcome: &Outcome, who: &str) -> u64 {
+    outcome.answers.get(who).copied().unwrap_or_default()
+}
+
+#[track_caller]
+fn assert_kept(outcome: &Outcome) {
+    assert!(!outcome.is_broken() && outcome.admitted > 0, "{outcome:#?}");
+}
+
+#[test]
+fn one_node_keeps_its_promise_from_its_own_memory() {
+    let _turn = turns::beside_others();
+    let plan = Plan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
+    for scenario in [Scenario::Steady, Scenario::HotKey] {
+        let outcome = run(&plan, scenario, &Backing::Memory);
+        assert_kept(&outcome);
+        assert_eq!((outcome.store_calls, outcome.answers["local"]), (Some(0), outcome.requests));
+    }
+}
+
+#[test]
+fn nodes_that_share_redis_keep_the_promise_together() {
+    let _turn = turns::beside_others();
+    let server = RedisServer::start();
+    for consistency in BOTH {
+        for scenario in [Scenario::Steady, Scenario::HotKey, Scenario::Reorder, Scenario::Skew] {
+            let mut spec = server.spec();
+            spec.key_prefix = format!("{}-{consistency:?}", scenario.name()).into();
+            let outcome = run(&Plan { consistency, ..plan(3, 600) }, scenario, &Backing::Redis(spec));
+            assert_kept(&outcome);
+            assert!(outcome.store_calls > Some(0), "{outcome:#?}");
+            assert_eq!(by(&outcome, "lease") > 0, consistency == Consistency::Leased, "{outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
+    let _turn = turns::beside_others();
+    let server = RedisServer::start();
+    assert_kept(&run(&plan(2, 1_500), Scenario::Crash, &Backing::Redis(server.spec())));
+}
+
+#[test]
+fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
+    let _turn = turns::beside_others();
+    let server = RedisServer::start();
+    let plan = Plan { consistency: Consistency::Leased, ..plan(2, 3_500) };
+    let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
+    assert_kept(&outcome);
+    assert!(outcome.over == 0 && by(&outcome, "lease") > 0, "{outcome:#?}");
+}
+
+#[test]
+fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
+    let _turn = turns::beside_others();
+    let server = RedisServer::start();
+    let outcome = run(&plan(2, 3_300), Scenario::Reload, &Backing::Redis(server.spec()));
+    assert_kept(&outcome);
+    assert_eq!(outcome.over, 0, "{outcome:#?}");
+}
+
+#[test]
+fn an_outage_admits_no_more_than_one_burst_over() {
+    let _turn = turns::alone();
+    let server = RedisServer::start();
+    for consistency in BOTH {
+        let mut spec = server.spec();
+        spec.key_prefix = format!("{consistency:?}").into();
+        spec.timeout = Duration::from_millis(100);
+        spec.expected_nodes = 2;
+        let outcome = run(&Plan { consistency, ..plan(2, 3_000) }, Scenario::Flap, &Backing::Redis(spec));
+        assert_kept(&outcome);
+        assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
+        assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
+    let _turn = turns::beside_others();
+    let bucket = OwnClock::default();
+    let outcome = run(&plan(2, 600), Scenario::Steady, &custom(move |node| bucket.of_node(node)));
+    assert_eq!(outcome.verdict(), "OVER", "{outcome:#?}");
+    let worst = outcome.worst.unwrap();
+    assert_eq!(worst.admitted - worst.allowed, outcome.over);
+}
+
+#[test]
+fn the_same_store_with_clocks_that_agree_is_not_accused() {
+    let _turn = turns::beside_others();
+    let bucket = OwnClock::default();
+    assert_kept(&run(&plan(1, 600), Scenario::Steady, &custom(move |_| bucket.of_node(0))));
+}
+
+#[test]
+fn a_store_that_withholds_tokens_is_found_out() {
+    let _turn = turns::beside_others();
+    let miser = Miser::default();
+    let outcome = run(&plan(1, 600), Scenario::Steady, &custom(move |_| miser.clone()));
+    assert_eq!(outcome.verdict(), "SHORT", "{outcome:#?}");
+}
+
+#[test]
+fn each_of_many_keys_is_judged_by_itself() {
+    let _turn = turns::beside_others();
+    let plan = Plan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
+    let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
+    assert_kept(&outcome);
+    assert!(outcome.admitted >= 1_000, "{outcome:#?}");
+}

@@ -1,0 +1,160 @@
+//! The configuration file: each rule with its exact message.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
+
+mod any_text;
+mod docs;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tollgate::config::{Config, Loaded, Mistakes, load, load_admin, parse};
+
+/// Every key once, none at its default.
+const EVERY_KEY: &str = include_str!("good/every_key.yaml");
+
+/// Stands before each line of the message that a file of `tests/config` expects.
+const EXPECTED: &str = "#> ";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn env(name: &str) -> Option<String> {
+    let set = BTreeMap::from([("WORD", "several"), ("PORT", "8080"), ("EMPTY", ""), ("INJECTED", "1\nadmin: off")]);
+    set.get(name).map(|value| (*value).to_owned())
+}
+
+fn check(text: &str) -> Result<Loaded, Mistakes> {
+    parse("routes.yaml", text, &env)
+}
+
+fn good(text: &str) -> Config {
+    check(text).unwrap_or_else(|mistakes| panic!("{mistakes}")).config
+}
+
+fn cases() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("tests/config")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect();
+    files.sort();
+    files
+}
+
+fn expected(text: &str) -> String {
+    let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(EXPECTED)).collect();
+    lines.join("\n")
+}
+
+#[test]
+fn each_bad_file_is_refused_with_its_exact_message() {
+    let mut different = Vec::new();
+    let cases = cases();
+    for path in &cases {
+        let text = std::fs::read_to_string(path).unwrap();
+        let told = match check(&text) {
+            Ok(_) => "no mistake".to_owned(),
+            Err(mistakes) => mistakes.to_string(),
+        };
+        if told != expected(&text) {
+            different.push(format!("{}:\n{told}\n", path.display()));
+        }
+    }
+    assert!(cases.len() > 70, "only {} files were found", cases.len());
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+#[test]
+fn never_repeats_a_password() {
+    let mut with_one = 0;
+    for path in cases() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        with_one += usize::from(text.contains("hunter"));
+        let told = format!("{0} {0:?}", check(&text).unwrap_err());
+        assert!(!told.contains("hunter") && !told.contains("ter2"), "{}: {told}", path.display());
+    }
+    assert!(with_one >= 5, "only {with_one} files have a password in them");
+}
+
+#[test]
+fn names_all_five_mistakes_of_a_file_by_line() {
+    let text = std::fs::read_to_string(root().join("tests/config/five_mistakes.yaml")).unwrap();
+    let mistakes = check(&text).unwrap_err();
+    let lines: Vec<_> = mistakes.all().iter().map(|mistake| mistake.at.unwrap().0).collect();
+    assert_eq!(lines, [1, 3, 5, 8, 10]);
+    assert!(mistakes.to_string().ends_with("\n5 mistakes in routes.yaml"));
+}
+
+#[test]
+fn says_when_a_file_cannot_be_read() {
+    let mistakes = load(Path::new("/nonexistent/routes.yaml")).unwrap_err().to_string();
+    let start = "/nonexistent/routes.yaml: cannot read: No such file or directory";
+    assert!(mistakes.starts_with(start), "{mistakes}");
+    assert!(mistakes.ends_with("\n  hint: is the path right?\n1 mistake in /nonexistent/routes.yaml"), "{mistakes}");
+}
+
+#[test]
+fn finds_the_admin_server_of_a_file_that_has_mistakes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("routes.yaml");
+    let admin = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        load_admin(&path)
+    };
+    let address = Some("10.0.0.7:99".parse().unwrap());
+    assert_eq!(admin(&format!("admin: {{address: '10.0.0.7:99'}}\n{LISTENERS}{ROUTES}")).unwrap(), address);
+    assert_eq!(
+        admin("admin: {address: '10.0.0.7:99'}\nroutes: 1\nstore: {redis: '${NOBODY_SET_THIS}'}\n").unwrap(),
+        address
+    );
+    assert_eq!(admin("admin: off\n").unwrap(), None);
+    assert_eq!(admin("workers: 1\n").unwrap(), Some("127.0.0.1:9901".parse().unwrap()), "where it is by default");
+    assert!(admin("admin: {address: nowhere}\n").is_err());
+    assert!(admin("admin: [").is_err());
+}
+
+#[test]
+fn says_which_line_is_not_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("routes.yaml");
+    std::fs::write(&path, b"workers: 2\nadmin: \xff\n").unwrap();
+    let mistakes = load(&path).unwrap_err().to_string();
+    assert!(mistakes.contains("line 2 is not UTF-8\n  hint: save the file as UTF-8\n"), "{mistakes}");
+}
+
+#[test]
+fn refuses_a_file_over_one_mebibyte() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("routes.yaml");
+    std::fs::write(&path, vec![0xff; (1 << 20) + 1]).unwrap();
+    for mistakes in [load(&path).unwrap_err(), check(&"# comment\n".repeat(1 << 17)).unwrap_err()] {
+        let told = mistakes.to_string();
+        assert!(told.contains(":1:1: the file is over 1MiB\n  hint: is this the right file?\n1 mistake in"), "{told}");
+    }
+}
+
+const LISTENERS: &str = "listeners: [{address: \"127.0.0.1:0\"}]\n";
+const ROUTES: &str = "routes: [{name: all, echo: true}]\n";
+
+#[test]
+fn a_variable_cannot_add_yaml_structure() {
+    let told = check(&format!("workers: ${{INJECTED}}\n{LISTENERS}{ROUTES}")).unwrap_err().to_string();
+    assert!(told.starts_with("routes.yaml:1:10: workers: \"1\\nadmin: off\" is not a whole number\n"), "{told}");
+}
+
+#[test]
+fn warns_of_what_nothing_uses() {
+    let text = format!(
+        "{LISTENERS}limits:\n  spare: {{key: client_ip, rate: 1/s}}\nupstreams:\n  old: {{endpoints: [\"http://a\"]}}\n{ROUTES}"
+    );
+    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "routes.yaml:3:3: limits.spare: nothing uses the limit \"spare\"\n  hint: remove it, or refer to it from a route",
+            "routes.yaml:5:3: upstreams.old: nothing uses the upstream \"old\"\n  hint: remove it, or refer to it from a route",
+        ]
+    );
+}

@@ -1,0 +1,169 @@
+//! How many calls a request costs at full speed, against a real Redis. `--nocapture` shows the figures.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tollgate::clock;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::memory::MemoryStore;
+
+use super::TURN;
+
+use tollgate_test_support::node::{CountingStore, connected};
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::{SECOND, ask, shape};
+
+const REQUESTS_AT_A_TIME: usize = 32;
+
+/// A node of a fleet of two.
+struct MeasuredNode {
+    limiter: Limiter,
+    store: Arc<CountingStore>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Figures {
+    requests: u64,
+    granted: u64,
+    calls: u64,
+    by: [u64; 4],
+    seconds: f64,
+    /// Without the time in which nobody ran: what flows in while the machine stands still may overflow.
+    running: f64,
+}
+
+/// Beyond this between two requests, the machine stood still.
+const STANDSTILL: Duration = Duration::from_millis(20);
+
+impl MeasuredNode {
+    async fn start(server: &RedisServer) -> Self {
+        let store = Arc::new(CountingStore::new(connected(&server.spec()).await));
+        let share = Arc::new(FleetShare::expecting(2));
+        share.set(Share::new(2, 0));
+        let memory = Arc::new(MemoryStore::new(1_000));
+        let limiter = Limiter::shared(memory, store.clone(), Arc::new(Breaker::new()), share);
+        Self { limiter, store }
+    }
+
+    /// Requests one after the other, from many clients, for so long.
+    async fn flat_out(&self, asks: &[Ask], time: Duration) -> Figures {
+        let (started, before) = (clock::now(), self.store.calls());
+        let (running, last) = (Cell::new(Duration::ZERO), Cell::new(started));
+        let client = || async {
+            let mut figures = Figures::default();
+            while started.elapsed() < time {
+                let now = clock::now();
+                running.set(running.get() + now.duration_since(last.replace(now)).min(STANDSTILL));
+                let verdict = self.limiter.decide(asks).await;
+                figures.requests += 1;
+                figures.granted += u64::from(verdict.granted);
+                figures.by[by(verdict.decided_by)] += 1;
+                // A decision in process must not keep the others from running.
+                tokio::task::yield_now().await;
+            }
+            figures
+        };
+        let all = join_all((0..REQUESTS_AT_A_TIME).map(|_| client())).await;
+        let mut sum = all.into_iter().fold(Figures::default(), Figures::plus);
+        sum.calls = self.store.calls() - before;
+        sum.seconds = started.elapsed().as_secs_f64();
+        sum.running = running.get().as_secs_f64();
+        sum
+    }
+}
+
+impl Figures {
+    fn plus(mut self, other: Self) -> Self {
+        self.requests += other.requests;
+        self.granted += other.granted;
+        self.calls += other.calls;
+        self.by.iter_mut().zip(other.by).for_each(|(sum, more)| *sum += more);
+        self.seconds = self.seconds.max(other.seconds);
+        self.running = self.running.max(other.running);
+        self
+    }
+
+    fn calls_per_request(&self, what: &str) -> f64 {
+        let ratio = self.calls as f64 / self.requests as f64;
+        println!("{what}: {ratio:.4} calls per request; {self:?} (by: redis, lease, denial cache, local)");
+        assert!(self.requests > 2_000, "too slow to tell");
+        ratio
+    }
+}
+
+fn by(who: DecidedBy) -> usize {
+    [DecidedBy::Redis, DecidedBy::Lease, DecidedBy::DenialCache, DecidedBy::Local]
+        .iter()
+        .position(|known| *known == who)
+        .unwrap()
+}
+
+const WHILE: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_hot_key_costs_a_quarter_of_a_call_per_request() {
+    let _turn = TURN.lock().await;
+    let server = RedisServer::start();
+    let node = MeasuredNode::start(&server).await;
+    let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000), 1)];
+    let figures = node.flat_out(&asks, WHILE).await;
+    assert!(figures.calls_per_request("exact") <= 0.25);
+    assert_eq!(figures.granted, figures.requests);
+}
+
+#[tokio::test]
+async fn a_hot_leased_key_costs_next_to_nothing() {
+    let _turn = TURN.lock().await;
+    let server = RedisServer::start();
+    let node = MeasuredNode::start(&server).await;
+    let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
+    let figures = node.flat_out(&asks, WHILE).await;
+    assert!(figures.calls_per_request("leased") <= 0.02);
+    assert_eq!(figures.granted, figures.requests);
+}
+
+#[tokio::test]
+async fn denied_traffic_costs_next_to_nothing() {
+    let _turn = TURN.lock().await;
+    let server = RedisServer::start();
+    let node = MeasuredNode::start(&server).await;
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    let figures = node.flat_out(&asks, WHILE).await;
+    assert!(figures.calls_per_request("denied") <= 0.01);
+    assert!(figures.granted as f64 <= 10.0 + 10.0 * figures.seconds, "{figures:?}");
+}
+
+/// Two nodes, each with more demand than the limit admits: what passed, of what the limit admits.
+async fn overload(limit: Ask, rate: f64, burst: f64) -> Figures {
+    let server = RedisServer::start();
+    let nodes = [MeasuredNode::start(&server).await, MeasuredNode::start(&server).await];
+    let asks = [limit];
+    let figures = join_all(nodes.iter().map(|node| node.flat_out(&asks, 2 * WHILE))).await;
+    let figures = figures.into_iter().fold(Figures::default(), Figures::plus);
+    let bound = burst + rate * figures.seconds;
+    println!("admitted {} of {bound:.0}, {:.2} %", figures.granted, 100.0 * figures.granted as f64 / bound);
+    assert!(figures.granted as f64 <= bound);
+    assert!(figures.granted as f64 >= 0.97 * (burst + rate * figures.running));
+    figures
+}
+
+#[tokio::test]
+async fn two_nodes_in_overload_admit_what_an_exact_limit_does() {
+    let _turn = TURN.lock().await;
+    let figures = overload(ask("k", shape(500, SECOND, 200), 1), 500.0, 200.0).await;
+    assert!(figures.calls_per_request("exact, overload") <= 0.25);
+}
+
+#[tokio::test]
+async fn two_nodes_in_overload_admit_what_a_leased_limit_does() {
+    let _turn = TURN.lock().await;
+    let figures = overload(ask("k", shape(1_000, SECOND, 1_000).leased(1), 1), 1_000.0, 1_000.0).await;
+    assert!(figures.calls_per_request("leased, overload") <= 0.02);
+}

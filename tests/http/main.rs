@@ -1,0 +1,12 @@
+//! HTTP as the server and the proxy speak it, over real sockets: framing, bodies, timeouts, upgrades, retries,
+//! draining.
+
+#![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
+
+mod drain;
+mod http1_strict;
+mod proxy;
+mod retry;
+mod server;
+mod streaming;
+mod upgrade;

@@ -1,0 +1,349 @@
+//! Limits of requests in flight, among nodes that share a store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all, ready};
+use tollgate::clock;
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::InFlight;
+use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::Adjustment;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Grant;
+use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_test_support::node::connected;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::{HOUR, ask, eventually, eventually_within, shape};
+
+/// The store of all nodes, which may be away and counts what it is asked.
+struct SharedStore {
+    store: Arc<dyn Store>,
+    away: AtomicBool,
+    claims: AtomicUsize,
+    /// Milliseconds that a claim takes.
+    slow: AtomicUsize,
+}
+
+impl SharedStore {
+    fn memory() -> Arc<Self> {
+        Self::of(Arc::new(MemoryStore::new(1_000)))
+    }
+
+    fn of(store: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { store, away: AtomicBool::new(false), claims: AtomicUsize::new(0), slow: AtomicUsize::new(0) })
+    }
+}
+
+impl Store for SharedStore {
+    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        if self.away.load(Ordering::Relaxed) {
+            return Box::pin(ready(Err(StoreError::Io)));
+        }
+        self.store.take(asks, units)
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.adjust(adjustments)
+    }
+
+    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        if self.away.load(Ordering::Relaxed) {
+            return Box::pin(ready(Err(StoreError::Io)));
+        }
+        let delay = Duration::from_millis(self.slow.load(Ordering::Relaxed) as u64);
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            self.store.claim(claims).await
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+}
+
+/// A node of `nodes`, the first of them.
+fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
+    let share = Arc::new(FleetShare::expecting(1));
+    share.set(Share::new(nodes, 0));
+    Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
+}
+
+fn slots(key: &str, most: u64) -> Ask {
+    ask(key, InFlight::new(most, Scope::Fleet), 1)
+}
+
+async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Verdict> {
+    Some(node.decide(asks).await).filter(|verdict| verdict.granted)
+}
+
+#[tokio::test]
+async fn requests_of_all_nodes_share_one_limit_until_they_end() {
+    let store = SharedStore::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    let asks = [slots("k", 3)];
+    let mut inside = vec![enter(&one, &asks).await.unwrap(), enter(&two, &asks).await.unwrap()];
+    inside.extend(enter(&one, &asks).await);
+    assert_eq!(inside.len(), 3);
+    let full = two.decide(&asks).await;
+    assert_eq!((full.granted, full.levels[0].remaining, full.slots.len()), (false, 0, 0));
+    assert!(full.levels[0].retry_after_us > 0);
+    drop(inside.pop());
+    eventually("the other node has the slot that was left", || async { enter(&two, &asks).await.is_some() }).await;
+    drop(inside);
+    eventually("one node has all the slots that the other has left", || async {
+        let all = join_all((0..3).map(|_| enter(&two, &asks))).await;
+        all.iter().flatten().count() == 3
+    })
+    .await;
+}
+
+/// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a
+/// single slot, and those that come while its claim is under way are denied with the answer, instead of being claimed
+/// for.
+#[tokio::test]
+async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
+    for delay_ms in [0, 5] {
+        let store = SharedStore::memory();
+        store.slow.store(delay_ms, Ordering::Relaxed);
+        let (one, asks) = (node(&store, 1), [slots("new", 5)]);
+        let together = || async { join_all((0..5).map(|_| enter(&one, &asks))).await.iter().flatten().count() };
+        assert_eq!(together().await, 1, "more than one: if all five entered, say so here");
+        eventually("the node has learnt to claim more", || async { together().await == 5 }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_permit_released_on_the_same_node_is_free_at_once() {
+    let store = SharedStore::memory();
+    let (one, asks) = (node(&store, 1), [slots("k", 1)]);
+    let mut inside = enter(&one, &asks).await;
+    for _ in 0..100 {
+        assert!(enter(&one, &asks).await.is_none());
+        drop(inside.take());
+        inside = enter(&one, &asks).await;
+        assert!(inside.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_busy_key_claims_permits_in_few_calls() {
+    let store = SharedStore::memory();
+    let (one, asks) = (node(&store, 1), [slots("k", 50)]);
+    let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
+    for turn in 0..5_000 {
+        match enter(&one, &asks).await {
+            Some(request) => {
+                inside.push(request);
+                entered += 1;
+            }
+            None => denied += 1,
+        }
+        if turn % 3 == 0 && !inside.is_empty() {
+            inside.swap_remove(turn % inside.len());
+        }
+    }
+    let calls = store.claims.load(Ordering::Relaxed);
+    assert!(entered > 1_000 && denied > 1_000, "{entered} entered, {denied} were denied");
+    assert!((1..250).contains(&calls), "{calls} calls for 5 000 requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_permits_are_given_back_and_their_keys_forgotten() {
+    let store = SharedStore::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    for n in 0..200 {
+        drop(enter(&one, &[slots(&n.to_string(), 1)]).await);
+    }
+    eventually("another node gets them all", || async {
+        let all = join_all((0..200).map(|n| {
+            let ask = [slots(&n.to_string(), 1)];
+            let two = two.clone();
+            async move { enter(&two, &ask).await.is_some() }
+        }));
+        all.await.into_iter().all(|entered| entered)
+    })
+    .await;
+    // Long enough for all of them to go back. From then on nothing is said of them.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let claims = store.claims.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody asks for");
+}
+
+#[tokio::test]
+async fn permits_of_a_dead_node_come_back_within_seconds() {
+    let server = RedisServer::start();
+    let store = SharedStore::of(Arc::new(connected(&server.spec()).await));
+    let asks = [slots("k", 2)];
+    let dying = std::thread::spawn({
+        let (spec, asks) = (server.spec(), asks.clone());
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let store = SharedStore::of(Arc::new(connected(&spec).await));
+                let one = node(&store, 2);
+                // Nobody leaves them: the process is gone.
+                std::mem::forget((enter(&one, &asks).await.unwrap(), enter(&one, &asks).await.unwrap()));
+            });
+        }
+    });
+    dying.join().unwrap();
+    let two = node(&store, 2);
+    assert!(enter(&two, &asks).await.is_none());
+    eventually_within(Duration::from_secs(5), "the lease ends", || async { enter(&two, &asks).await.is_some() }).await;
+}
+
+#[tokio::test]
+async fn permits_and_tokens_are_taken_all_or_nothing() {
+    let store = SharedStore::memory();
+    let one = node(&store, 1);
+    let (slot, bucket) = (slots("s", 2), ask("b", shape(3, HOUR, 3), 1));
+    let both = [bucket.clone(), slot.clone()];
+    let inside = [enter(&one, &both).await.unwrap(), enter(&one, &both).await.unwrap()];
+    assert_eq!(inside[1].levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [1, 0]);
+    let full = one.decide(&both).await;
+    assert!(!full.granted && full.levels[1].retry_after_us > 0);
+    assert!(!full.knows(&full.levels[0]) && full.knows(&full.levels[1]), "the bucket was not asked");
+    assert_eq!(store.take(std::slice::from_ref(&bucket), 0).await.unwrap().levels[0].remaining, 1, "and not charged");
+    drop(inside);
+    let third = enter(&one, &both).await.unwrap();
+    let denied = one.decide(&both).await;
+    assert!(!denied.granted && denied.slots.is_empty() && denied.levels[0].retry_after_us > 0);
+    drop(third);
+    let slot = [slot];
+    let two = [enter(&one, &slot).await, enter(&one, &slot).await];
+    assert!(two.iter().all(Option::is_some), "no slot was kept by those who were denied");
+}
+
+#[tokio::test]
+async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
+    let store = SharedStore::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    let asks = [slots("k", 4)];
+    let mut inside = vec![enter(&one, &asks).await.unwrap()];
+    store.away.store(true, Ordering::Relaxed);
+    inside.extend(join_all((0..4).map(|_| enter(&one, &asks))).await.into_iter().flatten());
+    assert_eq!(inside.len(), 2, "half of four");
+    assert!(inside.iter().skip(1).all(|verdict| verdict.decided_by == DecidedBy::Local));
+    let allowed = [Ask { on_outage: OnOutage::Allow, ..slots("k", 4) }];
+    let denied = [Ask { on_outage: OnOutage::Deny, ..slots("k", 4) }];
+    inside.extend(join_all((0..3).map(|_| enter(&one, &allowed))).await.into_iter().flatten());
+    assert_eq!((inside.len(), enter(&one, &denied).await.is_some()), (5, false));
+    store.away.store(false, Ordering::Relaxed);
+    eventually("the store knows of five", || async {
+        let look = node(&store, 2).decide(&[slots("k", 9)]).await;
+        look.granted && look.levels[0].remaining == 3
+    })
+    .await;
+    assert!(enter(&two, &asks).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
+    let store = SharedStore::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    let asks = [slots("k", 1)];
+    let _inside = enter(&one, &asks).await.unwrap();
+    store.slow.store(100, Ordering::Relaxed);
+    let (started, claims) = (clock::now(), store.claims.load(Ordering::Relaxed));
+    let denied = join_all((0..5).map(|_| enter(&two, &asks))).await;
+    assert!(denied.iter().all(Option::is_none));
+    assert_eq!(store.claims.load(Ordering::Relaxed) - claims, 1, "one claim answers all five");
+    assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn permits_taken_during_an_outage_are_reported_without_another_request() {
+    let store = SharedStore::memory();
+    let share = Arc::new(FleetShare::expecting(1));
+    let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
+    let one = Limiter::of_node(state.clone(), store.clone());
+    state.breaker.failed(&StoreError::Io, 9);
+    assert!(state.breaker.is_open());
+    let inside = enter(&one, &[slots("k", 3)]).await.unwrap();
+    assert_eq!(inside.decided_by, DecidedBy::Local);
+    tokio::spawn(breaker::run_control(state, vec![store.clone()]));
+    let two = node(&store, 1);
+    eventually("the store knows of it", || async { two.decide(&[slots("k", 3)]).await.levels[0].remaining == 1 }).await;
+}
+
+#[tokio::test]
+async fn a_limit_in_node_scope_asks_no_store() {
+    let store = SharedStore::memory();
+    let (one, two) = (node(&store, 2), node(&store, 2));
+    let asks = [ask("k", InFlight::new(2, Scope::Node), 1)];
+    let inside = join_all([enter(&one, &asks), enter(&one, &asks), enter(&two, &asks), enter(&one, &asks)]).await;
+    assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
+    assert_eq!(store.claims.load(Ordering::Relaxed), 0);
+    let alone = Limiter::local(Arc::new(MemoryStore::new(10)));
+    let fleet = [slots("k", 1)];
+    let first = alone.decide_now(&fleet).unwrap();
+    let clone = alone.clone();
+    assert!(first.granted && !clone.decide_now(&fleet).unwrap().granted);
+    drop(first);
+    assert!(alone.decide_now(&fleet).unwrap().granted);
+}
+
+#[tokio::test]
+async fn a_request_dropped_while_waiting_keeps_no_permit() {
+    let store = SharedStore::memory();
+    let (one, asks) = (node(&store, 1), [slots("k", 2)]);
+    for _ in 0..50 {
+        let mut waiting = Box::pin(one.decide(&asks));
+        let _ = futures_util::poll!(&mut waiting);
+    }
+    eventually("both are free", || async {
+        let both = [enter(&one, &asks).await, enter(&one, &asks).await];
+        both.iter().all(Option::is_some)
+    })
+    .await;
+}
+
+/// Whatever nodes do at the same time, there are never more in flight than there may be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn never_more_than_max_in_flight_on_all_nodes_together() {
+    const MOST: i64 = 7;
+    let store = SharedStore::memory();
+    let (inside, entered) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicUsize::new(0)));
+    let nodes: Vec<Limiter> = (0..4).map(|_| node(&store, 4)).collect();
+    let clients = (0..40).map(|client| {
+        let (node, inside, entered) = (nodes[client % 4].clone(), inside.clone(), entered.clone());
+        tokio::spawn(async move {
+            for turn in 0..150 {
+                let Some(verdict) = enter(&node, &[slots("k", MOST as u64)]).await else {
+                    // Paces the load.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    continue;
+                };
+                entered.fetch_add(1, Ordering::Relaxed);
+                let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(now <= MOST, "{now} at once");
+                // How long a request is in its slot.
+                tokio::time::sleep(Duration::from_micros((client * 37 + turn * 11) as u64 % 900)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                drop(verdict);
+            }
+        })
+    });
+    for done in join_all(clients).await {
+        done.unwrap();
+    }
+    assert!(entered.load(Ordering::Relaxed) > 500, "{entered:?}");
+}

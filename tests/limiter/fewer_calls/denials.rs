@@ -1,0 +1,81 @@
+//! A denied key is not asked for again before it can pass.
+
+use std::time::Duration;
+
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::Ask;
+
+use super::manual_store::Fixture;
+use tollgate_test_support::{SECOND, ask, shape};
+
+const WAIT: Duration = Duration::from_millis(100);
+
+/// A token every [`WAIT`], three at once.
+fn of_three(cost: u64) -> [Ask; 1] {
+    [ask("k", shape(10, SECOND, 3), cost)]
+}
+
+/// A fixture whose bucket is empty, and the node knows.
+async fn spent() -> Fixture {
+    let mut fixture = Fixture::new();
+    for _ in 0..3 {
+        assert!(fixture.decide(&of_three(1)).await.0.granted);
+    }
+    let (denied, called) = fixture.decide(&of_three(1)).await;
+    assert_eq!((denied.granted, denied.decided_by, called), (false, DecidedBy::Redis, true));
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_key_costs_no_calls_until_its_wait_is_over() {
+    let mut fixture = spent().await;
+    for left in (1..=100).rev() {
+        let verdict = fixture.limiter.decide_now(&of_three(1)).unwrap();
+        assert_eq!((verdict.granted, verdict.decided_by), (false, DecidedBy::DenialCache));
+        assert_eq!(verdict.levels[0].retry_after_us, left * 1_000);
+        tokio::time::advance(WAIT / 100).await;
+    }
+    assert!(fixture.calls.try_recv().is_err());
+    let (verdict, called) = fixture.decide(&of_three(1)).await;
+    assert!(verdict.granted && called, "as soon as it may pass, it does");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cheaper_request_is_not_denied_from_the_cache() {
+    let mut fixture = Fixture::new();
+    assert!(fixture.decide(&of_three(2)).await.0.granted);
+    assert!(!fixture.decide(&of_three(2)).await.0.granted);
+    assert!(fixture.limiter.decide_now(&of_three(3)).is_some());
+    assert!(fixture.decide(&of_three(1)).await.0.granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cached_denial_of_one_limit_reveals_nothing_of_the_others() {
+    let mut fixture = spent().await;
+    let both = [ask("other", shape(5, SECOND, 5), 1), of_three(1)[0].clone()];
+    let (verdict, called) = fixture.decide(&both).await;
+    assert!(!verdict.granted && !called);
+    let known: Vec<bool> = verdict.levels.iter().map(|level| verdict.knows(level)).collect();
+    assert_eq!(known, [false, true]);
+    assert!(fixture.decide(&both[..1]).await.0.levels[0].remaining == 4, "the other was not charged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
+    let fixture = spent().await;
+    assert!(fixture.limiter.decide_now(&[ask("k", shape(10, SECOND, 4), 1)]).is_none());
+    fixture.limiter.forget(&Key::from("k"));
+    assert!(fixture.limiter.decide_now(&of_three(1)).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_limits_that_denied_are_cached() {
+    let mut fixture = Fixture::new();
+    let both = [ask("wide", shape(10, SECOND, 50), 1), of_three(1)[0].clone()];
+    for _ in 0..4 {
+        fixture.decide(&both).await;
+    }
+    assert!(fixture.limiter.decide_now(&of_three(1)).is_some());
+    assert!(fixture.limiter.decide_now(&both[..1]).is_none());
+}

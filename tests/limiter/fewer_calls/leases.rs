@@ -1,0 +1,157 @@
+//! Tokens taken ahead, as requests meet them.
+
+use std::time::Duration;
+
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Change;
+use tollgate_limiter::store::inspect::Holder;
+
+use super::manual_store::Fixture;
+use tollgate_test_support::{HOUR, SECOND, ask, shape};
+
+fn leased(tokens: u64, period_us: u64, burst: u64) -> [Ask; 1] {
+    [ask("k", shape(tokens, period_us, burst).leased(1), 1)]
+}
+
+/// Asks once a millisecond; says how many were granted, and how many calls were made.
+async fn drive(fixture: &mut Fixture, asks: &[Ask], requests: u32) -> (u32, u32) {
+    let (mut granted, mut calls) = (0, 0);
+    for _ in 0..requests {
+        let request = fixture.send(asks).await;
+        tokio::task::yield_now().await;
+        while let Ok(call) = fixture.calls.try_recv() {
+            calls += 1;
+            call.answer_from(&fixture.memory).await;
+        }
+        granted += u32::from(request.await.unwrap().granted);
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    (granted, calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
+    let mut fixture = Fixture::new();
+    let asks = leased(100_000, HOUR, 10_000);
+    let (granted, calls) = drive(&mut fixture, &asks, 1_000).await;
+    assert_eq!(granted, 1_000);
+    assert!(calls < 120, "{calls}");
+    // Let what is left come back.
+    for _ in 0..100 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+        while let Ok(adjustments) = fixture.adjusted.try_recv() {
+            fixture.memory.adjust_at(&adjustments, tollgate::clock::monotonic_micros());
+        }
+    }
+    let left = fixture.memory.take_at(&asks, 0, tollgate::clock::monotonic_micros(), WHOLE).levels[0].remaining;
+    assert!((8_995..=9_030).contains(&left), "{left}");
+}
+
+const WHOLE: tollgate_limiter::algorithm::share::Share = tollgate_limiter::algorithm::share::Share::WHOLE;
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_key_takes_nothing_ahead() {
+    let mut fixture = Fixture::new();
+    let asks = leased(100_000, HOUR, 10_000);
+    for _ in 0..20 {
+        let (verdict, called) = fixture.decide(&asks).await;
+        assert!(verdict.granted && called && verdict.decided_by == DecidedBy::Redis);
+        tokio::time::advance(Duration::from_millis(200)).await;
+    }
+    assert!(fixture.adjusted.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_low_limit_is_asked_for_each_time_and_never_starves() {
+    let mut fixture = Fixture::new();
+    let asks = leased(1, 60 * SECOND, 1);
+    for _ in 0..5 {
+        let (verdict, called) = fixture.decide(&asks).await;
+        assert!(verdict.granted && called);
+        assert!(!fixture.decide(&asks).await.0.granted);
+        tokio::time::advance(Duration::from_secs(60)).await;
+    }
+}
+
+/// A fixture with tokens in stock for `asks`.
+async fn stocked(asks: &[Ask]) -> Fixture {
+    let mut fixture = Fixture::new();
+    drive(&mut fixture, asks, 60).await;
+    let verdict = fixture.limiter.decide_now(asks).unwrap();
+    assert_eq!((verdict.granted, verdict.decided_by), (true, DecidedBy::Lease));
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn remaining_counts_leased_tokens_and_the_bucket_together() {
+    let asks = leased(100_000, HOUR, 10_000);
+    let fixture = stocked(&asks).await;
+    let level = fixture.limiter.decide_now(&asks).unwrap().levels[0];
+    assert!((9_930..9_945).contains(&level.remaining), "{level:?}");
+    assert_eq!(level.retry_after_us, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operators_change_drops_leased_tokens_for_good() {
+    let asks = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&asks).await;
+    while fixture.adjusted.try_recv().is_ok() {}
+    fixture.node.lower(&asks[0].key, asks[0].quota, 0, tollgate::clock::monotonic_micros());
+    assert!(fixture.limiter.decide_now(&asks).is_none(), "the store is asked again");
+    for _ in 0..60 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(fixture.adjusted.try_recv().is_err(), "a full bucket would get more than full");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
+    let asks = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&asks).await;
+    let mut back = 0;
+    for _ in 0..50 {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        tokio::task::yield_now().await;
+        while let Ok(adjustments) = fixture.adjusted.try_recv() {
+            let Change::GiveBack { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
+            back += charge / asks[0].quota.charge(1);
+        }
+    }
+    assert!(back > 0);
+    assert!(fixture.limiter.decide_now(&asks).is_none(), "nothing is left in stock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
+    let stock = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&stock).await;
+    let both = [stock[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
+    let before = fixture.limiter.decide_now(&stock).unwrap().levels[0].remaining;
+    for left in [1, 0] {
+        let request = fixture.send(&both).await;
+        let call = fixture.calls.recv().await.unwrap();
+        assert_eq!(call.asks, both[1..], "the store is asked for the exact one alone");
+        call.answer_from(&fixture.memory).await;
+        let verdict = request.await.unwrap();
+        assert!(verdict.granted && verdict.levels[1].remaining == left);
+    }
+    let (denied, called) = fixture.decide(&both).await;
+    assert!(!denied.granted && called && denied.levels[0].retry_after_us == 0);
+    let dropped = fixture.send(&[stock[0].clone(), ask("another", shape(2, HOUR, 2), 1)]).await;
+    dropped.abort();
+    assert!(dropped.await.is_err());
+    let after = fixture.limiter.decide_now(&stock).unwrap().levels[0].remaining;
+    assert_eq!(before - after, 3, "two that passed, and the one that looks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
+    let mut fixture = Fixture::new();
+    let both = [leased(100_000, HOUR, 10_000)[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
+    let (verdict, _) = fixture.decide(&both).await;
+    assert!(verdict.granted);
+    assert_eq!((verdict.levels[0].remaining, verdict.levels[1].remaining), (9_997, 1));
+}

@@ -1,0 +1,126 @@
+//! A store whose answers a test gives itself, call by call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, ready};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::store::Adjustment;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Grant;
+use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::memory::MemoryStore;
+
+pub const TIMEOUT: Duration = Duration::from_millis(20);
+
+/// Hands every call over, and fails it after [`TIMEOUT`].
+pub struct ManualStore {
+    calls: UnboundedSender<Call>,
+    adjustments: UnboundedSender<Vec<Adjustment>>,
+}
+
+/// A call that waits for its answer.
+pub struct Call {
+    pub asks: Vec<Ask>,
+    pub units: u32,
+    answer: oneshot::Sender<Result<Grant, StoreError>>,
+}
+
+impl ManualStore {
+    pub fn open() -> (Self, UnboundedReceiver<Call>, UnboundedReceiver<Vec<Adjustment>>) {
+        let ((calls, called), (adjustments, adjusted)) = (unbounded_channel(), unbounded_channel());
+        (Self { calls, adjustments }, called, adjusted)
+    }
+}
+
+impl Call {
+    pub fn answer(self, result: Result<Grant, StoreError>) {
+        // The request may have been dropped.
+        let _ = self.answer.send(result);
+    }
+
+    /// Answers with the decision of `memory`.
+    pub async fn answer_from(self, memory: &MemoryStore) {
+        let grant = memory.take(&self.asks, self.units).await;
+        self.answer(grant);
+    }
+}
+
+impl Store for ManualStore {
+    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        let (answer, answered) = oneshot::channel();
+        let handed_over = self.calls.send(Call { asks: asks.to_vec(), units, answer });
+        Box::pin(async move {
+            handed_over.map_err(|_| StoreError::Io)?;
+            let answer = tokio::time::timeout(TIMEOUT, answered).await;
+            answer.map_or(Err(StoreError::Timeout), |answer| answer.unwrap_or(Err(StoreError::Io)))
+        })
+    }
+
+    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
+    }
+
+    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
+    }
+
+    fn timeout(&self) -> Duration {
+        TIMEOUT
+    }
+}
+
+/// A limiter of one node, and the store that its calls come to.
+pub struct Fixture {
+    pub limiter: Limiter,
+    pub breaker: Arc<Breaker>,
+    pub node: Arc<Node>,
+    pub calls: UnboundedReceiver<Call>,
+    pub adjusted: UnboundedReceiver<Vec<Adjustment>>,
+    /// The buckets that answers are decided from.
+    pub memory: MemoryStore,
+}
+
+impl Fixture {
+    pub fn new() -> Self {
+        let (store, calls, adjusted) = ManualStore::open();
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
+        let local = Arc::new(MemoryStore::new(100));
+        let node = Arc::new(Node::new(local, breaker.clone(), share));
+        let limiter = Limiter::of_node(node.clone(), Arc::new(store));
+        Self { limiter, breaker, node, calls, adjusted, memory: MemoryStore::new(100) }
+    }
+
+    /// A request on its way: it has asked or boarded when this returns.
+    pub async fn send(&self, asks: &[Ask]) -> JoinHandle<Verdict> {
+        let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
+        let request = tokio::spawn(async move { limiter.decide(&asks).await });
+        tokio::task::yield_now().await;
+        request
+    }
+
+    pub async fn call(&mut self) -> Call {
+        self.calls.recv().await.unwrap()
+    }
+
+    /// A request and the call it makes, if it makes one.
+    pub async fn decide(&mut self, asks: &[Ask]) -> (Verdict, bool) {
+        let request = self.send(asks).await;
+        let call = self.calls.try_recv();
+        let called = call.is_ok();
+        if let Ok(call) = call {
+            call.answer_from(&self.memory).await;
+        }
+        (request.await.unwrap(), called)
+    }
+}

@@ -1,0 +1,556 @@
+//! The shipped script and the Rust arithmetic, the same decisions on the same random traces.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
+use proptest::prelude::*;
+use tollgate_limiter::algorithm::calendar::{Period, Unit};
+use tollgate_limiter::algorithm::concurrency::{GrantedPermits, LEASE_US, PermitRequest};
+use tollgate_limiter::algorithm::level::Level;
+use tollgate_limiter::algorithm::quota::Quota;
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::window::Span;
+use tollgate_limiter::algorithm::window::Window;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::Adjustment;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Change;
+use tollgate_limiter::store::Grant;
+use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim};
+use tollgate_test_support::{HOUR, SECOND, ask, shape};
+
+/// Every algorithm, and what is done with them.
+macro_rules! lua {
+    ($last:literal) => {
+        concat!(
+            include_str!("../../lua/values.lua"),
+            include_str!("../../lua/carry.lua"),
+            include_str!("../../lua/token_bucket.lua"),
+            include_str!("../../lua/window.lua"),
+            include_str!("../../lua/fixed_window.lua"),
+            include_str!("../../lua/sliding_window.lua"),
+            include_str!(concat!("../../lua/", $last, ".lua"))
+        )
+    };
+}
+
+const TAKE: &str = lua!("take");
+const ADJUST: &str = lua!("adjust");
+const GIVE: &str = lua!("give");
+const CONCURRENCY: &str = include_str!("../../lua/concurrency.lua");
+
+/// The part of Redis that the scripts use, on a clock of the test's own.
+#[derive(Default)]
+struct FakeRedis {
+    now_us: Cell<u64>,
+    /// Values, and the millisecond after which they are gone.
+    values: RefCell<HashMap<String, (String, u64)>>,
+    expires: bool,
+}
+
+impl FakeRedis {
+    fn call(&self, lua: &Lua, words: &[String]) -> mlua::Result<Value> {
+        let now_ms = self.now_us.get() / 1_000;
+        match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["TIME"] => {
+                let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
+                lua.create_sequence_from([seconds.to_string(), micros.to_string()]).map(Value::Table)
+            }
+            ["GET", key] => match self.values.borrow().get(*key) {
+                Some((value, until)) if !self.expires || now_ms <= *until => {
+                    lua.create_string(value).map(Value::String)
+                }
+                _ => Ok(Value::Boolean(false)),
+            },
+            ["SET", key, value, "PX", ttl] => {
+                let ttl: u64 = ttl.parse().expect("a TTL is whole milliseconds");
+                assert!(ttl > 0, "Redis refuses a TTL of 0");
+                self.values.borrow_mut().insert((*key).to_owned(), ((*value).to_owned(), now_ms + ttl));
+                Ok(Value::Boolean(true))
+            }
+            ["DEL", key] => Ok(Value::Boolean(self.values.borrow_mut().remove(*key).is_some())),
+            other => panic!("the script calls {other:?}"),
+        }
+    }
+}
+
+/// The algorithm's letter in ARGV.
+fn letter(quota: Quota) -> &'static str {
+    match quota {
+        Quota::Bucket(_) => "b",
+        Quota::Window(window) => match window.span() {
+            Span::Fixed(_) => "f",
+            Span::Sliding { .. } => "s",
+        },
+        Quota::InFlight(_) => panic!("slots have a script of their own"),
+    }
+}
+
+/// Its four numbers there.
+fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
+    let numbers = match quota {
+        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::Window(window) => match window.span() {
+            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
+            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) => {
+                let this = period.span_at(now_us.saturating_sub(40_000));
+                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
+            }
+        },
+        Quota::InFlight(_) => panic!("slots have a script of their own"),
+    };
+    numbers.map(|number| number.to_string())
+}
+
+/// The script, ready to run against its fake.
+struct ScriptRunner {
+    lua: Lua,
+    take: Function,
+    adjust: Function,
+    give: Function,
+    concurrency: Function,
+    redis: Rc<FakeRedis>,
+}
+
+impl ScriptRunner {
+    fn new(expires: bool) -> Self {
+        let lua = Lua::new();
+        let redis = Rc::new(FakeRedis { expires, ..FakeRedis::default() });
+        let table = lua.create_table().unwrap();
+        let fake = redis.clone();
+        let call = lua.create_function(move |lua, words: Variadic<LuaString>| {
+            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy()).collect();
+            fake.call(lua, &words)
+        });
+        table.set("call", call.unwrap()).unwrap();
+        let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
+        table.set("error_reply", error_reply.unwrap()).unwrap();
+        lua.globals().set("redis", table).unwrap();
+        let take = lua.load(TAKE).into_function().unwrap();
+        let adjust = lua.load(ADJUST).into_function().unwrap();
+        let give = lua.load(GIVE).into_function().unwrap();
+        let concurrency = lua.load(CONCURRENCY).into_function().unwrap();
+        Self { lua, take, adjust, give, concurrency, redis }
+    }
+
+    fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
+        let mut args = vec![deadline.to_string(), units.to_string()];
+        for ask in asks {
+            args.extend([letter(ask.quota).to_owned(), ask.cost.to_string()]);
+            args.extend(numbers(ask.quota, self.redis.now_us.get()));
+        }
+        let keys = asks.iter().map(|ask| String::from_utf8_lossy(ask.key.as_bytes()).into_owned());
+        self.run(&self.take, keys, args)
+    }
+
+    fn adjust(&self, adjustments: &[Adjustment], now_us: u64, deadline: u64) -> Vec<i64> {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![deadline.to_string()];
+        for Adjustment { quota, change, .. } in adjustments {
+            let mut numbers = numbers(*quota, now_us);
+            if let Change::Charge(_) = change {
+                numbers[usize::from(matches!(quota, Quota::Bucket(_)))] = MAX_TICKS.to_string();
+            }
+            let change = match *change {
+                Change::Owe(charge) | Change::Charge(charge) => [charge, 0, 0],
+                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
+            };
+            args.push(letter(*quota).to_owned());
+            args.extend(change.map(|number| number.to_string()));
+            args.extend(numbers);
+        }
+        let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
+        self.run(&self.adjust, keys, args).unwrap()
+    }
+
+    /// The reply's numbers before and after `tokens` are given back.
+    fn give(&self, ask: &Ask, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(ask.quota).to_owned()];
+        args.extend(numbers(ask.quota, now_us));
+        let key = String::from_utf8_lossy(ask.key.as_bytes()).into_owned();
+        let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
+        let middle = 3 + usize::try_from(reply[2]).unwrap();
+        [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
+    }
+
+    /// The permits that the claims' node holds afterwards; all claims are of one node.
+    fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
+        self.redis.now_us.set(now_us);
+        let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
+        for SlotClaim { most, claim, .. } in claims {
+            args.extend([*most, claim.wanted, claim.needed, claim.turn].map(|number| number.to_string()));
+        }
+        let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
+        let reply = self.run(&self.concurrency, keys, args).unwrap();
+        let number = |n: i64| u64::try_from(n).unwrap();
+        reply[2..].chunks(2).map(|pair| Held { own: number(pair[0]), others: number(pair[1]) }).collect()
+    }
+
+    fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
+        self.lua.globals().set("KEYS", self.lua.create_sequence_from(keys)?)?;
+        self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
+        let reply: Table = script.call(())?;
+        // Redis truncates what is not an integer: nothing may be lost by that.
+        reply
+            .sequence_values::<f64>()
+            .map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64))
+            .collect()
+    }
+
+    fn take(&self, asks: &[Ask], units: u32, now_us: u64) -> Grant {
+        self.redis.now_us.set(now_us);
+        let reply = self.reply(asks, units, u64::MAX).unwrap();
+        let number = |at: usize| u64::try_from(reply[at]).unwrap();
+        assert_eq!(number(1), now_us);
+        let levels = (0..asks.len()).map(|i| Level {
+            remaining: number(2 + 3 * i),
+            retry_after_us: number(3 + 3 * i),
+            reset_after_us: number(4 + 3 * i),
+        });
+        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect(), at_us: now_us }
+    }
+
+    fn value(&self, key: &str) -> Option<String> {
+        self.redis.values.borrow().get(key).map(|(value, _)| value.clone())
+    }
+}
+
+/// A step of a trace: how far time moves, in microseconds, and what is asked.
+#[derive(Clone, Debug)]
+struct Step {
+    wait: u64,
+    asks: Vec<Ask>,
+    units: u32,
+    /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
+    owed: u64,
+    back: Option<(u64, i64)>,
+    /// Then an operator gives it so many tokens back, or all.
+    gift: Option<Gift>,
+}
+
+fn any_shape() -> impl Strategy<Value = Shape> {
+    prop_oneof![
+        Just(shape(3, HOUR, 3)),
+        Just(shape(7, SECOND, 20)),
+        Just(shape(7, SECOND, 5)),
+        Just(shape(50_000, SECOND, 100)),
+        Just(shape(1, 24 * HOUR, 1)),
+        Just(shape(999_983, SECOND, 1_000)),
+        Just(shape(1_000_000, HOUR, 1_000_000_000)),
+        Just(shape(1_000, SECOND, 200).leased(1)),
+        Just(shape(1_000, SECOND, 200)),
+        Just(shape(997, SECOND, 500).leased(7)),
+        (1_u64..3_000, 1_u64..10 * SECOND, 1_u64..200)
+            .prop_filter("in bounds", |(tokens, period, _)| tokens <= &(10 * period))
+            .prop_map(|(tokens, period, burst)| shape(tokens, period, burst)),
+    ]
+}
+
+fn any_quota() -> impl Strategy<Value = Quota> {
+    let period = prop_oneof![
+        Just(Period::every(SECOND)),
+        Just(Period::every(90 * SECOND)),
+        Just(Period::calendar(Unit::Minute, "Asia/Kolkata").unwrap()),
+        Just(Period::calendar(Unit::Day, "Europe/Berlin").unwrap()),
+        Just(Period::calendar(Unit::Month, "UTC").unwrap()),
+    ];
+    prop_oneof![
+        2 => any_shape().prop_map(Quota::from),
+        1 => (1_u64..200, period).prop_map(|(quota, period)| Window::fixed(quota, period).unwrap().into()),
+        1 => (1_u64..200, prop_oneof![1_u64..1_000_000, 1_u64..7_200_000_000])
+            .prop_map(|(quota, width)| Window::sliding(quota, width).unwrap().into()),
+    ]
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let wait = prop_oneof![
+        4 => 0_u64..200_000,
+        2 => 0_u64..5,
+        1 => 0_u64..7_200_000_000,
+    ];
+    let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_quota(), 1_u64..8), 1..4);
+    let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
+    let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
+    let gift =
+        prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(Gift::Tokens(n))), 1 => Just(Some(Gift::All))];
+    (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
+        let asks = asked.into_iter().map(|(key, (quota, cost))| ask(key, quota, cost.min(quota.burst())));
+        Step { wait, asks: asks.collect(), units, owed, back, gift }
+    })
+}
+
+fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
+    let script = ScriptRunner::new(true);
+    let memory = MemoryStore::new(1_000);
+    memory.set_epoch(0);
+    let mut now_us: u64 = 1_763_000_000_000_000;
+    for step in steps {
+        now_us += step.wait;
+        let scripted = script.take(&step.asks, step.units, now_us);
+        let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
+        prop_assert_eq!(scripted, native, "at {}", now_us);
+        let Ask { key, quota, .. } = step.asks[0].clone();
+        let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
+        let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
+            charge: capped(tokens),
+            taken_at_us: now_us.saturating_add_signed(-held_us),
+        });
+        let late = Change::Charge(quota.charge(step.owed / 2).min(MAX_TICKS));
+        for change in [Change::Owe(capped(step.owed)), late].into_iter().chain(back) {
+            let adjustment = Adjustment { key: key.clone(), quota, change };
+            prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
+            memory.adjust_at(&[adjustment], now_us);
+        }
+        if let Some(gift) = step.gift {
+            let tokens = if let Gift::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
+            let [_, after] = script.give(&step.asks[0], tokens, now_us);
+            let changed = memory.give_at(&step.asks[0], gift, now_us);
+            prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
+        }
+    }
+    Ok(())
+}
+
+/// The key "k", by one of three versions of its limit at a time.
+fn any_turns() -> impl Strategy<Value = Vec<Step>> {
+    let turn = (0_u64..400, 0_usize..3, 0_u32..40, 0_u64..4, prop::option::of((1_u64..6, -10_i64..60_000)));
+    (prop::collection::vec(any_shape(), 3), prop::collection::vec(turn, 1..80)).prop_map(|(versions, turns)| {
+        let step = |(wait, version, units, owed, back): (u64, usize, u32, u64, _)| {
+            let shape: TokenBucket = versions[version];
+            // Refills about as much as is taken.
+            let wait = wait * shape.micros(shape.emission()) / 40;
+            Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
+        };
+        turns.into_iter().map(step).collect()
+    })
+}
+
+fn bucket(quota: Quota) -> Option<TokenBucket> {
+    if let Quota::Bucket(shape) = quota { Some(shape) } else { None }
+}
+
+/// Asserts that the script admits, when versions of a limit take turns, in every window at most the largest burst and
+/// the largest rate's refill.
+fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
+    let script = ScriptRunner::new(true);
+    let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
+    for step in steps {
+        now_us += step.wait;
+        passed.push((now_us, u128::from(script.take(&step.asks, step.units, now_us).units)));
+    }
+    let shapes = || steps.iter().filter_map(|step| bucket(step.asks[0].quota));
+    let burst = shapes().map(Shape::burst).max().unwrap_or_default();
+    for (first, (from, _)) in passed.iter().enumerate() {
+        let mut sum = 0;
+        for (at, amount) in &passed[first..] {
+            sum += amount;
+            let ticks = |shape: Shape| u128::from(at - from) * u128::from(shape.ticks_per_us());
+            // Exceeds what refills at every rate: at the largest, too.
+            let over = |shape: Shape| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
+            prop_assert!(!shapes().all(over), "{} in {} us, burst {}", sum, at - from, burst);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn versions_of_a_limit_in_turns_decide_the_same(steps in any_turns()) {
+        same_decisions(&steps)?;
+    }
+
+    #[test]
+    fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_rate(steps in any_turns()) {
+        largest_burst_and_rate(&steps)?;
+    }
+
+    #[test]
+    fn claims_of_permits_are_answered_the_same(
+        steps in prop::collection::vec(
+            (0_u64..1_500_000, 0_u64..4, 1_u64..12, 0_u64..14, 0_u64..9, -3_i64..3), 1..80,
+        ),
+    ) {
+        let script = ScriptRunner::new(true);
+        let memory = MemoryStore::new(10);
+        let mut now_us: u64 = 1_763_000_000_000_000;
+        for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
+            now_us += wait;
+            let claim = Claim { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
+            let claims = ["a", "b"].map(|key| SlotClaim { key: Key::from(key), most, node, claim });
+            prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
+        }
+    }
+
+    /// Time that passed before the step passes again: to a bucket that is a wait, never a refill.
+    #[test]
+    fn a_clock_that_steps_back_neither_refills_nor_locks_out(
+        limit in any_shape(), steps in prop::collection::vec((0_u64..100, 0_u32..30, 0_u64..20), 1..80),
+    ) {
+        let script = ScriptRunner::new(false);
+        let token_us = limit.micros(limit.emission());
+        let (mut real_us, mut behind_us, mut passed) = (0, 0, Vec::new());
+        for (wait, units, back) in steps {
+            real_us += wait * token_us / 20;
+            behind_us += if back < 3 { back * limit.micros(limit.capacity()) } else { 0 };
+            let grant = script.take(&[ask("k", limit, 1)], units, 1_763_000_000_000_000 + real_us - behind_us.min(1 << 50));
+            passed.push((real_us, u128::from(grant.units)));
+            prop_assert!(grant.levels[0].retry_after_us <= token_us);
+            prop_assert!(grant.levels[0].reset_after_us <= limit.micros(limit.capacity()));
+        }
+        for (first, (from, _)) in passed.iter().enumerate() {
+            let mut sum = 0;
+            for (at, amount) in &passed[first..] {
+                sum += amount;
+                let refilled = u128::from(at - from) * u128::from(limit.ticks_per_us());
+                prop_assert!(sum * u128::from(limit.emission()) <= u128::from(limit.capacity()) + refilled);
+            }
+        }
+    }
+
+    #[test]
+    fn random_traces_with_changing_limits_decide_the_same(steps in prop::collection::vec(any_step(), 1..60)) {
+        same_decisions(&steps)?;
+    }
+}
+
+#[test]
+fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
+    let script = ScriptRunner::new(true);
+    let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
+    let asks = [ask("b", shape(10, SECOND, 10), 1), ask("w", window, 1)];
+    let day = 86_400 * SECOND;
+    let told_for = 1_763_000_000_000_000;
+    script.redis.now_us.set(told_for);
+    let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
+    for ask in &asks {
+        args.extend([letter(ask.quota).to_owned(), "1".to_owned()]);
+        args.extend(numbers(ask.quota, told_for));
+    }
+    for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {
+        script.redis.now_us.set(now_us);
+        let reply = script.run(&script.take, ["b", "w"].map(str::to_owned).into_iter(), args.clone()).unwrap();
+        assert_eq!((reply[0], reply.get(1)), (granted, Some(&i64::try_from(now_us).unwrap())));
+        assert_eq!(script.value("b").is_some(), granted > 0);
+        script.redis.values.borrow_mut().clear();
+    }
+}
+
+#[test]
+fn a_key_expires_no_earlier_than_its_bucket_is_full() {
+    for now_us in [1_000_000_000, 1_000_000_999, 1_000_000_500] {
+        let script = ScriptRunner::new(true);
+        script.take(&[ask("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
+        let (_, until_ms) = script.redis.values.borrow()["k"];
+        assert!((until_ms + 1) * 1_000 >= now_us + 3_000);
+    }
+}
+
+#[test]
+fn a_denial_writes_nothing() {
+    let script = ScriptRunner::new(true);
+    let asks = [ask("k", shape(2, HOUR, 2), 2)];
+    assert_eq!(script.take(&asks, 1, 1_000_000).units, 1);
+    let before = script.value("k");
+    assert_eq!(script.take(&asks, 1, 2_000_000).units, 0);
+    assert_eq!(script.value("k"), before);
+    assert_eq!(script.take(&[ask("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
+    assert_eq!(script.value("other"), None);
+}
+
+#[test]
+fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
+    let script = ScriptRunner::new(true);
+    let (limit, slower, faster) = (shape(2, HOUR, 20), shape(1, HOUR, 10), shape(4, HOUR, 10));
+    assert_eq!(script.take(&[ask("k", limit, 1)], 20, HOUR).units, 20);
+    let before = script.value("k");
+    assert_eq!(script.take(&[ask("k", slower, 1)], 1, HOUR).units, 0);
+    assert_eq!(script.value("k"), before);
+    assert_eq!(script.take(&[ask("k", faster, 1)], 1, HOUR).levels[0].retry_after_us, 11 * HOUR / 4);
+    let moved = script.value("k");
+    assert_eq!(
+        moved.as_deref(),
+        Some("21600000000:0:900000000:1:18000000000"),
+        "all of the 20 tokens, at four per hour"
+    );
+    for _ in 0..2 {
+        assert_eq!(script.take(&[ask("k", faster, 1)], 1, 2 * HOUR).units, 0);
+        assert_eq!(script.take(&[ask("k", limit, 1)], 0, 2 * HOUR).levels[0].remaining, 4);
+        assert_eq!(script.value("k"), moved);
+    }
+}
+
+#[test]
+fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
+    let script = ScriptRunner::new(true);
+    let (large, small) = ([ask("k", shape(10, SECOND, 100), 1)], [ask("k", shape(10, SECOND, 10), 1)]);
+    assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
+    let denied = script.take(&small, 1, 5 * HOUR).levels[0];
+    assert_eq!((denied.retry_after_us, denied.reset_after_us), (9 * SECOND + 100_000, 10 * SECOND));
+    assert_eq!(script.take(&large, 1, 5 * HOUR).levels[0].retry_after_us, 100_000);
+}
+
+#[test]
+fn a_clock_that_stepped_back_locks_nobody_out() {
+    let script = ScriptRunner::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    assert_eq!(script.take(&asks, 10, 9 * HOUR).units, 10);
+    let denied = script.take(&asks, 1, 5 * HOUR);
+    assert_eq!((denied.units, denied.levels[0].retry_after_us), (0, 100_000));
+    assert_eq!(script.take(&asks, 1, 5 * HOUR + 100_000).units, 1);
+}
+
+#[test]
+fn a_call_past_its_deadline_charges_nothing() {
+    let script = ScriptRunner::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    script.redis.now_us.set(5_000_001);
+    assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
+    assert_eq!(script.value("k"), None);
+    assert_eq!(script.reply(&asks, 1, 5_000_001).unwrap()[0], 1);
+}
+
+#[test]
+fn an_adjustment_past_its_deadline_changes_nothing() {
+    let script = ScriptRunner::new(true);
+    let owed = [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::Owe(100_000) }];
+    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
+    assert_eq!(script.value("k"), None);
+    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
+    assert_eq!(script.value("k").as_deref(), Some("5100001:0:100000:1:100000"));
+}
+
+#[test]
+fn a_bucket_that_is_full_again_is_deleted() {
+    let script = ScriptRunner::new(true);
+    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    script.take(&asks, 3, SECOND);
+    let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
+    script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
+    assert_eq!(script.value("k"), None);
+}
+
+#[test]
+fn a_foreign_value_is_named_and_no_bucket_charged() {
+    let short = ["hello", "1:2:3", "1:0:5:1", "1:0:5:1:2:3", ""];
+    let numbers = ["-1:0:5:1:1", "1:0:0:1:1", "1:0:5:0:1", "1:7:5:7:1", "1.5:0:5:1:1", "1:0:5:1:9007199254740992"];
+    for foreign in short.into_iter().chain(numbers) {
+        let script = ScriptRunner::new(true);
+        script.redis.values.borrow_mut().insert("secret-key".into(), (foreign.into(), u64::MAX));
+        let limit = shape(10, SECOND, 10);
+        let error = script.reply(&[ask("a", limit, 1), ask("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("not Tollgate's") && !text.contains("secret-key"), "{foreign:?}: {text}");
+        assert_eq!(script.value("a"), None);
+    }
+}

@@ -1,0 +1,10 @@
+//! The limiter against real Redis servers: what is stored, what every store must do, and what happens when one fails.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that lacks what it needs fails")]
+
+mod inspect;
+mod outage;
+mod plans;
+mod store;
+mod store_suite;
+mod topologies;

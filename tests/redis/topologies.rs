@@ -1,0 +1,420 @@
+//! Redis behind a login, a socket, certificates, sentinels, and in several pieces: limits hold, requests are decided in
+//! time, and what is wrong is said.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tollgate::clock;
+use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::fields::Fields;
+use tollgate_limiter::store::inspect::Inspect;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::RedisStore;
+use tollgate_limiter::store::redis::inspect::RedisInspector;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::tls::TlsSpec;
+use tollgate_limiter::store::{Ask, Store, StoreError};
+use tollgate_test_support::node::{BUSY, LimiterNode, RECOVERY, connected};
+use tollgate_test_support::redis::{RedisServer, free_port};
+use tollgate_test_support::topology::{
+    CapturedLog, CertificateAuthority, RedisCluster, SentinelGroup, cluster_is_up, spec, with_tls,
+};
+use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
+
+#[tokio::test]
+async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "gate", "on", ">other", "~*", "+@all"]);
+    let (log, _guard) = CapturedLog::start();
+    let spec = spec(format!("redis://gate:hunter%402@127.0.0.1:{}", server.port()));
+    let node = LimiterNode::start(&spec);
+    node.notices_the_outage(&spec).await;
+    let request = [ask("k", shape(5, HOUR, 5), 1)];
+    let mut granted = 0;
+    for _ in 0..10 {
+        let verdict = node.limiter.decide(&request).await;
+        assert_eq!(verdict.decided_by, DecidedBy::Local);
+        granted += u32::from(verdict.granted);
+    }
+    assert_eq!(granted, 5);
+    eventually("it is said", || async { log.text().contains("cannot use Redis: WRONGPASS") }).await;
+    server.command(&["ACL", "SETUSER", "gate", ">hunter@2"]);
+    node.recovers().await;
+    eventually("that is said, too", || async { log.text().contains("connected to Redis") }).await;
+    let text = log.text();
+    assert_eq!(text.matches("cannot use Redis").count(), 1, "{text}");
+    assert!(!text.contains("hunter"), "{text}");
+    assert_eq!(server.command(&["EXISTS", "t:k"]), ":1", "what was admitted is settled");
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
+    let server = RedisServer::start();
+    // No more than docs/configuration.md says.
+    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hmget";
+    let rights: Vec<_> = commands.split(' ').map(|command| format!("+{command}")).collect();
+    let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
+    server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());
+    let spec = spec(format!("redis://gate:hunter2@127.0.0.1:{}", server.port()));
+    let node = LimiterNode::started(&spec).await;
+    assert_eq!(connected(&spec).await.read("plans", &[Key::from("acme")]).await, Ok(vec![None]));
+    server.command(&["ACL", "SETUSER", "gate", "resetkeys"]);
+    node.notices_the_outage(&spec).await;
+    server.command(&["ACL", "SETUSER", "gate", "~t:*"]);
+    node.recovers().await;
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_a_redis_like_any_other() {
+    let mut server = RedisServer::start_with(&|_, dir| {
+        vec!["--unixsocket".to_owned(), dir.join("redis.sock").display().to_string()]
+    });
+    server.command(&["ACL", "SETUSER", "gate", "on", ">hunter2", "~*", "+@all"]);
+    let socket = server.dir().join("redis.sock");
+    let node = LimiterNode::started(&spec(format!("redis+unix://{}", socket.display()))).await;
+    let login = spec(format!("redis+unix://gate:hunter2@{}?db=3", socket.display()));
+    let store = connected(&login).await;
+    store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+    assert!(server.command(&["INFO", "keyspace"]).contains("db3:keys="));
+    assert!(server.command(&["CLIENT", "LIST"]).contains("user=gate"));
+    server.kill9();
+    node.notices_the_outage(&login).await;
+    server.restart();
+    node.recovers().await;
+}
+
+fn tls(port: u16, host: &str, tls: TlsSpec) -> RedisSpec {
+    // A handshake takes a while in a build that is not optimised.
+    RedisSpec { tls, timeout: Duration::from_millis(200), ..spec(format!("rediss://{host}:{port}")) }
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_address() {
+    let authority = CertificateAuthority::create();
+    authority.issue("redis", "IP:127.0.0.1,DNS:localhost");
+    authority.issue("gate", "DNS:gate");
+    let (server, port) = with_tls(&authority, "redis", "yes");
+    let trusting = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
+    let both = trusting.clone().showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
+    for host in ["127.0.0.1", "localhost"] {
+        LimiterNode::started(&tls(port, host, both.clone())).await;
+    }
+    assert!(server.script_calls() > 0);
+    let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
+    let error = nameless.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
+    assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
+}
+
+#[test]
+fn the_file_names_the_certificates() {
+    let authority = CertificateAuthority::create();
+    authority.issue("gate", "DNS:gate");
+    authority.issue("other", "DNS:other");
+    let file = |key: &str| {
+        let [ca, cert, key] = ["ca.pem", "gate.pem", key].map(|file| authority.path(file).display().to_string());
+        let store = format!("store: {{redis: 'rediss://h', tls: {{ca: {ca}, cert: {cert}, key: {key}}}}}");
+        let rest = "listeners: [{address: '127.0.0.1:0'}]\nroutes: [{name: all, echo: true}]";
+        tollgate::config::parse("routes.yaml", &format!("{store}\n{rest}"), &|_| None)
+    };
+    let expected = TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
+    let expected = expected.showing(authority.pem("gate.pem"), authority.pem("gate.key")).unwrap();
+    assert_eq!(file("gate.key").unwrap().config.store.unwrap().tls, expected);
+    let told = |key: &str| file(key).unwrap_err().to_string();
+    assert!(told("other.key").contains("cannot be used: the key is not the certificate's"), "{}", told("other.key"));
+    assert!(told("ca.pem").contains("cannot be used: there is no private key in it"), "{}", told("ca.pem"));
+}
+
+/// Which says why, and sends nothing.
+async fn is_refused(server: &RedisServer, spec: &RedisSpec, why: &str) {
+    let before = server.script_calls();
+    let (log, _guard) = CapturedLog::start();
+    let node = LimiterNode::start(spec);
+    node.notices_the_outage(spec).await;
+    eventually(why, || async { log.text().contains(why) }).await;
+    assert_eq!(log.text().matches("cannot use Redis").count(), 1, "{}", log.text());
+    assert_eq!(server.script_calls(), before);
+}
+
+#[tokio::test]
+async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
+    let (authority, stranger) = (CertificateAuthority::create(), CertificateAuthority::create());
+    authority.issue("redis", "DNS:redis.example");
+    let (server, port) = with_tls(&authority, "redis", "no");
+    let by = |authority: &CertificateAuthority| TlsSpec::default().trusting(authority.pem("ca.pem")).unwrap();
+    is_refused(&server, &tls(port, "localhost", by(&authority)), "is for another name").await;
+    is_refused(&server, &tls(port, "127.0.0.1", by(&authority)), "is for another name").await;
+    is_refused(&server, &tls(port, "localhost", by(&stranger)), "is of no authority trusted here").await;
+}
+
+/// Requests on one limit until `enough`, as fast as it is decided: none may fail, or take longer than the time limit.
+struct Load {
+    limit: Shape,
+    admitted: AtomicU64,
+    asked: AtomicU64,
+    enough: AtomicBool,
+}
+
+impl Load {
+    fn of(limit: Shape) -> Arc<Self> {
+        Arc::new(Self { limit, admitted: AtomicU64::new(0), asked: AtomicU64::new(0), enough: AtomicBool::new(false) })
+    }
+
+    async fn through(self: Arc<Self>, node: Arc<LimiterNode>, timeout: Duration) {
+        let request = [ask("load", self.limit, 1)];
+        // Denials are decided without waiting.
+        let mut pace = tokio::time::interval(Duration::from_millis(1));
+        while !self.enough.load(Ordering::Relaxed) {
+            let started = clock::now();
+            let verdict = node.limiter.decide(&request).await;
+            let took = started.elapsed();
+            assert!(took < timeout + BUSY, "{took:?}");
+            self.admitted.fetch_add(u64::from(verdict.granted), Ordering::Relaxed);
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            pace.tick().await;
+        }
+    }
+
+    /// A part of a second, in which it goes on.
+    async fn goes_on(&self) {
+        let before = self.asked.load(Ordering::Relaxed);
+        eventually("requests are decided", || async { self.asked.load(Ordering::Relaxed) > before + 100 }).await;
+    }
+
+    /// Asserts that as much was admitted since `started` as the limit allows, with one burst more for an outage.
+    fn holds(&self, started: clock::Instant, rate: f64) {
+        self.enough.store(true, Ordering::Relaxed);
+        let admitted = self.admitted.load(Ordering::Relaxed) as f64;
+        let burst = self.limit.burst() as f64;
+        let due = burst + rate * started.elapsed().as_secs_f64();
+        assert!(admitted <= due + burst && admitted >= 0.8 * due - burst, "{admitted} of {due}");
+    }
+}
+
+#[tokio::test]
+async fn a_failover_is_an_outage_of_two_seconds_at_most_once_the_sentinel_has_switched() {
+    let mut watched = SentinelGroup::start().await;
+    let spec = watched.spec();
+    let node = Arc::new(LimiterNode::started(&spec).await);
+    let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
+    let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
+    load.goes_on().await;
+    assert_eq!(watched.replica.script_calls(), 0, "a replica is not asked");
+    watched.primary.kill9();
+    eventually("the outage is noticed", || async { node.breaker.is_open() }).await;
+    eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
+    node.recovers().await;
+    load.goes_on().await;
+    load.holds(started, 200.0);
+    running.await.unwrap();
+    assert!(watched.replica.script_calls() > 0);
+}
+
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_left_for_the_one_that_was_promoted() {
+    let watched = SentinelGroup::start().await;
+    let spec = watched.spec();
+    let node = LimiterNode::started(&spec).await;
+    // By hand, so that the old one stays up and keeps its connections.
+    let moved = || async { watched.sentinel.command(&["SENTINEL", "FAILOVER", "main"]) == "+OK" };
+    eventually_within(Duration::from_secs(10), "the sentinel finds the replica fit", moved).await;
+    eventually_within(Duration::from_secs(15), "the sentinel switches", || async { watched.has_switched() }).await;
+    let asks_the_new_one = || async { node.asks_redis().await && watched.replica.script_calls() > 0 };
+    eventually_within(RECOVERY, "the promoted one decides", asks_the_new_one).await;
+    watched.replica.command(&["HSET", "t:plans", "acme", "5/s"]);
+    let store = connected(&spec).await;
+    assert_eq!(
+        store.read("plans", &[Key::from("acme")]).await,
+        Ok(vec![Some(b"5/s".to_vec())]),
+        "hashes are read there, too"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_connected_to_anew() {
+    let server = RedisServer::start();
+    let spec = spec(format!("redis://127.0.0.1:{}", server.port()));
+    let node = LimiterNode::started(&spec).await;
+    let accepted = || {
+        let stats = server.command(&["INFO", "stats"]);
+        let count = stats.split("total_connections_received:").nth(1).unwrap().lines().next().unwrap();
+        count.parse::<u64>().unwrap()
+    };
+    server.command(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
+    node.notices_the_outage(&spec).await;
+    let before = accepted();
+    // Each look is a connection, too.
+    let looks = AtomicU64::new(0);
+    let anew = || async { accepted() > before + looks.fetch_add(1, Ordering::Relaxed) + 1 };
+    eventually("it lets go of a replica and connects anew", anew).await;
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    node.recovers().await;
+}
+
+/// Names of buckets on different nodes of the cluster, by the node.
+fn spread(cluster: &RedisCluster) -> [String; 3] {
+    [0, 1, 2]
+        .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
+}
+
+fn asks(names: &[&str], limit: Shape) -> Vec<Ask> {
+    names.iter().map(|name| ask(name, limit, 1)).collect()
+}
+
+#[tokio::test]
+async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
+    let cluster = RedisCluster::start().await;
+    let store = connected(&cluster.spec()).await;
+    let names = spread(&cluster);
+    let [a, b, c] = names.each_ref().map(String::as_str);
+    let (wide, narrow) = (shape(10, HOUR, 10), shape(2, HOUR, 2));
+    let request = [ask(a, wide, 2), ask(b, narrow, 1), ask(c, wide, 1)];
+    let grant = store.take(&request, 3).await.unwrap();
+    assert_eq!(grant.units, 2, "as many as the narrowest has room for");
+    let left =
+        |grant: &tollgate_limiter::store::Grant| grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>();
+    assert_eq!(left(&grant), [6, 0, 8]);
+    let denied = store.take(&request, 1).await.unwrap();
+    assert_eq!((denied.units, left(&denied)), (0, vec![6, 0, 8]));
+    assert!(denied.levels[1].retry_after_us > 0 && denied.levels[0].retry_after_us == 0);
+    let looked = store.take(&request, 0).await.unwrap();
+    assert_eq!(left(&looked), [6, 0, 8], "what the denial gave back is there");
+    for node in &cluster.nodes {
+        assert!(node.script_calls() > 0);
+        assert_eq!(node.command(&["SCRIPT", "FLUSH"]), "+OK");
+    }
+    let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
+    for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
+        let bucket = ask(name, limit, 1);
+        eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
+        assert!(inspector.peek(&bucket).await.unwrap().full_in_us() > 0, "{name}");
+    }
+    let grant = store.take(&asks(&[c, a], wide), 1).await.unwrap();
+    assert_eq!((grant.units, left(&grant)), (1, vec![7, 5]), "each node is given its scripts again");
+    decides_as_one_process_would(&store).await;
+}
+
+/// No refill takes place meanwhile, so that both say the same.
+async fn decides_as_one_process_would(store: &RedisStore) {
+    let memory = MemoryStore::new(1_000);
+    for turn in 0..150 {
+        let names: Vec<_> = (0..fastrand::usize(1..4)).map(|_| format!("r{}", fastrand::u8(..8))).collect();
+        let request: Vec<_> =
+            names.iter().map(|name| ask(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3))).collect();
+        let units = fastrand::u32(1..4);
+        let (told, expected) =
+            (store.take(&request, units).await.unwrap(), memory.take(&request, units).await.unwrap());
+        let remaining = |grant: &tollgate_limiter::store::Grant| {
+            grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>()
+        };
+        assert_eq!((told.units, remaining(&told)), (expected.units, remaining(&expected)), "{turn}: {request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hash_slot_may_move_under_load() {
+    let cluster = RedisCluster::start().await;
+    let spec = cluster.spec();
+    let (limit, other) = (shape(400, SECOND, 100), shape(1_000_000, SECOND, 1_000_000));
+    let stores = [connected(&spec).await, connected(&spec).await];
+    let names = spread(&cluster);
+    let home = cluster.owner("t:moving");
+    let beside = names[(home + 2) % 3].clone();
+    let (enough, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let started = clock::now();
+    let running = stores.map(|store| {
+        let (enough, calls, beside) = (enough.clone(), calls.clone(), beside.clone());
+        tokio::spawn(async move {
+            let mut admitted = 0;
+            while !enough.load(Ordering::Relaxed) {
+                let request = [ask("moving", limit, 1), ask(&beside, other, 1)];
+                admitted += store.take(&request, 1).await.unwrap().units;
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+            admitted
+        })
+    });
+    let pause = async || {
+        let before = calls.load(Ordering::Relaxed);
+        eventually("calls go on", || async { calls.load(Ordering::Relaxed) > before + 60 }).await;
+    };
+    pause().await;
+    for turn in 0..3 {
+        cluster.migrate("t:moving", (home + turn) % 3, (home + turn + 1) % 3, &pause).await;
+    }
+    enough.store(true, Ordering::Relaxed);
+    let mut admitted = 0;
+    for task in running {
+        admitted += task.await.unwrap();
+    }
+    let due = 100.0 + 400.0 * started.elapsed().as_secs_f64();
+    let demand = calls.load(Ordering::Relaxed) as f64;
+    let (admitted, least) = (f64::from(admitted), 0.8 * due.min(demand));
+    assert!(admitted <= due && admitted >= least, "{admitted} of {due}, {demand} asked");
+}
+
+#[tokio::test]
+async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
+    let cluster = RedisCluster::start().await;
+    let store = connected(&cluster.spec()).await;
+    let names = ["{t}a", "{t}b"];
+    let limit = shape(5, HOUR, 5);
+    let request = asks(&names, limit);
+    assert_eq!(store.take(&request, 1).await.unwrap().units, 1);
+    let home = cluster.owner("t:{t}a");
+    let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);
+    let [source_id, target_id] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
+    let slot = source.command(&["CLUSTER", "KEYSLOT", "{t}"]).trim_start_matches(':').to_owned();
+    assert_eq!(target.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]), "+OK");
+    assert_eq!(source.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]), "+OK");
+    // The first key has moved, the other has not.
+    let moved = source.command(&["MIGRATE", "127.0.0.1", &target.port().to_string(), "t:{t}a", "0", "1000"]);
+    assert_eq!(moved, "+OK");
+    let grant = store.take(&request, 5).await.unwrap();
+    assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[1].remaining), (4, 0, 0));
+    assert_eq!(store.take(&request, 1).await.unwrap().units, 0);
+}
+
+#[tokio::test]
+async fn a_hash_is_read_wherever_it_is_and_while_it_moves() {
+    let cluster = RedisCluster::start().await;
+    let (store, inspector) = (connected(&cluster.spec()).await, RedisInspector::connect(&cluster.spec()).unwrap());
+    let home = cluster.owner("t:plans");
+    cluster.nodes[home].command(&["HSET", "t:plans", "acme", "5/s"]);
+    let fields = ["acme", "other"].map(Key::from);
+    let held = Ok(vec![Some(b"5/s".to_vec()), None]);
+    let pause = async || {
+        assert_eq!(store.read("plans", &fields).await, held);
+        eventually("operators see it, too", || async { inspector.read("plans", &fields).await == held }).await;
+    };
+    pause().await;
+    for turn in 0..3 {
+        cluster.migrate("t:plans", (home + turn) % 3, (home + turn + 1) % 3, &pause).await;
+    }
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
+    let mut cluster = RedisCluster::start().await;
+    let spec = cluster.spec();
+    let node = Arc::new(LimiterNode::started(&spec).await);
+    let (load, started) = (Load::of(shape(200, SECOND, 100)), clock::now());
+    let running = tokio::spawn(load.clone().through(node.clone(), spec.timeout));
+    load.goes_on().await;
+    let lost = cluster.owner("t:load");
+    cluster.nodes[lost].kill9();
+    load.goes_on().await;
+    cluster.nodes[lost].restart();
+    let up = || async { cluster.nodes.iter().all(cluster_is_up) };
+    eventually_within(Duration::from_secs(15), "the cluster is up again", up).await;
+    let request = [ask("again", shape(10_000, SECOND, 10_000), 1), ask("load", shape(200, SECOND, 100), 1)];
+    let decided = || async { node.limiter.decide(&request).await.decided_by != DecidedBy::Local };
+    eventually_within(RECOVERY, "Redis decides again", decided).await;
+    load.holds(started, 200.0);
+    running.await.unwrap();
+}
