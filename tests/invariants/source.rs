@@ -1,20 +1,31 @@
 //! Rust source as the invariants see it: code only, without comments, literals and tests.
 //!
-//! Not a parser. Blanked text keeps every byte's place, so that a finding has a line; paths are read off it token by token,
-//! braces of `use` included. Macros that build paths from pieces would escape it, and there are none.
+//! Not a parser. Blanked text keeps every byte's place, so that a finding has a line.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// One file of `src/`.
+/// A file of a crate.
 pub struct Source {
-    /// From the repository's root: `src/route/mod.rs`.
+    /// From the repository's root: `src/gateway/stack.rs`.
     pub path: String,
-    /// As written.
+    /// The whole file.
     pub text: String,
-    /// The same length: comments, the insides of literals, and items under `#[cfg(test)]` are blank.
+    /// The text with blanks for comments, the insides of literals, and items under `#[cfg(test)]`.
     pub code: String,
+}
+
+/// A word, `::` or a sign, and its offset.
+#[derive(Clone, Copy)]
+pub struct Token<'a> {
+    pub at: usize,
+    pub text: &'a str,
+}
+
+impl Token<'_> {
+    pub fn is_name(&self) -> bool {
+        self.text.starts_with(is_name)
+    }
 }
 
 impl Source {
@@ -29,9 +40,10 @@ impl Source {
         format!("{}:{line}", self.path)
     }
 
-    /// Whether this is `place` itself or, when that ends in `/`, below it.
+    /// Whether this is the file or folder `place`, or below it. `src/app` is `src/app.rs` and all of `src/app/`.
     pub fn is_in(&self, place: &str) -> bool {
-        if place.ends_with('/') { self.path.starts_with(place) } else { self.path == place }
+        let rest = self.path.strip_prefix(place.trim_end_matches('/'));
+        rest.is_some_and(|rest| rest.is_empty() || rest == ".rs" || rest.starts_with('/'))
     }
 
     /// Where `word` stands in the code, not as a part of a longer name. The word may hold `::` or punctuation.
@@ -41,49 +53,51 @@ impl Source {
         self.code.match_indices(word).map(|(at, _)| at).filter(|&at| begins(at) && ends(at + word.len())).collect()
     }
 
-    /// Every path that begins with `head::`, in full and without generics, with its offset.
-    pub fn paths(&self, head: &str) -> Vec<(usize, Vec<String>)> {
+    pub fn tokens(&self) -> Vec<Token<'_>> {
         let mut found = Vec::new();
-        for at in self.find(head) {
-            let within_another = self.code[..at].trim_end().ends_with("::");
-            if !within_another {
-                expand(&self.code[at + head.len()..], at, &[head.to_owned()], &mut found);
+        let mut at = 0;
+        while let Some(first) = self.code[at..].chars().next() {
+            let rest = &self.code[at..];
+            let length = match first {
+                _ if is_name(first) => rest.find(|c| !is_name(c)).unwrap_or(rest.len()),
+                _ if rest.starts_with("::") => 2,
+                _ => first.len_utf8(),
+            };
+            if !first.is_whitespace() {
+                found.push(Token { at, text: &rest[..length] });
             }
+            at += length;
         }
-        found.retain(|(_, path)| path.len() > 1);
         found
     }
 
-    /// The modules of ours that this file names, as paths from the crate's root, `super` and `self` resolved.
-    pub fn modules(&self) -> Vec<(usize, Vec<String>)> {
-        let own = module_of(&self.path);
-        let mut found: Vec<_> = self.paths("crate").into_iter().map(|(at, path)| (at, path[1..].to_vec())).collect();
-        for (head, up) in [("self", 0), ("super", 1)] {
-            for (at, path) in self.paths(head) {
-                let more = path[1..].iter().take_while(|name| *name == "super").count();
-                let base = own.len().saturating_sub(up + more);
-                let path = own[..base].iter().chain(&path[1 + more..]).cloned().collect();
-                found.push((at, path));
-            }
+    /// The first sentence of the head, without line breaks. Empty when there is none.
+    pub fn first_sentence(&self) -> String {
+        let head = self.text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim);
+        let paragraph = head.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        match paragraph.find(". ") {
+            Some(end) => paragraph[..=end].to_owned(),
+            None => paragraph,
         }
-        found
     }
 }
 
-/// Every file under `src/`, except what only tests compile.
-pub fn sources() -> Vec<Source> {
+/// Every file of every crate, except what only tests compile.
+pub fn workspace_sources() -> Vec<Source> {
     let mut found = Vec::new();
     collect(Path::new("src"), &mut found);
-    let tests: BTreeSet<String> = found.iter().flat_map(test_modules).collect();
-    found.retain(|source| !tests.iter().any(|module| source.is_in(module)));
-    assert!(found.len() > 10, "src/ has almost nothing in it: is this the repository's root?");
+    for package in fs::read_dir("crates").expect("crates/ is readable") {
+        collect(&package.expect("crates/ is readable").path().join("src"), &mut found);
+    }
+    let tests: Vec<String> = found.iter().flat_map(test_modules).collect();
+    found.retain(|source| !source.path.ends_with("/tests.rs") && !tests.iter().any(|module| source.is_in(module)));
     found.sort_by(|one, other| one.path.cmp(&other.path));
     found
 }
 
 fn collect(directory: &Path, found: &mut Vec<Source>) {
-    for entry in fs::read_dir(directory).expect("src/ is readable") {
-        let path = entry.expect("src/ is readable").path();
+    for entry in fs::read_dir(directory).expect("a folder of sources is readable") {
+        let path = entry.expect("a folder of sources is readable").path();
         if path.is_dir() {
             collect(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -93,63 +107,21 @@ fn collect(directory: &Path, found: &mut Vec<Source>) {
     }
 }
 
-/// The files that a `#[cfg(test)] mod name;` of this one stands for.
+/// The places that a `#[cfg(test)] mod name;` of this file stands for.
 fn test_modules(source: &Source) -> Vec<String> {
     let plain = without_comments_and_literals(&source.text);
-    let folder = module_of(&source.path).into_iter().fold("src".to_owned(), |folder, name| folder + "/" + &name);
+    let folder = source.path.trim_end_matches(".rs");
+    let folder = ["/mod", "/lib", "/main"].iter().find_map(|own| folder.strip_suffix(own)).unwrap_or(folder);
     let declared = plain.split("#[cfg(test)]").skip(1).filter_map(|rest| rest.trim_start().strip_prefix("mod "));
     let names = declared.filter_map(|rest| {
         let (name, rest) = rest.split_at(rest.find(|c| !is_name(c))?);
         rest.starts_with(';').then_some(name)
     });
-    names.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/")]).collect()
-}
-
-/// `src/store/redis/mod.rs` is `[store, redis]`, `src/lib.rs` is `[]`.
-fn module_of(path: &str) -> Vec<String> {
-    let path = path.trim_start_matches("src/").trim_end_matches(".rs");
-    let path = path.strip_suffix("/mod").unwrap_or(path);
-    path.split('/').filter(|name| !["lib", "main", "mod"].contains(name)).map(str::to_owned).collect()
+    names.map(|name| format!("{folder}/{name}")).collect()
 }
 
 fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// Reads `::name::{a, b::c}` from the start of `rest` and adds a path for each leaf.
-fn expand(rest: &str, at: usize, path: &[String], found: &mut Vec<(usize, Vec<String>)>) {
-    let rest = rest.trim_start();
-    let Some(rest) = rest.strip_prefix("::").map(str::trim_start) else {
-        return found.push((at, path.to_vec()));
-    };
-    if rest.starts_with('{') {
-        let group = block(rest);
-        split_group(&group[1..group.len() - 1]).into_iter().for_each(|item| step(item, at, path, found));
-    } else {
-        step(rest, at, path, found);
-    }
-}
-
-/// Takes one more name. `self`, `*` and a turbofish add none.
-fn step(rest: &str, at: usize, path: &[String], found: &mut Vec<(usize, Vec<String>)>) {
-    let (name, rest) = rest.split_at(rest.find(|c| !is_name(c)).unwrap_or(rest.len()));
-    let named = (!name.is_empty() && name != "self").then(|| name.to_owned());
-    let longer: Vec<String> = path.iter().cloned().chain(named).collect();
-    expand(rest, at, &longer, found);
-}
-
-/// What stands between the commas of a group, not those of groups within.
-fn split_group(text: &str) -> Vec<&str> {
-    let mut depth = 0;
-    let comma = |c: char| {
-        match c {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            _ => {}
-        }
-        c == ',' && depth == 0
-    };
-    text.split(comma).map(str::trim).filter(|item| !item.is_empty()).collect()
 }
 
 /// Blanks comments and the insides of string, byte and char literals. Line breaks stay.
@@ -217,17 +189,36 @@ fn char_literal(rest: &str) -> Option<usize> {
 /// Blanks each item under `#[cfg(test)]`: up to its semicolon, or to the brace that closes it.
 fn without_tests(mut code: String) -> String {
     while let Some(begin) = code.find("#[cfg(test)]") {
-        let item = &code[begin..];
-        let length = match (item.find(';'), item.find('{')) {
-            (Some(semicolon), brace) if brace.is_none_or(|brace| semicolon < brace) => semicolon + 1,
-            (_, Some(brace)) => brace + block(&item[brace..]).len(),
-            _ => item.len(),
-        };
+        let length = item_length(&code[begin..]);
         let mut blanked = String::new();
-        blank(&item[..length], &mut blanked);
+        blank(&code[begin..begin + length], &mut blanked);
         code.replace_range(begin..begin + length, &blanked);
     }
     code
+}
+
+/// Words an item begins with; a comma ends what begins with another, which is a field or a match arm.
+const ITEMS: &str = "pub fn impl mod use struct enum trait type const static async unsafe macro_rules let";
+
+/// How far an item or a field goes, with its attributes.
+fn item_length(item: &str) -> usize {
+    let mut at = 0;
+    while let Some(attribute) = item[at..].trim_start().strip_prefix('#') {
+        at = item.len() - attribute.len() + block(attribute).len();
+    }
+    let first_word = item[at..].trim_start().split(|c| !is_name(c)).next().unwrap_or_default();
+    let is_item = ITEMS.split(' ').any(|keyword| keyword == first_word);
+    while let Some(next) = item[at..].chars().next() {
+        match next {
+            '{' => return at + block(&item[at..]).len(),
+            '(' | '[' => at += block(&item[at..]).len(),
+            ';' => return at + 1,
+            ',' if !is_item => return at + 1,
+            '}' | ')' | ']' => return at,
+            _ => at += next.len_utf8(),
+        }
+    }
+    item.len()
 }
 
 /// From the bracket that `text` begins with, to the one that closes it.
