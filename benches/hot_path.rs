@@ -25,7 +25,7 @@ use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::headers::Standing;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::memory::MemoryStore;
 
 fn main() {
@@ -37,8 +37,8 @@ fn shape(per_second: u64) -> TokenBucket {
     TokenBucket::new(number(per_second), number(1_000_000), number(per_second)).unwrap()
 }
 
-fn ask(key: &str, per_second: u64) -> Ask {
-    Ask {
+fn charge(key: &str, per_second: u64) -> BucketCharge {
+    BucketCharge {
         key: Key::from(key),
         quota: shape(per_second).into(),
         cost: 1,
@@ -120,14 +120,14 @@ fn take_from_a_bucket(bencher: Bencher<'_, '_>) {
 #[divan::bench(threads = [1, 2])]
 fn decide_in_process_on_one_key(bencher: Bencher<'_, '_>) {
     let store = MemoryStore::new(100_000);
-    let asks = [ask("per-client:203.0.113.77", 1_000_000)];
+    let asks = [charge("per-client:203.0.113.77", 1_000_000)];
     bencher.bench(|| store.take_at(black_box(&asks), 1, 1_000_000, Share::WHOLE));
 }
 
 #[divan::bench(threads = [1, 2], args = [1_000, 1_000_000])]
 fn decide_in_process_on_many_keys(bencher: Bencher<'_, '_>, keys: usize) {
     let store = MemoryStore::new(keys);
-    let asks: Vec<[Ask; 1]> = (0..keys).map(|key| [ask(&format!("per-client:{key}"), 1_000_000)]).collect();
+    let asks: Vec<[BucketCharge; 1]> = (0..keys).map(|key| [charge(&format!("per-client:{key}"), 1_000_000)]).collect();
     bencher.bench(|| store.take_at(black_box(&asks[fastrand::usize(..keys)]), 1, 1_000_000, Share::WHOLE));
 }
 

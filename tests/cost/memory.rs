@@ -19,16 +19,16 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::ShareCell;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, ask, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 use super::{HEAP, TURN};
 
@@ -82,9 +82,9 @@ fn a_full_table_of_buckets_stays_within_its_documented_memory() {
     for number in 0..MILLION {
         // A million in a minute.
         let now_us = number * 60;
-        memory.take_at(&[ask(&client(number), limit, 1)], 1, now_us, Share::WHOLE);
+        memory.take_at(&[charge(&client(number), limit, 1)], 1, now_us, Share::WHOLE);
         if number.is_multiple_of(100) {
-            over += memory.take_at(&[ask("over", limit, 1)], 1, now_us, Share::WHOLE).units;
+            over += memory.take_at(&[charge("over", limit, 1)], 1, now_us, Share::WHOLE).units;
             peak = peak.max(heap.grown());
         }
     }
@@ -104,7 +104,7 @@ fn buckets_of_short_visits_are_swept() {
     // Of a quarter of a minute: what is there after two seconds is there all the time.
     for number in 0..FLOOD {
         let now_us = number * 60;
-        assert_eq!(memory.take_at(&[ask(&client(number), limit, 1)], 1, now_us, Share::WHOLE).units, 1);
+        assert_eq!(memory.take_at(&[charge(&client(number), limit, 1)], 1, now_us, Share::WHOLE).units, 1);
         // The control plane sweeps as often.
         if number.is_multiple_of(2 * SECOND / 60) {
             memory.sweep(now_us);
@@ -128,7 +128,7 @@ struct Oracle {
 }
 
 impl Store for Oracle {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let over = asks[0].key.as_bytes().last().is_some_and(|last| !last.is_multiple_of(2));
         let level = match over {
@@ -172,14 +172,14 @@ impl Fixture {
     /// A flood of clients, a million a minute, and one who is over all the time. How often that one was asked for.
     async fn flood(&self, limit: Shape) -> u64 {
         // Its last byte is odd.
-        let over = [ask("over\u{1}", limit, 1)];
+        let over = [charge("over\u{1}", limit, 1)];
         let mut asked = 0;
         for number in 0..FLOOD {
-            let verdict = self.limiter.decide(&[ask(&client(number), limit, 1)]).await;
+            let verdict = decide(&self.limiter, &[charge(&client(number), limit, 1)]).await;
             assert!(verdict.granted || verdict.levels[0].retry_after_us > 0);
             if number.is_multiple_of(1_000) {
                 tokio::time::advance(Duration::from_millis(60)).await;
-                let verdict = self.limiter.decide(&over).await;
+                let verdict = decide(&self.limiter, &over).await;
                 assert!(!verdict.granted, "after {number} others");
                 asked += u64::from(verdict.decided_by == DecidedBy::Redis);
             }
@@ -212,10 +212,14 @@ async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits(
     (0..5).for_each(|_| fixture.breaker.failed(&StoreError::Timeout, 1));
     let mut over = 0;
     for number in 0..FLOOD {
-        assert!(fixture.limiter.decide_now(&[ask(&client(number), limit, 1)]).is_some_and(|verdict| verdict.granted));
+        assert!(
+            decide_locally(&fixture.limiter, &[charge(&client(number), limit, 1)])
+                .is_some_and(|verdict| verdict.granted)
+        );
         if number.is_multiple_of(1_000) {
             tokio::time::advance(Duration::from_millis(60)).await;
-            over += u32::from(fixture.limiter.decide_now(&[ask("over", shape(5, HOUR, 5), 1)]).unwrap().granted);
+            over +=
+                u32::from(decide_locally(&fixture.limiter, &[charge("over", shape(5, HOUR, 5), 1)]).unwrap().granted);
         }
     }
     let (grown, bound) = (heap.grown(), ROOM * PER_BUCKET + TABLES);
@@ -233,7 +237,8 @@ async fn a_bucket_in_redis_stays_within_its_documented_memory() {
     let (store, limit) = (connected(&server.spec()).await, shape(5, HOUR, 5));
     let before = used_memory(&server);
     for first in (0..BUCKETS).step_by(500) {
-        let asks: Vec<[Ask; 1]> = (first..first + 500).map(|number| [ask(&client(number), limit, 1)]).collect();
+        let asks: Vec<[BucketCharge; 1]> =
+            (first..first + 500).map(|number| [charge(&client(number), limit, 1)]).collect();
         let taken = join_all(asks.iter().map(|ask| store.take(ask, 1))).await;
         assert!(taken.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.units == 1)));
     }

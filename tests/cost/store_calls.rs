@@ -11,14 +11,14 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::memory::MemoryStore;
 
 use super::TURN;
 
 use tollgate_test_support::node::{CountingStore, connected};
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{SECOND, ask, shape};
+use tollgate_test_support::{SECOND, charge, shape};
 
 const REQUESTS_AT_A_TIME: usize = 32;
 
@@ -53,7 +53,7 @@ impl MeasuredNode {
     }
 
     /// Requests one after the other, from many clients, for so long.
-    async fn flat_out(&self, asks: &[Ask], time: Duration) -> Figures {
+    async fn flat_out(&self, asks: &[BucketCharge], time: Duration) -> Figures {
         let (started, before) = (clock::now(), self.store.calls());
         let (running, last) = (Cell::new(Duration::ZERO), Cell::new(started));
         let client = || async {
@@ -61,7 +61,7 @@ impl MeasuredNode {
             while started.elapsed() < time {
                 let now = clock::now();
                 running.set(running.get() + now.duration_since(last.replace(now)).min(STANDSTILL));
-                let verdict = self.limiter.decide(asks).await;
+                let verdict = decide(&self.limiter, &asks).await;
                 figures.requests += 1;
                 figures.granted += u64::from(verdict.granted);
                 figures.by[by(verdict.decided_by)] += 1;
@@ -112,7 +112,7 @@ async fn a_hot_key_costs_a_quarter_of_a_call_per_request() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000), 1)];
+    let asks = [charge("k", shape(1_000_000, SECOND, 1_000_000), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("exact") <= 0.25);
     assert_eq!(figures.granted, figures.requests);
@@ -123,7 +123,7 @@ async fn a_hot_leased_key_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [ask("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
+    let asks = [charge("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("leased") <= 0.02);
     assert_eq!(figures.granted, figures.requests);
@@ -134,14 +134,14 @@ async fn denied_traffic_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    let asks = [charge("k", shape(10, SECOND, 10), 1)];
     let figures = node.flat_out(&asks, WHILE).await;
     assert!(figures.calls_per_request("denied") <= 0.01);
     assert!(figures.granted as f64 <= 10.0 + 10.0 * figures.seconds, "{figures:?}");
 }
 
 /// Two nodes, each with more demand than the limit admits: what passed, of what the limit admits.
-async fn overload(limit: Ask, rate: f64, burst: f64) -> Figures {
+async fn overload(limit: BucketCharge, rate: f64, burst: f64) -> Figures {
     let server = RedisServer::start();
     let nodes = [MeasuredNode::start(&server).await, MeasuredNode::start(&server).await];
     let asks = [limit];
@@ -157,13 +157,13 @@ async fn overload(limit: Ask, rate: f64, burst: f64) -> Figures {
 #[tokio::test]
 async fn two_nodes_in_overload_admit_what_an_exact_limit_does() {
     let _turn = TURN.lock().await;
-    let figures = overload(ask("k", shape(500, SECOND, 200), 1), 500.0, 200.0).await;
+    let figures = overload(charge("k", shape(500, SECOND, 200), 1), 500.0, 200.0).await;
     assert!(figures.calls_per_request("exact, overload") <= 0.25);
 }
 
 #[tokio::test]
 async fn two_nodes_in_overload_admit_what_a_leased_limit_does() {
     let _turn = TURN.lock().await;
-    let figures = overload(ask("k", shape(1_000, SECOND, 1_000).leased(1), 1), 1_000.0, 1_000.0).await;
+    let figures = overload(charge("k", shape(1_000, SECOND, 1_000).leased(1), 1), 1_000.0, 1_000.0).await;
     assert!(figures.calls_per_request("leased, overload") <= 0.02);
 }

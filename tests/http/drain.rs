@@ -111,7 +111,7 @@ fn workers_share_a_port_and_drain_together() {
     let second = server::bind(&spec).unwrap();
     let spec = Arc::new(spec);
     let (signal, drain) = server::drain::channel();
-    let slots = server::Slots::new(spec.max_connections);
+    let slots = server::ConnectionLimit::new(spec.max_connections);
     let seen = Arc::new(HandlerRecord::default());
     let workers = [first, second].map(|listener| {
         let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));

@@ -19,16 +19,16 @@ use tollgate_limiter::node::breaker;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::ShareCell;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, ask, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
 
 /// The store of all nodes, which may be away and counts what it is asked.
 struct SharedStore {
@@ -50,7 +50,7 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
         }
@@ -85,11 +85,11 @@ fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
     Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
 }
 
-fn slots(key: &str, most: u64) -> Ask {
-    ask(key, InFlight::new(most, Scope::Fleet), 1)
+fn slots(key: &str, most: u64) -> BucketCharge {
+    charge(key, InFlight::new(most, Scope::Fleet), 1)
 }
 
-async fn enter(node: &Limiter, asks: &[Ask]) -> Option<Verdict> {
+async fn enter(node: &Limiter, asks: &[BucketCharge]) -> Option<Verdict> {
     Some(node.decide(asks).await).filter(|verdict| verdict.granted)
 }
 
@@ -214,7 +214,7 @@ async fn permits_of_a_dead_node_come_back_within_seconds() {
 async fn permits_and_tokens_are_taken_all_or_nothing() {
     let store = SharedStore::memory();
     let one = node(&store, 1);
-    let (slot, bucket) = (slots("s", 2), ask("b", shape(3, HOUR, 3), 1));
+    let (slot, bucket) = (slots("s", 2), charge("b", shape(3, HOUR, 3), 1));
     let both = [bucket.clone(), slot.clone()];
     let inside = [enter(&one, &both).await.unwrap(), enter(&one, &both).await.unwrap()];
     assert_eq!(inside[1].levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [1, 0]);
@@ -242,8 +242,8 @@ async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     inside.extend(join_all((0..4).map(|_| enter(&one, &asks))).await.into_iter().flatten());
     assert_eq!(inside.len(), 2, "half of four");
     assert!(inside.iter().skip(1).all(|verdict| verdict.decided_by == DecidedBy::Local));
-    let allowed = [Ask { on_outage: OnOutage::Allow, ..slots("k", 4) }];
-    let denied = [Ask { on_outage: OnOutage::Deny, ..slots("k", 4) }];
+    let allowed = [BucketCharge { on_outage: OnOutage::Allow, ..slots("k", 4) }];
+    let denied = [BucketCharge { on_outage: OnOutage::Deny, ..slots("k", 4) }];
     inside.extend(join_all((0..3).map(|_| enter(&one, &allowed))).await.into_iter().flatten());
     assert_eq!((inside.len(), enter(&one, &denied).await.is_some()), (5, false));
     store.away.store(false, Ordering::Relaxed);
@@ -288,7 +288,7 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
 async fn a_limit_in_node_scope_asks_no_store() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [ask("k", InFlight::new(2, Scope::Node), 1)];
+    let asks = [charge("k", InFlight::new(2, Scope::Node), 1)];
     let inside = join_all([enter(&one, &asks), enter(&one, &asks), enter(&two, &asks), enter(&one, &asks)]).await;
     assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
     assert_eq!(store.claims.load(Ordering::Relaxed), 0);

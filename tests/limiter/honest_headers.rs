@@ -28,7 +28,7 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::ShareCell;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
@@ -44,7 +44,7 @@ const CLIENTS: usize = 8;
 struct DistantStore(Arc<MemoryStore>);
 
 impl Store for DistantStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
             sleep(Duration::from_millis(2)).await;
             let grant = self.0.take(asks, units).await;

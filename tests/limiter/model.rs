@@ -18,18 +18,18 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::breaker::run_control;
 use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Change;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store, StoreError};
-use tollgate_test_support::{HOUR, SECOND, ask, shape};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 /// The admitted tokens, and when.
 #[derive(Default)]
@@ -75,7 +75,7 @@ fn ten_times_more_keys_than_room_stay_bounded_and_within_their_limits() {
         now += random.u64(0..400);
         let key = random.u32(0..2_000);
         let units = random.u32(1..4);
-        let granted = memory.take_at(&[ask(&format!("k{key}"), limit, 1)], units, now, Share::WHOLE).units;
+        let granted = memory.take_at(&[charge(&format!("k{key}"), limit, 1)], units, now, Share::WHOLE).units;
         keys.entry(key).or_default().add(now, granted.into());
         assert!(memory.len() <= ROOM);
     }
@@ -87,15 +87,15 @@ fn ten_times_more_keys_than_room_stay_bounded_and_within_their_limits() {
 fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
     let (memory, slow, quick) = (MemoryStore::new(64), shape(1, 24 * HOUR, 1), shape(10, SECOND, 10));
     for n in 0..1_000 {
-        memory.take_at(&[ask(&format!("slow{n}"), slow, 1)], 1, n, Share::WHOLE);
+        memory.take_at(&[charge(&format!("slow{n}"), slow, 1)], 1, n, Share::WHOLE);
     }
     let mut passed = 0;
     for tick in 1..100 {
-        passed += memory.take_at(&[ask("quick", quick, 1)], 1, tick * SECOND / 10, Share::WHOLE).units;
+        passed += memory.take_at(&[charge("quick", quick, 1)], 1, tick * SECOND / 10, Share::WHOLE).units;
     }
     assert!(passed >= 95, "{passed}");
     let again: u32 =
-        (0..1_000).map(|n| memory.take_at(&[ask(&format!("slow{n}"), slow, 1)], 1, HOUR, Share::WHOLE).units).sum();
+        (0..1_000).map(|n| memory.take_at(&[charge(&format!("slow{n}"), slow, 1)], 1, HOUR, Share::WHOLE).units).sum();
     assert_eq!(again, 0, "a bucket that was forgotten is not full");
 }
 
@@ -103,11 +103,11 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 fn full_buckets_are_swept_and_others_kept() {
     let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
     for n in 0..5_000 {
-        memory.note(&ask(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
+        memory.note(&charge(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
     }
     memory.sweep(2_500_000);
     assert_eq!(memory.len(), 2_499);
-    assert_eq!(memory.take_at(&[ask("k4000", limit, 5)], 1, 3_999_999, Share::WHOLE).units, 0);
+    assert_eq!(memory.take_at(&[charge("k4000", limit, 5)], 1, 3_999_999, Share::WHOLE).units, 0);
     memory.sweep(HOUR);
     assert!(memory.is_empty());
 }
@@ -125,7 +125,7 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
                 for _ in 0..1_000 {
                     let mut order = keys;
                     random.shuffle(&mut order);
-                    let asks: Vec<Ask> = order[..3].iter().map(|key| ask(key, limit, 1)).collect();
+                    let asks: Vec<BucketCharge> = order[..3].iter().map(|key| charge(key, limit, 1)).collect();
                     if memory.take_at(&asks, 1, 0, Share::WHOLE).units == 1 {
                         order[..3].iter().for_each(|key| *taken.entry(key).or_default() += 1);
                     }
@@ -146,7 +146,7 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
 
 #[test]
 fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
-    let (memory, request) = (MemoryStore::new(100), [ask("k", shape(1_000, SECOND, 10), 1)]);
+    let (memory, request) = (MemoryStore::new(100), [charge("k", shape(1_000, SECOND, 10), 1)]);
     let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
     assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
     memory.note(&request[0], &full_in(0), 1_000);
@@ -169,16 +169,16 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
         let read_us = now - random.u64(0..=now.min(20_000));
         match random.u32(0..10) {
             0 => memory.sweep(read_us),
-            1 => memory.note(&ask("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
+            1 => memory.note(&charge("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
             // Pushes others out: the floor is a time, too.
-            2 => drop(memory.take_at(&[ask(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
+            2 => drop(memory.take_at(&[charge(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
             3..6 => {
-                let grant = memory.take_at(&[ask("wide", wide, 1)], random.u32(1..9), read_us, Share::WHOLE);
+                let grant = memory.take_at(&[charge("wide", wide, 1)], random.u32(1..9), read_us, Share::WHOLE);
                 assert!((read_us..=now).contains(&grant.at_us));
                 passed[0].add(grant.at_us, grant.units.into());
             }
             _ => {
-                let both = [ask("narrow", narrow, 1), ask("wide", wide, 1)];
+                let both = [charge("narrow", narrow, 1), charge("wide", wide, 1)];
                 let grant = memory.take_at(&both, random.u32(1..9), read_us, Share::WHOLE);
                 passed.iter_mut().for_each(|passed| passed.add(grant.at_us, grant.units.into()));
             }
@@ -193,7 +193,7 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
 #[test]
 fn halving_a_burst_and_restoring_it_grants_nothing_twice() {
     let (memory, whole, half) = (MemoryStore::new(100), shape(10, HOUR, 200), shape(10, HOUR, 100));
-    let take = |limit| memory.take_at(&[ask("k", limit, 1)], 1_000, 0, Share::WHOLE);
+    let take = |limit| memory.take_at(&[charge("k", limit, 1)], 1_000, 0, Share::WHOLE);
     assert_eq!(take(whole).units, 200);
     for _ in 0..3 {
         assert_eq!((take(half).units, take(whole).units), (0, 0));
@@ -211,7 +211,7 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
         let (mut passed, mut now) = (Admitted::default(), 0);
         let usual = random.u64(1..100_000);
         let mut ask_by = |version: usize, units, now| {
-            let grant = memory.take_at(&[ask("k", versions[version], 1)], units, now, Share::WHOLE);
+            let grant = memory.take_at(&[charge("k", versions[version], 1)], units, now, Share::WHOLE);
             passed.add(now, grant.units.into());
             grant
         };
@@ -244,14 +244,14 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
 #[test]
 fn a_level_noted_for_a_faster_limit_does_not_fill_a_slower_one() {
     let memory = MemoryStore::new(100);
-    let slow = ask("k", shape(10, HOUR, 10), 1);
+    let slow = charge("k", shape(10, HOUR, 10), 1);
     memory.note(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
     assert_eq!(memory.take_at(&[slow], 10, SECOND, Share::WHOLE).units, 1, "what would be back by then");
 }
 
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.
 fn outage(nodes: u32, limit: Shape, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
-    let request = [ask("k", limit, cost)];
+    let request = [charge("k", limit, cost)];
     let mut admitted = Admitted::default();
     let mut admitting = vec![false; nodes as usize];
     let memories: Vec<MemoryStore> = (0..nodes).map(|_| MemoryStore::new(100)).collect();
@@ -293,8 +293,8 @@ fn a_limit_too_small_to_share_belongs_to_one_node() {
 #[test]
 fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
     let (memory, limit) = (MemoryStore::new(100), shape(10, SECOND, 40));
-    let level = |limit, share| memory.take_at(&[ask("k", limit, 1)], 0, 0, share).levels[0];
-    memory.note(&ask("k", limit, 1), &full_in(SECOND), 0);
+    let level = |limit, share| memory.take_at(&[charge("k", limit, 1)], 0, 0, share).levels[0];
+    memory.note(&charge("k", limit, 1), &full_in(SECOND), 0);
     assert_eq!(level(limit, Share::WHOLE), Level { remaining: 30, retry_after_us: 0, reset_after_us: SECOND });
     assert_eq!(level(limit, Share::new(2, 0)), Level { remaining: 15, retry_after_us: 0, reset_after_us: SECOND });
     let slower = shape(10, 60 * SECOND, 20);
@@ -308,7 +308,7 @@ fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
 
 #[test]
 fn noting_a_level_never_gives_tokens_back() {
-    let (memory, request) = (MemoryStore::new(100), ask("k", shape(1, HOUR, 10), 1));
+    let (memory, request) = (MemoryStore::new(100), charge("k", shape(1, HOUR, 10), 1));
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
     memory.note(&request, &full_in(0), 0);
     assert_eq!(memory.take_at(&[request], 5, 0, Share::WHOLE).units, 1);
@@ -322,7 +322,7 @@ struct FakeStore {
 }
 
 impl Store for FakeStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
         let grant = Grant { units, levels: asks.iter().map(|_| level).collect(), at_us: 0 };
@@ -358,23 +358,23 @@ fn node(failing: bool, nodes: u32) -> NodeOfFakeStore {
     NodeOfFakeStore { store, breaker, limiter }
 }
 
-fn with(on_outage: OnOutage, key: &str, burst: u64) -> Ask {
-    Ask { on_outage, ..ask(key, shape(burst, HOUR, burst), 1) }
+fn with(on_outage: OnOutage, key: &str, burst: u64) -> BucketCharge {
+    BucketCharge { on_outage, ..charge(key, shape(burst, HOUR, burst), 1) }
 }
 
 #[tokio::test]
 async fn the_stores_decision_is_used() {
     let node = node(false, 1);
-    let asks = [ask("k", shape(10, HOUR, 10), 1)];
-    assert!(node.limiter.decide_now(&asks).is_none());
-    let verdict = node.limiter.decide(&asks).await;
+    let asks = [charge("k", shape(10, HOUR, 10), 1)];
+    assert!(decide_locally(&node.limiter, &asks).is_none());
+    let verdict = decide(&node.limiter, &asks).await;
     assert_eq!((verdict.decided_by, verdict.granted, verdict.levels[0].remaining), (DecidedBy::Redis, true, 7));
 }
 
 #[tokio::test]
 async fn without_limits_the_store_is_not_asked() {
     let node = node(false, 1);
-    assert!(node.limiter.decide_now(&[]).is_some_and(|verdict| verdict.granted));
+    assert!(decide_locally(&node.limiter, &[]).is_some_and(|verdict| verdict.granted));
     assert_eq!(node.store.asked.load(Ordering::Relaxed), 0);
 }
 
@@ -384,13 +384,13 @@ async fn a_failing_store_is_asked_five_times_and_each_request_decided_anyway() {
     let asks = [with(OnOutage::Local, "k", 16)];
     let mut granted = 0;
     for _ in 0..100 {
-        let verdict = node.limiter.decide(&asks).await;
+        let verdict = decide(&node.limiter, &asks).await;
         assert_eq!(verdict.decided_by, DecidedBy::Local);
         granted += u32::from(verdict.granted);
     }
     assert_eq!(granted, 8, "this node's half of the limit");
     assert_eq!(node.store.asked.load(Ordering::Relaxed), 5);
-    assert!(node.limiter.decide_now(&asks).is_some());
+    assert!(decide_locally(&node.limiter, &asks).is_some());
 }
 
 #[tokio::test]
@@ -399,10 +399,10 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
     let asks = [with(OnOutage::Local, "k", 16)];
     for _ in 0..5 {
         for _ in 0..4 {
-            node.limiter.decide(&asks).await;
+            decide(&node.limiter, &asks).await;
         }
         node.store.failing.store(false, Ordering::Relaxed);
-        node.limiter.decide(&asks).await;
+        decide(&node.limiter, &asks).await;
         node.store.failing.store(true, Ordering::Relaxed);
     }
     assert!(!node.breaker.is_open());
@@ -412,8 +412,8 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
 async fn in_an_outage_each_limit_follows_its_on_outage() {
     use OnOutage::{Allow, Deny, Local};
     let node = node(true, 1);
-    async fn decide(node: &NodeOfFakeStore, asks: &[Ask]) -> Decision {
-        node.limiter.decide(asks).await
+    async fn decide(node: &NodeOfFakeStore, asks: &[BucketCharge]) -> Decision {
+        decide(&node.limiter, &asks).await
     }
     let allowed = decide(&node, &[with(Allow, "allow", 3)]).await;
     assert!(allowed.granted && allowed.levels[0].remaining == 3);
@@ -431,12 +431,12 @@ async fn in_an_outage_each_limit_follows_its_on_outage() {
 async fn a_bucket_in_an_outage_starts_from_what_redis_last_said() {
     let node = node(false, 1);
     // The store says of this bucket: half an hour to full, which is half of its tokens.
-    let asks = [ask("k", shape(10, HOUR, 10), 1)];
-    assert!(node.limiter.decide(&asks).await.granted);
+    let asks = [charge("k", shape(10, HOUR, 10), 1)];
+    assert!(decide(&node.limiter, &asks).await.granted);
     node.store.failing.store(true, Ordering::Relaxed);
     let mut granted = 0;
     for _ in 0..20 {
-        granted += u32::from(node.limiter.decide(&asks).await.granted);
+        granted += u32::from(decide(&node.limiter, &asks).await.granted);
     }
     assert_eq!(granted, 5);
 }
@@ -477,9 +477,9 @@ async fn calls_are_counted_by_outcome_and_the_fleet_by_nodes() {
     let handle = recorder.handle();
     let node = metrics::with_local_recorder(&recorder, || node(false, 4));
     let asks = [with(OnOutage::Local, "k", 16)];
-    node.limiter.decide(&asks).await;
+    decide(&node.limiter, &asks).await;
     node.store.failing.store(true, Ordering::Relaxed);
-    node.limiter.decide(&asks).await;
+    decide(&node.limiter, &asks).await;
     let said = handle.render();
     for line in [
         r#"tollgate_store_calls_total{outcome="ok"} 1"#,

@@ -17,14 +17,14 @@ use tollgate_limiter::algorithm::window::Span;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Change;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::inspect::Gift;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim};
-use tollgate_test_support::{HOUR, SECOND, ask, shape};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim};
+use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 /// Every algorithm, and what is done with them.
 macro_rules! lua {
@@ -141,7 +141,7 @@ impl ScriptRunner {
         Self { lua, take, adjust, give, concurrency, redis }
     }
 
-    fn reply(&self, asks: &[Ask], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
+    fn reply(&self, asks: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for ask in asks {
             args.extend([letter(ask.quota).to_owned(), ask.cost.to_string()]);
@@ -172,7 +172,7 @@ impl ScriptRunner {
     }
 
     /// The reply's numbers before and after `tokens` are given back.
-    fn give(&self, ask: &Ask, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
+    fn give(&self, ask: &BucketCharge, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
         self.redis.now_us.set(now_us);
         let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(ask.quota).to_owned()];
         args.extend(numbers(ask.quota, now_us));
@@ -206,7 +206,7 @@ impl ScriptRunner {
             .collect()
     }
 
-    fn take(&self, asks: &[Ask], units: u32, now_us: u64) -> Grant {
+    fn take(&self, asks: &[BucketCharge], units: u32, now_us: u64) -> Grant {
         self.redis.now_us.set(now_us);
         let reply = self.reply(asks, units, u64::MAX).unwrap();
         let number = |at: usize| u64::try_from(reply[at]).unwrap();
@@ -228,7 +228,7 @@ impl ScriptRunner {
 #[derive(Clone, Debug)]
 struct Step {
     wait: u64,
-    asks: Vec<Ask>,
+    asks: Vec<BucketCharge>,
     units: u32,
     /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
     owed: u64,
@@ -283,7 +283,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     let gift =
         prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(Gift::Tokens(n))), 1 => Just(Some(Gift::All))];
     (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
-        let asks = asked.into_iter().map(|(key, (quota, cost))| ask(key, quota, cost.min(quota.burst())));
+        let asks = asked.into_iter().map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
         Step { wait, asks: asks.collect(), units, owed, back, gift }
     })
 }
@@ -298,7 +298,7 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
         let scripted = script.take(&step.asks, step.units, now_us);
         let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
         prop_assert_eq!(scripted, native, "at {}", now_us);
-        let Ask { key, quota, .. } = step.asks[0].clone();
+        let BucketCharge { key, quota, .. } = step.asks[0].clone();
         let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
         let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
             charge: capped(tokens),
@@ -328,7 +328,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
             let shape: TokenBucket = versions[version];
             // Refills about as much as is taken.
             let wait = wait * shape.micros(shape.emission()) / 40;
-            Step { wait, asks: vec![ask("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
+            Step { wait, asks: vec![charge("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
         };
         turns.into_iter().map(step).collect()
     })
@@ -403,7 +403,7 @@ proptest! {
         for (wait, units, back) in steps {
             real_us += wait * token_us / 20;
             behind_us += if back < 3 { back * limit.micros(limit.capacity()) } else { 0 };
-            let grant = script.take(&[ask("k", limit, 1)], units, 1_763_000_000_000_000 + real_us - behind_us.min(1 << 50));
+            let grant = script.take(&[charge("k", limit, 1)], units, 1_763_000_000_000_000 + real_us - behind_us.min(1 << 50));
             passed.push((real_us, u128::from(grant.units)));
             prop_assert!(grant.levels[0].retry_after_us <= token_us);
             prop_assert!(grant.levels[0].reset_after_us <= limit.micros(limit.capacity()));
@@ -428,7 +428,7 @@ proptest! {
 fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let script = ScriptRunner::new(true);
     let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
-    let asks = [ask("b", shape(10, SECOND, 10), 1), ask("w", window, 1)];
+    let asks = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;
     script.redis.now_us.set(told_for);
@@ -450,7 +450,7 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
 fn a_key_expires_no_earlier_than_its_bucket_is_full() {
     for now_us in [1_000_000_000, 1_000_000_999, 1_000_000_500] {
         let script = ScriptRunner::new(true);
-        script.take(&[ask("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
+        script.take(&[charge("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
         let (_, until_ms) = script.redis.values.borrow()["k"];
         assert!((until_ms + 1) * 1_000 >= now_us + 3_000);
     }
@@ -459,12 +459,12 @@ fn a_key_expires_no_earlier_than_its_bucket_is_full() {
 #[test]
 fn a_denial_writes_nothing() {
     let script = ScriptRunner::new(true);
-    let asks = [ask("k", shape(2, HOUR, 2), 2)];
+    let asks = [charge("k", shape(2, HOUR, 2), 2)];
     assert_eq!(script.take(&asks, 1, 1_000_000).units, 1);
     let before = script.value("k");
     assert_eq!(script.take(&asks, 1, 2_000_000).units, 0);
     assert_eq!(script.value("k"), before);
-    assert_eq!(script.take(&[ask("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
+    assert_eq!(script.take(&[charge("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
     assert_eq!(script.value("other"), None);
 }
 
@@ -472,11 +472,11 @@ fn a_denial_writes_nothing() {
 fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
     let script = ScriptRunner::new(true);
     let (limit, slower, faster) = (shape(2, HOUR, 20), shape(1, HOUR, 10), shape(4, HOUR, 10));
-    assert_eq!(script.take(&[ask("k", limit, 1)], 20, HOUR).units, 20);
+    assert_eq!(script.take(&[charge("k", limit, 1)], 20, HOUR).units, 20);
     let before = script.value("k");
-    assert_eq!(script.take(&[ask("k", slower, 1)], 1, HOUR).units, 0);
+    assert_eq!(script.take(&[charge("k", slower, 1)], 1, HOUR).units, 0);
     assert_eq!(script.value("k"), before);
-    assert_eq!(script.take(&[ask("k", faster, 1)], 1, HOUR).levels[0].retry_after_us, 11 * HOUR / 4);
+    assert_eq!(script.take(&[charge("k", faster, 1)], 1, HOUR).levels[0].retry_after_us, 11 * HOUR / 4);
     let moved = script.value("k");
     assert_eq!(
         moved.as_deref(),
@@ -484,8 +484,8 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
         "all of the 20 tokens, at four per hour"
     );
     for _ in 0..2 {
-        assert_eq!(script.take(&[ask("k", faster, 1)], 1, 2 * HOUR).units, 0);
-        assert_eq!(script.take(&[ask("k", limit, 1)], 0, 2 * HOUR).levels[0].remaining, 4);
+        assert_eq!(script.take(&[charge("k", faster, 1)], 1, 2 * HOUR).units, 0);
+        assert_eq!(script.take(&[charge("k", limit, 1)], 0, 2 * HOUR).levels[0].remaining, 4);
         assert_eq!(script.value("k"), moved);
     }
 }
@@ -493,7 +493,7 @@ fn a_denial_by_a_slower_limit_writes_nothing_and_one_by_a_faster_limit_once() {
 #[test]
 fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consumed() {
     let script = ScriptRunner::new(true);
-    let (large, small) = ([ask("k", shape(10, SECOND, 100), 1)], [ask("k", shape(10, SECOND, 10), 1)]);
+    let (large, small) = ([charge("k", shape(10, SECOND, 100), 1)], [charge("k", shape(10, SECOND, 10), 1)]);
     assert_eq!(script.take(&large, 100, 9 * HOUR).units, 100);
     let denied = script.take(&small, 1, 5 * HOUR).levels[0];
     assert_eq!((denied.retry_after_us, denied.reset_after_us), (9 * SECOND + 100_000, 10 * SECOND));
@@ -503,7 +503,7 @@ fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consum
 #[test]
 fn a_clock_that_stepped_back_locks_nobody_out() {
     let script = ScriptRunner::new(true);
-    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    let asks = [charge("k", shape(10, SECOND, 10), 1)];
     assert_eq!(script.take(&asks, 10, 9 * HOUR).units, 10);
     let denied = script.take(&asks, 1, 5 * HOUR);
     assert_eq!((denied.units, denied.levels[0].retry_after_us), (0, 100_000));
@@ -513,7 +513,7 @@ fn a_clock_that_stepped_back_locks_nobody_out() {
 #[test]
 fn a_call_past_its_deadline_charges_nothing() {
     let script = ScriptRunner::new(true);
-    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    let asks = [charge("k", shape(10, SECOND, 10), 1)];
     script.redis.now_us.set(5_000_001);
     assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
@@ -533,7 +533,7 @@ fn an_adjustment_past_its_deadline_changes_nothing() {
 #[test]
 fn a_bucket_that_is_full_again_is_deleted() {
     let script = ScriptRunner::new(true);
-    let asks = [ask("k", shape(10, SECOND, 10), 1)];
+    let asks = [charge("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);
     let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
     script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
@@ -548,7 +548,7 @@ fn a_foreign_value_is_named_and_no_bucket_charged() {
         let script = ScriptRunner::new(true);
         script.redis.values.borrow_mut().insert("secret-key".into(), (foreign.into(), u64::MAX));
         let limit = shape(10, SECOND, 10);
-        let error = script.reply(&[ask("a", limit, 1), ask("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();
+        let error = script.reply(&[charge("a", limit, 1), charge("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("not Tollgate's") && !text.contains("secret-key"), "{foreign:?}: {text}");
         assert_eq!(script.value("a"), None);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::inspect::Gift;
@@ -11,10 +11,10 @@ use tollgate_limiter::store::inspect::Inspect;
 use tollgate_limiter::store::inspect::Notice;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
-use tollgate_limiter::store::{Ask, Store, StoreError};
+use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, eventually, shape};
 
 struct Fixture {
     server: RedisServer,
@@ -27,16 +27,16 @@ impl Fixture {
         let server = RedisServer::start();
         let store = connected(&server.spec()).await;
         let inspector = RedisInspector::connect(&server.spec()).unwrap();
-        let warm_up = ask("warm-up", shape(1, SECOND, 1), 1);
+        let warm_up = charge("warm-up", shape(1, SECOND, 1), 1);
         eventually("the inspector connects", || async { inspector.peek(&warm_up).await.is_ok() }).await;
         Self { server, store, inspector }
     }
 
-    async fn take(&self, ask: &Ask, units: u32) -> u32 {
+    async fn take(&self, ask: &BucketCharge, units: u32) -> u32 {
         self.store.take(std::slice::from_ref(ask), units).await.unwrap().units
     }
 
-    async fn left(&self, ask: &Ask) -> u64 {
+    async fn left(&self, ask: &BucketCharge) -> u64 {
         self.inspector.peek(ask).await.unwrap().level(ask.cost).remaining
     }
 
@@ -49,7 +49,7 @@ impl Fixture {
 async fn a_peek_agrees_with_the_last_decision_and_writes_nothing() {
     let redis = Fixture::start().await;
     for (key, shape) in [("a", shape(10, HOUR, 20)), ("b", shape(7, HOUR, 100)), ("c", shape(999, 1_000 * HOUR, 50))] {
-        let ask = ask(key, shape, 3);
+        let ask = charge(key, shape, 3);
         assert_eq!(redis.left(&ask).await, shape.burst(), "a bucket that is not there is full");
         assert_eq!(redis.server.command(&["EXISTS", &format!("t:{key}")]), ":0");
         let told = redis.store.take(std::slice::from_ref(&ask), 2).await.unwrap().levels[0];
@@ -64,7 +64,7 @@ async fn a_peek_agrees_with_the_last_decision_and_writes_nothing() {
 #[tokio::test]
 async fn a_peek_at_an_empty_bucket_says_when_to_come_back() {
     let redis = Fixture::start().await;
-    let ask = ask("k", shape(10, HOUR, 10), 2);
+    let ask = charge("k", shape(10, HOUR, 10), 2);
     assert_eq!(redis.take(&ask, 9).await, 5);
     let level = redis.inspector.peek(&ask).await.unwrap().level(2);
     assert_eq!(level.remaining, 0);
@@ -74,7 +74,7 @@ async fn a_peek_at_an_empty_bucket_says_when_to_come_back() {
 #[tokio::test]
 async fn tokens_are_given_back_exactly_and_never_beyond_full() {
     let redis = Fixture::start().await;
-    let ask = ask("k", shape(10, HOUR, 20), 1);
+    let ask = charge("k", shape(10, HOUR, 20), 1);
     assert_eq!(redis.take(&ask, 20).await, 20);
     let changed = redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
@@ -90,7 +90,7 @@ async fn tokens_are_given_back_exactly_and_never_beyond_full() {
 #[tokio::test]
 async fn what_is_given_back_expires_when_it_is_full() {
     let redis = Fixture::start().await;
-    let ask = ask("k", shape(10, HOUR, 10), 1);
+    let ask = charge("k", shape(10, HOUR, 10), 1);
     redis.take(&ask, 10).await;
     redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
     let ttl: u64 = redis.server.command(&["PTTL", "t:k"]).trim_start_matches(':').parse().unwrap();
@@ -100,7 +100,7 @@ async fn what_is_given_back_expires_when_it_is_full() {
 #[tokio::test]
 async fn a_grant_counts_in_tokens_of_the_changed_limit() {
     let redis = Fixture::start().await;
-    let (old, new) = (ask("k", shape(10, HOUR, 20), 1), ask("k", shape(7, 3 * HOUR, 10), 1));
+    let (old, new) = (charge("k", shape(10, HOUR, 20), 1), charge("k", shape(7, 3 * HOUR, 10), 1));
     redis.take(&old, 15).await;
     assert_eq!(redis.left(&new).await, 0, "more was taken than the new burst");
     let changed = redis.inspector.give(&new, Gift::Tokens(4)).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_grant_counts_in_tokens_of_the_changed_limit() {
 async fn a_foreign_value_is_reported_and_left_alone() {
     let redis = Fixture::start().await;
     redis.server.command(&["SET", "t:k", "hello"]);
-    let ask = ask("k", shape(10, HOUR, 20), 1);
+    let ask = charge("k", shape(10, HOUR, 20), 1);
     assert!(matches!(redis.inspector.peek(&ask).await, Err(StoreError::Script(_))));
     assert!(matches!(redis.inspector.give(&ask, Gift::All).await, Err(StoreError::Script(_))));
     assert_eq!(redis.stored("k"), "hello");
@@ -121,7 +121,7 @@ async fn a_foreign_value_is_reported_and_left_alone() {
 #[tokio::test]
 async fn a_grant_that_timed_out_is_not_made_later() {
     let redis = Fixture::start().await;
-    let ask = ask("k", shape(10, HOUR, 20), 1);
+    let ask = charge("k", shape(10, HOUR, 20), 1);
     redis.take(&ask, 20).await;
     redis.server.stop();
     let refused = redis.inspector.give(&ask, Gift::All).await;
@@ -135,7 +135,7 @@ async fn a_grant_that_timed_out_is_not_made_later() {
 async fn without_redis_the_answer_comes_in_time_and_is_an_error() {
     let inspector = RedisInspector::connect(&spec_at(free_port())).unwrap();
     let started = tollgate::clock::now();
-    assert!(inspector.peek(&ask("k", shape(10, HOUR, 20), 1)).await.is_err());
+    assert!(inspector.peek(&charge("k", shape(10, HOUR, 20), 1)).await.is_err());
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 

@@ -14,15 +14,15 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_test_support::node::LimiterNode;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, ask, eventually, shape};
+use tollgate_test_support::{HOUR, charge, eventually, shape};
 
 /// A thousand decisions that neither wait nor ask the store.
 fn decides_without_the_store(node: &LimiterNode) {
     let (calls, started) = (node.store.calls(), clock::now());
-    let request = [ask("k", shape(500, HOUR, 500), 1)];
+    let request = [charge("k", shape(500, HOUR, 500), 1)];
     let mut granted = 0;
     for _ in 0..1_000 {
-        let verdict = node.limiter.decide_now(&request).expect("an open breaker decides now");
+        let verdict = decide_locally(&node.limiter, &request).expect("an open breaker decides now");
         assert_eq!(verdict.decided_by, DecidedBy::Local);
         granted += u32::from(verdict.granted);
     }
@@ -142,11 +142,11 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     let server = RedisServer::start();
     let spec = quick(server.spec());
     let node = LimiterNode::started(&spec).await;
-    let request = [ask("k", shape(100, HOUR, 100), 1)];
-    assert_eq!(node.limiter.decide(&request).await.levels[0].remaining, 99);
+    let request = [charge("k", shape(100, HOUR, 100), 1)];
+    assert_eq!(decide(&node.limiter, &request).await.levels[0].remaining, 99);
     server.stop();
     for _ in 0..2 {
-        let verdict = node.limiter.decide(&request).await;
+        let verdict = decide(&node.limiter, &request).await;
         assert!(verdict.granted && verdict.decided_by == DecidedBy::Local);
     }
     assert!(!node.breaker.is_open());
@@ -161,7 +161,7 @@ async fn flat_out(nodes: &[LimiterNode], limit: TokenBucket, each: u32) -> u32 {
     let mut granted = 0;
     for _ in 0..each {
         for node in nodes {
-            granted += u32::from(node.limiter.decide(&[ask("shared", limit, 1)]).await.granted);
+            granted += u32::from(decide(&node.limiter, &[charge("shared", limit, 1)]).await.granted);
         }
     }
     granted

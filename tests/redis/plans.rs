@@ -62,12 +62,12 @@ impl Fixture {
         let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
         let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
         let fixture = Self { layer: RateLimitLayer::new(limiter, &[limit]).unwrap() };
-        let asks = || async { fixture.ask("warm-up").await.status().is_success() };
+        let asks = || async { fixture.charge("warm-up").await.status().is_success() };
         eventually("the store connects", asks).await;
         fixture
     }
 
-    async fn ask(&self, tenant: &str) -> Response<Body> {
+    async fn charge(&self, tenant: &str) -> Response<Body> {
         let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
         let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
         self.layer.layer(inner).oneshot(request).await.unwrap().map(Body::new)
@@ -117,7 +117,7 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     let greedy = |node: Fixture| async move {
         let (mut admitted, mut told) = (0_u32, Vec::new());
         while started.elapsed() < Duration::from_secs(3) {
-            let answer = node.ask("acme").await;
+            let answer = node.charge("acme").await;
             admitted += u32::from(answer.status().is_success());
             let policy = answer.headers()[RATELIMIT_POLICY].clone();
             if told.last() != Some(&policy) {

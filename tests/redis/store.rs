@@ -19,17 +19,17 @@ use tollgate_limiter::store::redis::{ConnectError, RedisStore};
 use tollgate_limiter::store::{Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, eventually, eventually_within, shape};
 
 async fn error_of(store: &RedisStore, key: &str) -> StoreError {
-    store.take(&[ask(key, shape(5, HOUR, 5), 1)], 1).await.unwrap_err()
+    store.take(&[charge(key, shape(5, HOUR, 5), 1)], 1).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn a_bucket_is_one_string_that_expires_when_it_is_full() {
     let server = RedisServer::start();
     let store = connected(&server.spec()).await;
-    store.take(&[ask("k", shape(3, HOUR, 3), 1)], 2).await.unwrap();
+    store.take(&[charge("k", shape(3, HOUR, 3), 1)], 2).await.unwrap();
     let value = server.command(&["GET", "t:k"]);
     let parts: Vec<u64> = value.split(':').map(|part| part.parse().unwrap()).collect();
     assert_eq!(parts[1..], [0, 1_200 * SECOND, 1, 2_400 * SECOND], "{value}");
@@ -42,7 +42,7 @@ async fn even_the_fastest_bucket_has_an_expiry() {
     let server = RedisServer::start();
     let store = connected(&server.spec()).await;
     for _ in 0..100 {
-        let grant = store.take(&[ask("k", shape(10_000_000, SECOND, 10), 1)], 1).await.unwrap();
+        let grant = store.take(&[charge("k", shape(10_000_000, SECOND, 10), 1)], 1).await.unwrap();
         assert_eq!(grant.units, 1);
         assert_ne!(server.command(&["PTTL", "t:k"]), ":-1");
     }
@@ -54,7 +54,7 @@ async fn flushed_scripts_are_loaded_again_without_a_failure() {
     let store = connected(&server.spec()).await;
     for left in (0..5).rev() {
         assert_eq!(server.command(&["SCRIPT", "FLUSH"]), "+OK");
-        let grant = store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+        let grant = store.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
         assert_eq!((grant.units, grant.levels[0].remaining), (1, left));
     }
 }
@@ -99,7 +99,7 @@ async fn two_nodes_never_exceed_the_limit_together() {
     let started = clock::now();
     // Until the bucket is found empty: when it was first answered, when it asked for the last time, and what it got.
     let greedy = |store: RedisStore| async move {
-        let asks = [ask("k", limit, 1)];
+        let asks = [charge("k", limit, 1)];
         let mut admitted = store.take(&asks, 3).await.unwrap().units;
         let first = clock::now();
         loop {
@@ -170,7 +170,7 @@ async fn the_database_and_the_password_of_the_url_are_used() {
         RedisSpec { url: url.into(), ..server.spec() }
     };
     for (database, left) in [(3, 4), (3, 3), (0, 4)] {
-        let grant = connected(&right(database)).await.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+        let grant = connected(&right(database)).await.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
         assert_eq!(grant.levels[0].remaining, left, "a bucket is in its database alone: {database}");
     }
     let wrong = RedisSpec { url: format!("redis://gate:wrong@127.0.0.1:{}", server.port()).into(), ..server.spec() };
@@ -202,7 +202,7 @@ async fn a_call_that_timed_out_charges_nothing_later() {
     let server = RedisServer::start();
     let spec = RedisSpec { timeout: Duration::from_millis(50), ..server.spec() };
     let store = connected(&spec).await;
-    let asks = [ask("k", shape(100, HOUR, 100), 1)];
+    let asks = [charge("k", shape(100, HOUR, 100), 1)];
     assert_eq!(store.take(&asks, 1).await.unwrap().levels[0].remaining, 99);
     let before = server.script_calls();
     server.stop();
@@ -225,7 +225,7 @@ async fn a_call_that_never_left_is_not_made_after_the_reconnect() {
     let port = free_port();
     let spec = RedisSpec { timeout: Duration::from_millis(50), ..spec_at(port) };
     let store = RedisStore::connect(&spec).unwrap();
-    let asks = [ask("k", shape(100, HOUR, 100), 1)];
+    let asks = [charge("k", shape(100, HOUR, 100), 1)];
     let early = std::iter::repeat_with(|| store.take(&asks, 1)).take(20);
     assert!(futures_util::future::join_all(early).await.iter().all(Result::is_err));
     let server = RedisServer::start_at(port);

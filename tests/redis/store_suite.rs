@@ -8,16 +8,16 @@ use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Change;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, Ask, Change, Grant, PermitClaim, Store};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, eventually, shape};
 
 /// A store and what keeps it alive.
 struct Fixture {
@@ -35,32 +35,32 @@ impl Fixture {
         Self { store: Arc::new(connected(&server.spec()).await), _server: Some(server) }
     }
 
-    async fn take(&self, asks: &[Ask], units: u32) -> Grant {
+    async fn take(&self, asks: &[BucketCharge], units: u32) -> Grant {
         self.store.take(asks, units).await.unwrap()
     }
 
-    async fn owe(&self, ask: &Ask, tokens: u64) {
+    async fn owe(&self, ask: &BucketCharge, tokens: u64) {
         let change = Change::Owe(ask.quota.charge(tokens.min(ask.quota.burst())));
         self.adjust(ask, change).await;
     }
 
-    async fn give_back(&self, ask: &Ask, tokens: u64, taken_at_us: u64) {
+    async fn give_back(&self, ask: &BucketCharge, tokens: u64, taken_at_us: u64) {
         self.adjust(ask, Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us }).await;
     }
 
-    async fn adjust(&self, ask: &Ask, change: Change) {
+    async fn adjust(&self, ask: &BucketCharge, change: Change) {
         let adjustment = Adjustment { key: ask.key.clone(), quota: ask.quota, change };
         self.store.adjust(&[adjustment]).await.unwrap();
     }
 
     /// Whether one request passes.
-    async fn passes(&self, asks: &[Ask]) -> bool {
+    async fn passes(&self, asks: &[BucketCharge]) -> bool {
         self.take(asks, 1).await.units == 1
     }
 }
 
 async fn denies_once_the_burst_is_spent(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 1)];
+    let asks = [charge("k", shape(10, HOUR, 10), 1)];
     for left in (0..10).rev() {
         let grant = store.take(&asks, 1).await;
         assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[0].retry_after_us), (1, left, 0));
@@ -73,27 +73,27 @@ async fn denies_once_the_burst_is_spent(store: Fixture) {
 }
 
 async fn grants_as_many_units_as_fit(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 3)];
+    let asks = [charge("k", shape(10, HOUR, 10), 3)];
     let grant = store.take(&asks, 7).await;
     assert_eq!((grant.units, grant.levels[0].remaining), (3, 1));
     assert!(grant.levels[0].retry_after_us > 0);
 }
 
 async fn a_cost_takes_as_many_tokens(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 5)];
+    let asks = [charge("k", shape(10, HOUR, 10), 5)];
     assert!(store.passes(&asks).await);
     assert!(store.passes(&asks).await);
     assert!(!store.passes(&asks).await);
 }
 
 async fn a_cost_over_the_burst_never_passes(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 11)];
+    let asks = [charge("k", shape(10, HOUR, 10), 11)];
     assert!(!store.passes(&asks).await);
-    assert!(store.passes(&[ask("k", shape(10, HOUR, 10), 10)]).await);
+    assert!(store.passes(&[charge("k", shape(10, HOUR, 10), 10)]).await);
 }
 
 async fn a_request_passes_all_its_limits_or_charges_none(store: Fixture) {
-    let (wide, narrow) = (ask("wide", shape(5, HOUR, 5), 1), ask("narrow", shape(2, HOUR, 2), 1));
+    let (wide, narrow) = (charge("wide", shape(5, HOUR, 5), 1), charge("narrow", shape(2, HOUR, 2), 1));
     let both = [wide.clone(), narrow];
     assert_eq!(store.take(&both, 4).await.units, 2);
     let denied = store.take(&both, 1).await;
@@ -104,24 +104,24 @@ async fn a_request_passes_all_its_limits_or_charges_none(store: Fixture) {
 }
 
 async fn a_denial_charges_nothing(store: Fixture) {
-    let dear = [ask("k", shape(10, HOUR, 10), 6)];
+    let dear = [charge("k", shape(10, HOUR, 10), 6)];
     assert!(store.passes(&dear).await);
     for _ in 0..20 {
         assert!(!store.passes(&dear).await);
     }
-    assert_eq!(store.take(&[ask("k", shape(10, HOUR, 10), 1)], 9).await.units, 4);
+    assert_eq!(store.take(&[charge("k", shape(10, HOUR, 10), 1)], 9).await.units, 4);
 }
 
 async fn two_keys_are_independent(store: Fixture) {
     let limit = shape(1, HOUR, 1);
-    assert!(store.passes(&[ask("a", limit, 1)]).await);
-    assert!(store.passes(&[ask("b", limit, 1)]).await);
-    assert!(!store.passes(&[ask("a", limit, 1)]).await);
+    assert!(store.passes(&[charge("a", limit, 1)]).await);
+    assert!(store.passes(&[charge("b", limit, 1)]).await);
+    assert!(!store.passes(&[charge("a", limit, 1)]).await);
 }
 
 async fn a_limit_listed_twice_is_charged_twice(store: Fixture) {
     let limit = shape(10, HOUR, 10);
-    let twice = [ask("k", limit, 2), ask("other", limit, 1), ask("k", limit, 3)];
+    let twice = [charge("k", limit, 2), charge("other", limit, 1), charge("k", limit, 3)];
     let first = store.take(&twice, 1).await;
     assert_eq!(first.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [5, 9, 5]);
     assert!(store.passes(&twice).await);
@@ -129,15 +129,15 @@ async fn a_limit_listed_twice_is_charged_twice(store: Fixture) {
 }
 
 async fn a_changed_limit_keeps_what_was_consumed(store: Fixture) {
-    assert_eq!(store.take(&[ask("k", shape(10, HOUR, 10), 1)], 7).await.units, 7);
-    let slower = [ask("k", shape(7, 24 * HOUR, 20), 1)];
+    assert_eq!(store.take(&[charge("k", shape(10, HOUR, 10), 1)], 7).await.units, 7);
+    let slower = [charge("k", shape(7, 24 * HOUR, 20), 1)];
     assert_eq!(store.take(&slower, 0).await.levels[0].remaining, 13);
     assert_eq!(store.take(&slower, 20).await.units, 13);
 }
 
 async fn a_lowered_limit_locks_nobody_out(store: Fixture) {
-    assert_eq!(store.take(&[ask("k", shape(10, 24 * HOUR, 10), 1)], 10).await.units, 10);
-    let lower = [ask("k", shape(20, SECOND, 2), 1)];
+    assert_eq!(store.take(&[charge("k", shape(10, 24 * HOUR, 10), 1)], 10).await.units, 10);
+    let lower = [charge("k", shape(20, SECOND, 2), 1)];
     let denied = store.take(&lower, 1).await;
     // Ten tokens were consumed, one may be: the others flow off at the new rate.
     assert!((1..=450_000).contains(&denied.levels[0].retry_after_us), "{denied:?}");
@@ -145,7 +145,7 @@ async fn a_lowered_limit_locks_nobody_out(store: Fixture) {
 }
 
 async fn a_burst_that_is_halved_and_restored_grants_nothing_twice(store: Fixture) {
-    let (whole, half) = ([ask("k", shape(10, HOUR, 200), 1)], [ask("k", shape(10, HOUR, 100), 1)]);
+    let (whole, half) = ([charge("k", shape(10, HOUR, 200), 1)], [charge("k", shape(10, HOUR, 100), 1)]);
     assert_eq!(store.take(&whole, 300).await.units, 200);
     for _ in 0..3 {
         let denied = store.take(&half, 300).await;
@@ -155,8 +155,8 @@ async fn a_burst_that_is_halved_and_restored_grants_nothing_twice(store: Fixture
 }
 
 async fn a_limit_that_became_slower_keeps_the_old_rate_until_it_grants(store: Fixture) {
-    assert_eq!(store.take(&[ask("k", shape(100, SECOND, 10), 1)], 10).await.units, 10);
-    let slower = [ask("k", shape(2, HOUR, 2), 1)];
+    assert_eq!(store.take(&[charge("k", shape(100, SECOND, 10), 1)], 10).await.units, 10);
+    let slower = [charge("k", shape(2, HOUR, 2), 1)];
     let denied = store.take(&slower, 1).await;
     assert!(denied.levels[0].retry_after_us <= 90_000, "{denied:?}");
     eventually("a token is back", || store.passes(&slower)).await;
@@ -166,21 +166,21 @@ async fn a_limit_that_became_slower_keeps_the_old_rate_until_it_grants(store: Fi
 }
 
 async fn tokens_come_back_with_time(store: Fixture) {
-    let asks = [ask("k", shape(20, SECOND, 1), 1)];
+    let asks = [charge("k", shape(20, SECOND, 1), 1)];
     assert!(store.passes(&asks).await);
     eventually("a token is back", || store.passes(&asks)).await;
 }
 
 async fn a_leased_limit_keeps_its_reserve_back(store: Fixture) {
-    let asks = [ask("k", shape(100, HOUR, 100).leased(1), 1)];
+    let asks = [charge("k", shape(100, HOUR, 100).leased(1), 1)];
     assert_eq!(store.take(&asks, 200).await.units, 99);
-    let exact = [ask("k", shape(100, HOUR, 100), 1)];
+    let exact = [charge("k", shape(100, HOUR, 100), 1)];
     assert_eq!(store.take(&exact, 200).await.units, 1, "the reserve is kept from whoever asks for a lease");
     assert_eq!(store.take(&asks, 1).await.levels[0].remaining, 0);
 }
 
 async fn a_debt_is_charged_down_to_an_empty_bucket(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 1), ask("other", shape(10, HOUR, 10), 1)];
+    let asks = [charge("k", shape(10, HOUR, 10), 1), charge("other", shape(10, HOUR, 10), 1)];
     assert_eq!(store.take(&asks, 2).await.units, 2);
     store.owe(&asks[0], 3).await;
     assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 5);
@@ -191,7 +191,7 @@ async fn a_debt_is_charged_down_to_an_empty_bucket(store: Fixture) {
 }
 
 async fn a_forced_charge_counts_beyond_an_empty_bucket(store: Fixture) {
-    let asks = [ask("k", shape(1_000, SECOND, 10), 1)];
+    let asks = [charge("k", shape(1_000, SECOND, 10), 1)];
     store.take(&asks, 10).await;
     store.adjust(&asks[0], Change::Charge(asks[0].quota.charge(60_000))).await;
     let left = store.take(&asks, 0).await.levels[0];
@@ -201,7 +201,7 @@ async fn a_forced_charge_counts_beyond_an_empty_bucket(store: Fixture) {
 }
 
 async fn unspent_tokens_are_given_back(store: Fixture) {
-    let asks = [ask("k", shape(10, HOUR, 10), 1)];
+    let asks = [charge("k", shape(10, HOUR, 10), 1)];
     store.take(&asks, 1).await;
     let grant = store.take(&asks, 6).await;
     store.give_back(&asks[0], 4, grant.at_us).await;
@@ -216,7 +216,7 @@ fn year(quota: u64) -> Window {
 }
 
 async fn a_fixed_window_has_its_quota_once(store: Fixture) {
-    let asks = [ask("k", year(5), 1)];
+    let asks = [charge("k", year(5), 1)];
     assert_eq!(store.take(&asks, 3).await.levels[0].remaining, 2);
     let grant = store.take(&asks, 3).await;
     assert_eq!((grant.units, grant.levels[0].remaining), (2, 0));
@@ -226,14 +226,14 @@ async fn a_fixed_window_has_its_quota_once(store: Fixture) {
 }
 
 async fn a_fixed_window_ends_when_the_clock_says_so(store: Fixture) {
-    let asks = [ask("k", Window::fixed(3, Period::every(SECOND)).unwrap(), 1)];
+    let asks = [charge("k", Window::fixed(3, Period::every(SECOND)).unwrap(), 1)];
     store.take(&asks, 3).await;
     eventually("the next second", || async { store.take(&asks, 0).await.levels[0].remaining == 3 }).await;
 }
 
 async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
     let month = Period::calendar(Unit::Month, "Europe/Berlin").unwrap();
-    let asks = [ask("k", Window::fixed(5, month).unwrap(), 5), ask("b", shape(5, HOUR, 5), 1)];
+    let asks = [charge("k", Window::fixed(5, month).unwrap(), 5), charge("b", shape(5, HOUR, 5), 1)];
     let first = store.take(&asks, 1).await;
     assert_eq!((first.units, first.levels[1].remaining), (1, 4));
     assert!((1..=31 * 24 * HOUR).contains(&first.levels[0].reset_after_us), "{first:?}");
@@ -241,7 +241,7 @@ async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
 }
 
 async fn a_sliding_window_gives_each_token_back_a_window_later(store: Fixture) {
-    let asks = [ask("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
+    let asks = [charge("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
     assert_eq!(store.take(&asks, 5).await.units, 3);
     let denied = store.take(&asks, 1).await;
     assert!((1..=SECOND / 2).contains(&denied.levels[0].retry_after_us), "{denied:?}");
@@ -250,7 +250,7 @@ async fn a_sliding_window_gives_each_token_back_a_window_later(store: Fixture) {
 
 async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
     let hour = Window::sliding(4, HOUR).unwrap();
-    let all = [ask("fixed", year(9), 2), ask("sliding", hour, 1), ask("bucket", shape(9, HOUR, 9), 3)];
+    let all = [charge("fixed", year(9), 2), charge("sliding", hour, 1), charge("bucket", shape(9, HOUR, 9), 3)];
     let grant = store.take(&all, 9).await;
     assert_eq!(grant.units, 3);
     assert_eq!(grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [3, 1, 0]);
@@ -266,21 +266,21 @@ async fn another_algorithm_and_another_window_keep_what_was_consumed(store: Fixt
         Window::sliding(10, 2 * HOUR).unwrap().into(),
     ];
     for (left, limit) in (0..9).rev().zip(limits.into_iter().cycle()) {
-        let grant = store.take(&[ask("k", limit, 1)], 1).await;
+        let grant = store.take(&[charge("k", limit, 1)], 1).await;
         assert_eq!(grant.levels[0].remaining, left + 1, "by {limit:?}");
     }
 }
 
 async fn a_shorter_window_locks_nobody_out(store: Fixture) {
-    assert_eq!(store.take(&[ask("k", Window::sliding(10, HOUR).unwrap(), 1)], 10).await.units, 10);
-    let short = [ask("k", Window::sliding(10, SECOND / 4).unwrap(), 1)];
+    assert_eq!(store.take(&[charge("k", Window::sliding(10, HOUR).unwrap(), 1)], 10).await.units, 10);
+    let short = [charge("k", Window::sliding(10, SECOND / 4).unwrap(), 1)];
     assert!(store.take(&short, 1).await.levels[0].retry_after_us <= SECOND / 4);
     eventually("it is over", || store.passes(&short)).await;
 }
 
 async fn a_window_is_charged_and_refunded(store: Fixture) {
     for (key, window) in [("fixed", year(10)), ("sliding", Window::sliding(10, HOUR).unwrap())] {
-        let asks = [ask(key, window, 1)];
+        let asks = [charge(key, window, 1)];
         let grant = store.take(&asks, 6).await;
         store.give_back(&asks[0], 4, grant.at_us).await;
         assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 8);
@@ -321,9 +321,9 @@ async fn permits_of_a_silent_node_come_back_within_seconds(store: Fixture) {
 }
 
 async fn permits_and_tokens_of_one_key_are_separate(store: Fixture) {
-    assert!(store.passes(&[ask("k", shape(1, HOUR, 1), 1)]).await);
+    assert!(store.passes(&[charge("k", shape(1, HOUR, 1), 1)]).await);
     assert_eq!(store.store.claim(&said(1, 1, 10, 0)).await.unwrap()[0].own, 10);
-    assert!(!store.passes(&[ask("k", shape(1, HOUR, 1), 1)]).await);
+    assert!(!store.passes(&[charge("k", shape(1, HOUR, 1), 1)]).await);
 }
 
 /// Expands each behaviour over each store.

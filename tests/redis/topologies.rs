@@ -9,7 +9,7 @@ use tollgate::clock;
 use tollgate_limiter::algorithm::token_bucket::Shape;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::fields::Fields;
@@ -19,13 +19,13 @@ use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsSpec;
-use tollgate_limiter::store::{Ask, Store, StoreError};
+use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_test_support::node::{BUSY, LimiterNode, RECOVERY, connected};
 use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::topology::{
     CapturedLog, CertificateAuthority, RedisCluster, SentinelGroup, cluster_is_up, spec, with_tls,
 };
-use tollgate_test_support::{HOUR, SECOND, ask, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, eventually, eventually_within, shape};
 
 #[tokio::test]
 async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
@@ -35,10 +35,10 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
     let spec = spec(format!("redis://gate:hunter%402@127.0.0.1:{}", server.port()));
     let node = LimiterNode::start(&spec);
     node.notices_the_outage(&spec).await;
-    let request = [ask("k", shape(5, HOUR, 5), 1)];
+    let request = [charge("k", shape(5, HOUR, 5), 1)];
     let mut granted = 0;
     for _ in 0..10 {
-        let verdict = node.limiter.decide(&request).await;
+        let verdict = decide(&node.limiter, &request).await;
         assert_eq!(verdict.decided_by, DecidedBy::Local);
         granted += u32::from(verdict.granted);
     }
@@ -80,7 +80,7 @@ async fn a_unix_socket_is_a_redis_like_any_other() {
     let node = LimiterNode::started(&spec(format!("redis+unix://{}", socket.display()))).await;
     let login = spec(format!("redis+unix://gate:hunter2@{}?db=3", socket.display()));
     let store = connected(&login).await;
-    store.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
+    store.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap();
     assert!(server.command(&["INFO", "keyspace"]).contains("db3:keys="));
     assert!(server.command(&["CLIENT", "LIST"]).contains("user=gate"));
     server.kill9();
@@ -107,7 +107,7 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
     }
     assert!(server.script_calls() > 0);
     let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
-    let error = nameless.take(&[ask("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
+    let error = nameless.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
     assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
 }
 
@@ -166,12 +166,12 @@ impl Load {
     }
 
     async fn through(self: Arc<Self>, node: Arc<LimiterNode>, timeout: Duration) {
-        let request = [ask("load", self.limit, 1)];
+        let request = [charge("load", self.limit, 1)];
         // Denials are decided without waiting.
         let mut pace = tokio::time::interval(Duration::from_millis(1));
         while !self.enough.load(Ordering::Relaxed) {
             let started = clock::now();
-            let verdict = node.limiter.decide(&request).await;
+            let verdict = decide(&node.limiter, &request).await;
             let took = started.elapsed();
             assert!(took < timeout + BUSY, "{took:?}");
             self.admitted.fetch_add(u64::from(verdict.granted), Ordering::Relaxed);
@@ -262,7 +262,7 @@ fn spread(cluster: &RedisCluster) -> [String; 3] {
         .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
 }
 
-fn asks(names: &[&str], limit: Shape) -> Vec<Ask> {
+fn asks(names: &[&str], limit: Shape) -> Vec<BucketCharge> {
     names.iter().map(|name| ask(name, limit, 1)).collect()
 }
 
@@ -332,7 +332,7 @@ async fn a_hash_slot_may_move_under_load() {
         tokio::spawn(async move {
             let mut admitted = 0;
             while !enough.load(Ordering::Relaxed) {
-                let request = [ask("moving", limit, 1), ask(&beside, other, 1)];
+                let request = [charge("moving", limit, 1), charge(&beside, other, 1)];
                 admitted += store.take(&request, 1).await.unwrap().units;
                 calls.fetch_add(1, Ordering::Relaxed);
             }
@@ -412,8 +412,8 @@ async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
     cluster.nodes[lost].restart();
     let up = || async { cluster.nodes.iter().all(cluster_is_up) };
     eventually_within(Duration::from_secs(15), "the cluster is up again", up).await;
-    let request = [ask("again", shape(10_000, SECOND, 10_000), 1), ask("load", shape(200, SECOND, 100), 1)];
-    let decided = || async { node.limiter.decide(&request).await.decided_by != DecidedBy::Local };
+    let request = [charge("again", shape(10_000, SECOND, 10_000), 1), charge("load", shape(200, SECOND, 100), 1)];
+    let decided = || async { decide(&node.limiter, &request).await.decided_by != DecidedBy::Local };
     eventually_within(RECOVERY, "Redis decides again", decided).await;
     load.holds(started, 200.0);
     running.await.unwrap();

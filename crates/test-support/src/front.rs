@@ -49,7 +49,7 @@ impl ProxyServer {
         let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
-        let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), Slots::uncounted(spec.max_connections));
+        let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), ConnectionLimit::uncounted(spec.max_connections));
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
@@ -107,7 +107,7 @@ impl Forwarder {
 struct ForwardingHandler(Arc<Forwarder>);
 
 impl Handler for ForwardingHandler {
-    async fn handle(&self, connection: &Arc<Connection>, request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, connection: &Arc<ConnectionInfo>, request: Request<Body>) -> Response<Body> {
         self.0.answer(request, connection.peer).await
     }
 

@@ -16,9 +16,11 @@ use std::num::NonZeroU64;
 
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::decide::check::{CheckPolicy, Checks};
+use tollgate_limiter::decide::decision::Decision;
+use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 
 pub use poll::{PATIENCE, eventually, eventually_within, until};
 
@@ -31,13 +33,24 @@ pub fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
     TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
 }
 
-pub fn ask<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> Ask {
-    Ask {
-        key: Key::from(key),
-        quota: quota.into(),
-        cost,
-        largest_cost: cost,
-        on_outage: OnOutage::Local,
-        settled_later: false,
-    }
+/// A charge of `cost` tokens to the bucket with this key.
+pub fn charge<Q: Into<Quota>>(key: &str, quota: Q, cost: u64) -> BucketCharge {
+    BucketCharge { key: Key::from(key), quota: quota.into(), cost, largest_cost: cost }
+}
+
+/// The decision on all of `charges` together, from the store if it has to be asked.
+pub async fn decide(limiter: &Limiter, charges: &[BucketCharge]) -> Decision {
+    limiter.decide(&checks(charges)).wait().await
+}
+
+/// The decision on all of `charges` together, where this process knows it.
+pub fn decide_locally(limiter: &Limiter, charges: &[BucketCharge]) -> Option<Decision> {
+    limiter.decide(&checks(charges)).done()
+}
+
+/// Checks that the node's share enforces while the store is away.
+pub fn checks(charges: &[BucketCharge]) -> Checks {
+    let mut checks = Checks::default();
+    charges.iter().for_each(|charge| checks.tokens.push(charge.clone(), CheckPolicy::default()));
+    checks
 }

@@ -18,9 +18,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
-use crate::{SECOND, ask, eventually, eventually_within, shape};
+use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
 
 /// Redis must decide again this soon after its return.
 pub const RECOVERY: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub const BUSY: Duration = Duration::from_millis(1_500);
 /// A store on this server, once it is connected.
 pub async fn connected(spec: &RedisSpec) -> RedisStore {
     let store = RedisStore::connect(spec).unwrap();
-    let probe = [ask("warm-up", shape(1, SECOND, 1), 1)];
+    let probe = [charge("warm-up", shape(1, SECOND, 1), 1)];
     eventually("the store connects", || async { store.take(&probe, 1).await.is_ok() }).await;
     store
 }
@@ -54,9 +54,9 @@ impl CountingStore {
 }
 
 impl Store for CountingStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.store.take(asks, units)
+        self.store.take(charges, units)
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -104,7 +104,8 @@ impl LimiterNode {
     }
 
     pub async fn asks_redis(&self) -> bool {
-        self.limiter.decide(&[ask("warm-up", shape(10_000, SECOND, 10_000), 1)]).await.decided_by == DecidedBy::Redis
+        decide(&self.limiter, &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)]).await.decided_by
+            == DecidedBy::Redis
     }
 
     /// Requests until the breaker is open: each is decided, in time.

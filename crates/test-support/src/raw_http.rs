@@ -64,7 +64,7 @@ impl Drop for CancelGuard<'_> {
 }
 
 impl Handler for ScriptedHandler {
-    async fn handle(&self, _: &Arc<Connection>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(&self, _: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
         let mut guard = CancelGuard(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);
@@ -243,7 +243,7 @@ impl TestServer {
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
-        let slots = Slots::new(spec.max_connections);
+        let slots = ConnectionLimit::new(spec.max_connections);
         let done = tokio::spawn(server::serve(listener, Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
         Self { address, seen, signal, done }
     }

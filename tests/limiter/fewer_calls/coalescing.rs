@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tollgate::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::StoreError;
 
 use super::manual_store::{Fixture, TIMEOUT};
-use tollgate_test_support::{HOUR, ask, eventually, shape};
+use tollgate_test_support::{HOUR, charge, eventually, shape};
 
-fn of_ten(cost: u64) -> [Ask; 1] {
-    [ask("k", shape(10, HOUR, 10), cost)]
+fn of_ten(cost: u64) -> [BucketCharge; 1] {
+    [charge("k", shape(10, HOUR, 10), cost)]
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn each_request_of_a_batch_has_a_reset_time_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn different_questions_are_not_batched() {
     let mut fixture = Fixture::new();
-    let both = [of_ten(1)[0].clone(), ask("other", shape(10, HOUR, 10), 1)];
+    let both = [of_ten(1)[0].clone(), charge("other", shape(10, HOUR, 10), 1)];
     let requests = [fixture.send(&of_ten(1)).await, fixture.send(&of_ten(2)).await, fixture.send(&both).await];
     let mut asked = Vec::new();
     for _ in 0..3 {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{SECOND, ask, shape};
+use tollgate_test_support::{SECOND, charge, shape};
 
 const WAIT: Duration = Duration::from_millis(100);
 
 /// A token every [`WAIT`], three at once.
-fn of_three(cost: u64) -> [Ask; 1] {
-    [ask("k", shape(10, SECOND, 3), cost)]
+fn of_three(cost: u64) -> [BucketCharge; 1] {
+    [charge("k", shape(10, SECOND, 3), cost)]
 }
 
 /// A fixture whose bucket is empty, and the node knows.
@@ -53,7 +53,7 @@ async fn a_cheaper_request_is_not_denied_from_the_cache() {
 #[tokio::test(start_paused = true)]
 async fn a_cached_denial_of_one_limit_reveals_nothing_of_the_others() {
     let mut fixture = spent().await;
-    let both = [ask("other", shape(5, SECOND, 5), 1), of_three(1)[0].clone()];
+    let both = [charge("other", shape(5, SECOND, 5), 1), of_three(1)[0].clone()];
     let (verdict, called) = fixture.decide(&both).await;
     assert!(!verdict.granted && !called);
     let known: Vec<bool> = verdict.levels.iter().map(|level| verdict.knows(level)).collect();
@@ -64,7 +64,7 @@ async fn a_cached_denial_of_one_limit_reveals_nothing_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
     let fixture = spent().await;
-    assert!(fixture.limiter.decide_now(&[ask("k", shape(10, SECOND, 4), 1)]).is_none());
+    assert!(decide_locally(&fixture.limiter, &[charge("k", shape(10, SECOND, 4), 1)]).is_none());
     fixture.limiter.forget(&Key::from("k"));
     assert!(fixture.limiter.decide_now(&of_three(1)).is_none());
 }
@@ -72,7 +72,7 @@ async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
 #[tokio::test(start_paused = true)]
 async fn only_the_limits_that_denied_are_cached() {
     let mut fixture = Fixture::new();
-    let both = [ask("wide", shape(10, SECOND, 50), 1), of_three(1)[0].clone()];
+    let both = [charge("wide", shape(10, SECOND, 50), 1), of_three(1)[0].clone()];
     for _ in 0..4 {
         fixture.decide(&both).await;
     }

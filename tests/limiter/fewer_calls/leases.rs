@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Change;
 use tollgate_limiter::store::inspect::Holder;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{HOUR, SECOND, ask, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
-fn leased(tokens: u64, period_us: u64, burst: u64) -> [Ask; 1] {
-    [ask("k", shape(tokens, period_us, burst).leased(1), 1)]
+fn leased(tokens: u64, period_us: u64, burst: u64) -> [BucketCharge; 1] {
+    [charge("k", shape(tokens, period_us, burst).leased(1), 1)]
 }
 
 /// Asks once a millisecond; says how many were granted, and how many calls were made.
-async fn drive(fixture: &mut Fixture, asks: &[Ask], requests: u32) -> (u32, u32) {
+async fn drive(fixture: &mut Fixture, asks: &[BucketCharge], requests: u32) -> (u32, u32) {
     let (mut granted, mut calls) = (0, 0);
     for _ in 0..requests {
         let request = fixture.send(asks).await;
@@ -76,10 +76,10 @@ async fn a_low_limit_is_asked_for_each_time_and_never_starves() {
 }
 
 /// A fixture with tokens in stock for `asks`.
-async fn stocked(asks: &[Ask]) -> Fixture {
+async fn stocked(asks: &[BucketCharge]) -> Fixture {
     let mut fixture = Fixture::new();
     drive(&mut fixture, asks, 60).await;
-    let verdict = fixture.limiter.decide_now(asks).unwrap();
+    let verdict = decide_locally(&fixture.limiter, &asks).unwrap();
     assert_eq!((verdict.granted, verdict.decided_by), (true, DecidedBy::Lease));
     fixture
 }
@@ -88,7 +88,7 @@ async fn stocked(asks: &[Ask]) -> Fixture {
 async fn remaining_counts_leased_tokens_and_the_bucket_together() {
     let asks = leased(100_000, HOUR, 10_000);
     let fixture = stocked(&asks).await;
-    let level = fixture.limiter.decide_now(&asks).unwrap().levels[0];
+    let level = decide_locally(&fixture.limiter, &asks).unwrap().levels[0];
     assert!((9_930..9_945).contains(&level.remaining), "{level:?}");
     assert_eq!(level.retry_after_us, 0);
 }
@@ -99,7 +99,7 @@ async fn an_operators_change_drops_leased_tokens_for_good() {
     let mut fixture = stocked(&asks).await;
     while fixture.adjusted.try_recv().is_ok() {}
     fixture.node.lower(&asks[0].key, asks[0].quota, 0, tollgate::clock::monotonic_micros());
-    assert!(fixture.limiter.decide_now(&asks).is_none(), "the store is asked again");
+    assert!(decide_locally(&fixture.limiter, &asks).is_none(), "the store is asked again");
     for _ in 0..60 {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
@@ -121,15 +121,15 @@ async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
         }
     }
     assert!(back > 0);
-    assert!(fixture.limiter.decide_now(&asks).is_none(), "nothing is left in stock");
+    assert!(decide_locally(&fixture.limiter, &asks).is_none(), "nothing is left in stock");
 }
 
 #[tokio::test(start_paused = true)]
 async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
     let stock = leased(100_000, HOUR, 10_000);
     let mut fixture = stocked(&stock).await;
-    let both = [stock[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
-    let before = fixture.limiter.decide_now(&stock).unwrap().levels[0].remaining;
+    let both = [stock[0].clone(), charge("exact", shape(2, HOUR, 2), 1)];
+    let before = decide_locally(&fixture.limiter, &stock).unwrap().levels[0].remaining;
     for left in [1, 0] {
         let request = fixture.send(&both).await;
         let call = fixture.calls.recv().await.unwrap();
@@ -140,17 +140,17 @@ async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
     }
     let (denied, called) = fixture.decide(&both).await;
     assert!(!denied.granted && called && denied.levels[0].retry_after_us == 0);
-    let dropped = fixture.send(&[stock[0].clone(), ask("another", shape(2, HOUR, 2), 1)]).await;
+    let dropped = fixture.send(&[stock[0].clone(), charge("another", shape(2, HOUR, 2), 1)]).await;
     dropped.abort();
     assert!(dropped.await.is_err());
-    let after = fixture.limiter.decide_now(&stock).unwrap().levels[0].remaining;
+    let after = decide_locally(&fixture.limiter, &stock).unwrap().levels[0].remaining;
     assert_eq!(before - after, 3, "two that passed, and the one that looks");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
     let mut fixture = Fixture::new();
-    let both = [leased(100_000, HOUR, 10_000)[0].clone(), ask("exact", shape(2, HOUR, 2), 1)];
+    let both = [leased(100_000, HOUR, 10_000)[0].clone(), charge("exact", shape(2, HOUR, 2), 1)];
     let (verdict, _) = fixture.decide(&both).await;
     assert!(verdict.granted);
     assert_eq!((verdict.levels[0].remaining, verdict.levels[1].remaining), (9_997, 1));

@@ -14,7 +14,7 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::ShareCell;
 use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::Ask;
+use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
 use tollgate_limiter::store::SlotClaim;
 use tollgate_limiter::store::Store;
@@ -31,7 +31,7 @@ pub struct ManualStore {
 
 /// A call that waits for its answer.
 pub struct Call {
-    pub asks: Vec<Ask>,
+    pub asks: Vec<BucketCharge>,
     pub units: u32,
     answer: oneshot::Sender<Result<Grant, StoreError>>,
 }
@@ -57,7 +57,7 @@ impl Call {
 }
 
 impl Store for ManualStore {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let (answer, answered) = oneshot::channel();
         let handed_over = self.calls.send(Call { asks: asks.to_vec(), units, answer });
         Box::pin(async move {
@@ -102,7 +102,7 @@ impl Fixture {
     }
 
     /// A request on its way: it has asked or boarded when this returns.
-    pub async fn send(&self, asks: &[Ask]) -> JoinHandle<Verdict> {
+    pub async fn send(&self, asks: &[BucketCharge]) -> JoinHandle<Verdict> {
         let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
         let request = tokio::spawn(async move { limiter.decide(&asks).await });
         tokio::task::yield_now().await;
@@ -114,7 +114,7 @@ impl Fixture {
     }
 
     /// A request and the call it makes, if it makes one.
-    pub async fn decide(&mut self, asks: &[Ask]) -> (Verdict, bool) {
+    pub async fn decide(&mut self, asks: &[BucketCharge]) -> (Verdict, bool) {
         let request = self.send(asks).await;
         let call = self.calls.try_recv();
         let called = call.is_ok();

@@ -35,7 +35,7 @@ impl OwnClock {
 }
 
 impl Store for OwnClock {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let mut bucket = self.bucket.lock();
         let now_us = clock::monotonic_micros() + self.ahead_us;
         let Quota::Bucket(shape) = asks[0].quota else { panic!("{asks:?}") };
@@ -77,7 +77,7 @@ impl Default for Miser {
 }
 
 impl Store for Miser {
-    fn take<'a>(&'a self, asks: &'a [Ask], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
             let mut grant = self.store.take(asks, units).await?;
             if grant.units > 0 && self.granted.fetch_add(1, Ordering::Relaxed).is_multiple_of(10) {
