@@ -17,6 +17,7 @@ use tollgate::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Seg
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::host::RequestHost;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::key::KeyPart;
@@ -98,9 +99,10 @@ fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
+        extensions: None,
         body_length: Some(0),
         client_ip: Some("203.0.113.77".parse().unwrap()),
-        host: "api.example.com",
+        host: RequestHost::Known("api.example.com"),
         route: "orders",
         param: &|_| None,
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::host::{self, RequestHost};
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
@@ -115,9 +115,10 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            extensions: None,
             body_length: described.body_length(),
             client_ip: Some(origin.client_ip),
-            host: &host,
+            host: RequestHost::Known(&host),
             route: route.map_or(UNROUTED, |route| &route.name),
             param: &|name| route?.matches.path.param(name, &path),
         },

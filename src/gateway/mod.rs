@@ -16,10 +16,10 @@ use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::observe::access_log::AccessLog;
 use crate::proxy::Proxy;
-use crate::proxy::message::forwarded::TrustedProxies;
 use crate::route::Route;
 use crate::route::table::RouteTable;
 use crate::upstream::Upstream;
+use tollgate_limiter::limit::client_address::TrustedProxies;
 
 pub mod account;
 mod actions;

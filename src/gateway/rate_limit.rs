@@ -6,7 +6,8 @@ use http::Response;
 use http_body::Body as _;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::{Admitted, LimitedRequest, LimiterOf};
-use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::client_address::TrustedProxies;
+use tollgate_limiter::limit::host::RequestHost;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::headers::RateLimitFields;
@@ -31,16 +32,16 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     type Kept = ();
 
     #[inline]
-    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
+    fn with_facts<T>(&self, _: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T {
         let request = &*self.request;
-        let host = host::of(request.uri(), request.headers());
         read(&Facts {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            extensions: None,
             body_length: request.body().size_hint().exact(),
             client_ip: Some(self.arrival.origin.client_ip),
-            host: &host,
+            host: RequestHost::Of(request.uri(), request.headers()),
             route: self.route_name(),
             param: &|name| self.route.as_ref().ok()?.route.matches.path.param(name, self.path()),
         })

@@ -27,7 +27,7 @@ fn layer(parts: Vec<KeyPart>, burst: u64) -> RateLimitLayer {
     let key = KeySpec { parts, on_missing: OnMissing::Share };
     let rate = Rate { tokens: number(burst), period_us: number(HOUR_US) };
     let limits = [LimitUse { limit: Arc::new(Limit::new("few", key, rate, number(burst))), cost: None }];
-    RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
+    RateLimitLayer::of_uses(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
 }
 
 fn client_ip() -> KeyPart {

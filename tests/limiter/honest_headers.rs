@@ -141,7 +141,7 @@ impl<S: Service<Request<Body>, Response = Response<()>, Error = Infallible> + Cl
 
 fn limited(limiter: Limiter, uses: &[LimitUse]) -> impl Limited + use<> {
     let inner = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
-    RateLimitLayer::new(limiter, uses).unwrap().layer(inner).map_response(|response| response.map(drop))
+    RateLimitLayer::of_uses(limiter, uses).unwrap().layer(inner).map_response(|response| response.map(drop))
 }
 
 /// From any of the workers.

@@ -61,7 +61,7 @@ impl Fixture {
         let memory = Arc::new(MemoryStore::new(1_000));
         let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
         let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
-        let fixture = Self { layer: RateLimitLayer::new(limiter, &[limit]).unwrap() };
+        let fixture = Self { layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap() };
         let asks = || async { fixture.charge("warm-up").await.status().is_success() };
         eventually("the store connects", asks).await;
         fixture

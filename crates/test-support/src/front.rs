@@ -10,10 +10,11 @@ use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
 use tollgate::proxy::Proxy;
-use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
+use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
+use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// The server in front of the upstream. Stopped when dropped.
 pub struct ProxyServer {

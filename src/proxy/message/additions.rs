@@ -9,9 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 use tollgate_limiter::limit::address_text as text;
 
-use super::forwarded::{ClientOrigin, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::forwarded::{ClientOrigin, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::h1::encode::field;
 use crate::observe::request_id::REQUEST_ID;
+use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 
 /// The scheme by which clients reach this gateway: it has no TLS.
 const SCHEME: &[u8] = b"http";

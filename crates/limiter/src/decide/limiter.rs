@@ -3,6 +3,7 @@
 //! Guarantees an answer, within the store's time limit, never an error: when the store fails, the same request is decided
 //! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made at once.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -43,6 +44,8 @@ struct Parts {
     shared: Option<Arc<Batcher>>,
     plans: Option<Arc<PlanReader>>,
     settler: Arc<Settler>,
+    /// Kept as long as a clone of the limiter lives.
+    _background: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A decision, or the wait for one.
@@ -80,7 +83,7 @@ impl Limiter {
     /// Like [`Self::local`], with state shared by all workers of the process.
     pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self(Arc::new(Parts { memory, permits, shared: None, plans: None, settler }))
+        Self(Arc::new(Parts { memory, permits, shared: None, plans: None, settler, _background: None }))
     }
 
     /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
@@ -100,7 +103,7 @@ impl Limiter {
         let client = Arc::new(StoreClient::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
         let shared = Some(Arc::new(Batcher::new(client)));
-        Self(Arc::new(Parts { memory, permits, shared, plans: None, settler }))
+        Self(Arc::new(Parts { memory, permits, shared, plans: None, settler, _background: None }))
     }
 
     /// Lets plans be read from `hashes`, this worker's way to the shared store. Without a shared store, no plans are read.
@@ -109,6 +112,12 @@ impl Limiter {
         let breaker = self.client().map(|client| client.node.breaker.clone());
         let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
         Self(Arc::new(Parts { plans, ..(*self.0).clone() }))
+    }
+
+    /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the limiter lives.
+    #[must_use]
+    pub fn keeping(self, background: Arc<dyn Any + Send + Sync>) -> Self {
+        Self(Arc::new(Parts { _background: Some(background), ..(*self.0).clone() }))
     }
 
     /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, at most for the store's time limit.

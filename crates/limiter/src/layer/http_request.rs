@@ -2,15 +2,17 @@
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::sync::Once;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response};
 
 use crate::layer::limited_request::{Admitted, LimitedRequest};
-use crate::limit::host;
+use crate::limit::client_address::TrustedProxies;
+use crate::limit::host::RequestHost;
 use crate::limit::key::Facts;
 use crate::limit::on_limit::Degrade;
-use crate::request::denial::Denial;
+use crate::request::denial::{self, Denial};
 use crate::request::headers::RateLimitFields;
 use crate::request::permit::Permit;
 use crate::request::permit_body::PermitBody;
@@ -26,15 +28,19 @@ where
     type Response = Response<PermitBody<A>>;
     type Kept = (RateLimitFields, Permit);
 
-    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T {
-        let host = host::of(self.uri(), self.headers());
+    fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T {
+        let client_ip = peer_ip(self).map(|peer| match trusted {
+            Some(trusted) => trusted.client_address(self.headers(), peer),
+            None => peer,
+        });
         read(&Facts {
             method: self.method(),
             uri: self.uri(),
             headers: self.headers(),
+            extensions: Some(self.extensions()),
             body_length: self.body().size_hint().exact(),
-            client_ip: client_ip(self),
-            host: &host,
+            client_ip,
+            host: RequestHost::Of(self.uri(), self.headers()),
             route: route(self),
             param: &|_| None,
         })
@@ -53,6 +59,10 @@ where
     }
 
     fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Self::Response, E> {
+        if let Denial::NoClientAddress { limit } = &denial {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tracing::error!(%limit, "{}", denial::NO_CLIENT_ADDRESS));
+        }
         let request_id = self.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
         Ok(told(denial.respond(HeaderMap::new(), request_id), fields))
     }
@@ -69,13 +79,13 @@ fn told<B>(mut response: Response<B>, fields: RateLimitFields) -> Response<B> {
 }
 
 #[cfg(feature = "axum")]
-fn client_ip<B>(request: &Request<B>) -> Option<IpAddr> {
+fn peer_ip<B>(request: &Request<B>) -> Option<IpAddr> {
     use axum::extract::ConnectInfo;
     request.extensions().get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0.ip())
 }
 
 #[cfg(not(feature = "axum"))]
-fn client_ip<B>(_: &Request<B>) -> Option<IpAddr> {
+fn peer_ip<B>(_: &Request<B>) -> Option<IpAddr> {
     None
 }
 

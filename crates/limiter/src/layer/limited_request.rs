@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::decide::limiter::Limiter;
+use crate::limit::client_address::TrustedProxies;
 use crate::limit::key::Facts;
 use crate::limit::on_limit::Degrade;
 use crate::request::denial::Denial;
@@ -16,8 +17,9 @@ pub trait LimitedRequest<A, E>: Sized {
     /// What is kept of the admission until the service has answered.
     type Kept;
 
-    /// Lets `read` see what keys and costs are made of.
-    fn with_facts<T>(&self, read: impl FnOnce(&Facts<'_>) -> T) -> T;
+    /// Lets `read` see what keys and costs are made of. `trusted`: the proxies whose word on the client's address the layer
+    /// believes.
+    fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T;
 
     /// The request passes its limits: `Continue` lets the service answer it, `Break` answers it here.
     ///

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
@@ -11,23 +10,23 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decide::limiter::Limiter;
+use crate::layer::RateLimitLayer;
 use crate::layer::limited_request::{Admitted, LimitedRequest, LimiterOf};
 use crate::request::admission::Admission;
 use crate::request::denial::Denial;
 use crate::request::headers::RateLimitFields;
-use crate::request::rule_set::{Judgement, RuleSet};
+use crate::request::rule_set::Judgement;
 
 /// A service behind limits. Made by [`RateLimitLayer`](crate::layer::RateLimitLayer).
 #[derive(Clone)]
 pub struct RateLimit<S, L = Limiter> {
     inner: S,
-    limiter: L,
-    rules: Arc<RuleSet>,
+    layer: RateLimitLayer<L>,
 }
 
 impl<S, L> RateLimit<S, L> {
-    pub(crate) fn new(inner: S, limiter: L, rules: Arc<RuleSet>) -> Self {
-        Self { inner, limiter, rules }
+    pub(crate) fn new(inner: S, layer: RateLimitLayer<L>) -> Self {
+        Self { inner, layer }
     }
 }
 
@@ -47,8 +46,9 @@ where
 
     #[inline]
     fn call(&mut self, request: R) -> RateLimited<S, R> {
-        let limiter = self.limiter.limiter(&request);
-        let step = match request.with_facts(|facts| self.rules.admit(limiter, facts)) {
+        let RateLimitLayer { limiter, rules, trusted } = &self.layer;
+        let limiter = limiter.limiter(&request);
+        let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts)) {
             Ok(Admission::Judged(judgement)) => {
                 let judged = Judged::of(judgement, limiter);
                 go_on(&mut self.inner, request, judged)

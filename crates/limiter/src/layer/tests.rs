@@ -29,7 +29,7 @@ fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
     let mut limit = Limit::new("l", key, rate, one);
     change(&mut limit);
     let limits = [LimitUse { limit: Arc::new(limit), cost: None }];
-    RateLimitLayer::new(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
+    RateLimitLayer::of_uses(Limiter::local(Arc::new(MemoryStore::new(100))), &limits).unwrap()
 }
 
 async fn ask(layer: &RateLimitLayer) -> Response<PermitBody<Body>> {
@@ -98,7 +98,7 @@ async fn answered(layer: &RateLimitLayer, body: Body) -> Response<PermitBody<Bod
 
 fn left(layer: &RateLimitLayer) -> u64 {
     let request = Request::new(Body::empty());
-    let checks = <Request<Body> as LimitedRequest<Response<Body>, Infallible>>::with_facts(&request, |facts| {
+    let checks = <Request<Body> as LimitedRequest<Response<Body>, Infallible>>::with_facts(&request, None, |facts| {
         let mut pending = PendingRequest::default();
         layer.rules.ask(facts, &mut pending).unwrap();
         pending.checks

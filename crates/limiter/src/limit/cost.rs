@@ -117,6 +117,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method, Uri};
 
     use super::*;
+    use crate::limit::host::RequestHost;
 
     const BURST: u64 = 50;
 
@@ -133,9 +134,10 @@ mod tests {
             method: &Method::GET,
             uri: &Uri::from_static("/"),
             headers: &headers,
+            extensions: None,
             body_length,
             client_ip: None,
-            host: "",
+            host: RequestHost::Known(""),
             route: "",
             param: &|_| None,
         };

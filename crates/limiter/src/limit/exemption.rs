@@ -45,6 +45,7 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::limit::host::RequestHost;
 
     fn covers(exempt: &Exemption, ip: &str, header: &'static str) -> bool {
         let request = Request::builder().header("x-internal", header).body(()).unwrap();
@@ -52,9 +53,10 @@ mod tests {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            extensions: None,
             body_length: Some(0),
             client_ip: ip.parse().ok(),
-            host: "",
+            host: RequestHost::Known(""),
             route: "",
             param: &|_| None,
         })

@@ -26,6 +26,24 @@ pub fn normal(host: &str) -> Cow<'_, str> {
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
 }
 
+/// The host of a request, found only when a limit asks for it.
+#[derive(Clone, Copy, Debug)]
+pub enum RequestHost<'a> {
+    /// In lower case, without a port. Empty: there is none.
+    Known(&'a str),
+    Of(&'a Uri, &'a HeaderMap),
+}
+
+impl<'a> RequestHost<'a> {
+    /// In lower case, without a port. Empty: the request names none.
+    pub fn find(self) -> Cow<'a, str> {
+        match self {
+            Self::Known(host) => host.into(),
+            Self::Of(uri, headers) => of(uri, headers),
+        }
+    }
+}
+
 fn is_plain(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')
 }

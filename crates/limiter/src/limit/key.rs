@@ -8,12 +8,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::{Extensions, HeaderMap, HeaderName, Method, Uri};
 use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 use crate::limit::address_text as text;
+use crate::limit::host::RequestHost;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +47,45 @@ pub enum KeyPart {
     Route,
     /// The same for every request.
     Constant(Arc<str>),
+    /// A closure of whoever uses the limiter as a library. The configuration file has no such thing.
+    Custom(CustomKey),
 }
+
+/// What a closure reads from a request.
+#[derive(Clone)]
+pub struct CustomKey {
+    name: Arc<str>,
+    read: Arc<ReadKey>,
+}
+
+type ReadKey = dyn Fn(&Facts<'_>) -> Option<String> + Send + Sync;
+
+impl CustomKey {
+    /// `name` stands in messages.
+    pub fn new(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), read: Arc::new(read) }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl std::fmt::Debug for CustomKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CustomKey").field(&self.name).finish()
+    }
+}
+
+/// The same closure, not one that does the same.
+impl PartialEq for CustomKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && Arc::ptr_eq(&self.read, &other.read)
+    }
+}
+
+impl Eq for CustomKey {}
 
 /// What happens when a part of the key is not in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -66,12 +105,13 @@ pub struct Facts<'a> {
     pub method: &'a Method,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
+    /// What layers outside put into the request.
+    pub extensions: Option<&'a Extensions>,
     /// Bytes of the body. `None`: not known before it has been read.
     pub body_length: Option<u64>,
     /// `None` where the transport has no addresses.
     pub client_ip: Option<IpAddr>,
-    /// In lower case, without a port.
-    pub host: &'a str,
+    pub host: RequestHost<'a>,
     pub route: &'a str,
     /// Looks a path parameter up.
     pub param: &'a dyn Fn(&str) -> Option<&'a str>,
@@ -225,9 +265,10 @@ impl KeyPart {
             Self::Query(name) => look(&only(parameters(facts.uri.query()?, name))?),
             Self::PathParam(name) => look((facts.param)(name)?.as_bytes()),
             Self::Method => look(facts.method.as_str().as_bytes()),
-            Self::Host => look(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes()),
+            Self::Host => look(Some(facts.host.find()).filter(|host| !host.is_empty())?.as_bytes()),
             Self::Route => look(facts.route.as_bytes()),
             Self::Constant(text) => look(text.as_bytes()),
+            Self::Custom(custom) => look((custom.read)(facts)?.as_bytes()),
         };
         Some(looked)
     }
@@ -244,6 +285,7 @@ impl KeyPart {
             Self::Header(name) => is_secret_header(name),
             Self::Cookie(_) => true,
             Self::Query(name) | Self::PathParam(name) => is_secret(name),
+            Self::Custom(_) => true,
             Self::ClientIp { .. } | Self::Method | Self::Host | Self::Route | Self::Constant(_) => false,
         }
     }
@@ -258,9 +300,10 @@ impl KeyPart {
             Self::Query(name) => key.push_only(parameters(facts.uri.query()?, name), secret)?,
             Self::PathParam(name) => key.push_value((facts.param)(name)?.as_bytes(), secret),
             Self::Method => key.push_value(facts.method.as_str().as_bytes(), secret),
-            Self::Host => key.push_value(Some(facts.host).filter(|host| !host.is_empty())?.as_bytes(), secret),
+            Self::Host => key.push_value(Some(facts.host.find()).filter(|host| !host.is_empty())?.as_bytes(), secret),
             Self::Route => key.push_value(facts.route.as_bytes(), secret),
             Self::Constant(text) => key.push_value(text.as_bytes(), secret),
+            Self::Custom(custom) => key.push_value((custom.read)(facts)?.as_bytes(), secret),
         }
         Some(())
     }

@@ -4,6 +4,8 @@
 
 pub mod address_text;
 pub mod algorithm_kind;
+pub mod builder;
+pub mod client_address;
 pub mod cost;
 pub mod exemption;
 pub mod fixed_response;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::Cost;
 use crate::limit::exemption::Exemption;
-use crate::limit::key::KeySpec;
+use crate::limit::key::{KeyPart, KeySpec};
 use crate::limit::on_limit::OnLimit;
 use crate::limit::plan::Plans;
 use crate::limit::rollout::Rollout;
@@ -62,6 +62,12 @@ pub struct LimitUse {
 }
 
 impl Limit {
+    /// Whether requests are told apart by the client's address.
+    pub fn needs_client_ip(&self) -> bool {
+        let is_address = |part: &KeyPart| matches!(part, KeyPart::ClientIp { .. });
+        self.key.parts.iter().any(is_address) || self.plans.as_ref().is_some_and(|plans| is_address(&plans.by))
+    }
+
     /// A token bucket that counts by `key`, one token a request, with all else at its default.
     pub fn new(name: &str, key: KeySpec, rate: Rate, burst: NonZeroU64) -> Self {
         Self {

@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, Uri};
 
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm_kind::QuotaError;
+use crate::limit::host::RequestHost;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::spec::Limit;
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
@@ -129,9 +130,10 @@ impl Described {
             method: self.method.as_ref().unwrap_or(&Method::GET),
             uri: &self.uri,
             headers: &self.headers,
+            extensions: None,
             body_length: Some(0),
             client_ip: self.client_ip,
-            host: self.host.as_deref().unwrap_or_default(),
+            host: RequestHost::Known(self.host.as_deref().unwrap_or_default()),
             route: self.route.as_deref().unwrap_or_default(),
             param: &param,
         })

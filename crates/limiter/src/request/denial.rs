@@ -9,6 +9,10 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::limit::fixed_response::FixedResponse;
 use crate::request::problem::Problem;
 
+/// What to do where a server does not tell its clients' addresses.
+pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
+     serve the router with into_make_service_with_connect_info::<SocketAddr>()";
+
 /// Why limits refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
@@ -18,6 +22,8 @@ pub enum Denial {
         /// The part of the key, as an operator calls it: `header.x-tenant`.
         part: String,
     },
+    /// A limit counts by the client's address, and the server does not tell it: a mistake of whoever put the layer there.
+    NoClientAddress { limit: Arc<str> },
     /// A quota is used up, or a limit whose store is away denies meanwhile.
     QuotaExceeded { violated: Vec<Arc<str>>, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
@@ -28,6 +34,7 @@ impl Denial {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::KeyMissing { .. } => StatusCode::BAD_REQUEST,
+            Self::NoClientAddress { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::FixedAnswer { answer, .. } => answer.status,
         }
@@ -37,6 +44,7 @@ impl Denial {
     pub fn name(&self) -> &'static str {
         match self {
             Self::KeyMissing { .. } => "key-missing",
+            Self::NoClientAddress { .. } => "no-client-address",
             Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => "quota-exceeded",
         }
     }
@@ -56,6 +64,7 @@ impl Denial {
                 let detail = missing(limit, part);
                 (problem(&detail, None, &[("limit", &**limit), ("missing", part.as_str())]), None)
             }
+            Self::NoClientAddress { limit } => (problem(NO_CLIENT_ADDRESS, None, &[("limit", &**limit)]), None),
             Self::QuotaExceeded { violated, retry_after_secs } => {
                 let detail = "a rate limit is used up: come back after Retry-After";
                 (problem(detail, Some(violated.as_slice()), &[]), Some(*retry_after_secs))

@@ -177,5 +177,6 @@ pub fn part_name(part: &KeyPart) -> String {
         KeyPart::Host => "host".to_owned(),
         KeyPart::Route => "route".to_owned(),
         KeyPart::Constant(_) => "constant".to_owned(),
+        KeyPart::Custom(custom) => custom.name().to_owned(),
     }
 }

@@ -37,6 +37,8 @@ pub struct RuleSet {
     /// Whether a denial may be anything but a refusal.
     lenient: bool,
     legacy_headers: bool,
+    /// A limit that cannot count without the client's address.
+    needs_client_ip: Option<Arc<str>>,
 }
 
 /// What a decision leads to.
@@ -63,9 +65,13 @@ pub struct Judgement {
 }
 
 /// What a request's limits reserved for it, and those that watch it.
+/// Boxed: few requests have any.
 #[derive(Debug, Default)]
 #[must_use = "what is not held is not settled, and what does not watch is not counted"]
-pub struct Reserved {
+pub struct Reserved(Option<Box<ReservedParts>>);
+
+#[derive(Debug)]
+struct ReservedParts {
     list: Vec<(LaterCost, Reservation)>,
     permits: Vec<ConcurrencyPermit>,
     shadows: Shadows,
@@ -92,7 +98,8 @@ impl RuleSet {
         let policy = headers::policy_value(acting().map(Rule::policy));
         let acting = acting().count();
         let lenient = rules.iter().any(Rule::is_lenient);
-        Ok(Self { rules, policy, acting, lenient, legacy_headers })
+        let needs_client_ip = rules.iter().find(|rule| rule.limit().needs_client_ip()).map(|rule| rule.name().clone());
+        Ok(Self { rules, policy, acting, lenient, legacy_headers, needs_client_ip })
     }
 
     /// Whether no limit guards the route.
@@ -112,6 +119,9 @@ impl RuleSet {
     /// # Errors
     /// When the request lacks what a limit counts by, and is refused for that.
     pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
+        if let (None, Some(limit)) = (facts.client_ip, &self.needs_client_ip) {
+            return Err(Denial::NoClientAddress { limit: limit.clone() });
+        }
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exemption.covers(facts) {
                 rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
@@ -299,18 +309,26 @@ impl Reserved {
                 list.push((later, Reservation::of(charge.clone(), policy.on_outage, decision)));
             }
         }
+        if list.is_empty() && decision.permits.is_empty() && pending.shadows.is_empty() {
+            return Self(None);
+        }
         let permits = std::mem::take(&mut decision.permits);
-        Self { list, permits, shadows: std::mem::take(&mut pending.shadows) }
+        Self(Some(Box::new(ReservedParts { list, permits, shadows: std::mem::take(&mut pending.shadows) })))
     }
 
     /// Holds what is reserved until the response has ended, and lets those watch that only watch.
     #[inline]
     pub fn hold(self, limiter: &Limiter) -> Permit {
-        let mut permit = Permit::default();
-        // Nearly always.
-        if self.list.is_empty() && self.permits.is_empty() && self.shadows.is_empty() {
-            return permit;
+        match self.0 {
+            Some(parts) => parts.hold(limiter),
+            None => Permit::default(),
         }
+    }
+}
+
+impl ReservedParts {
+    fn hold(self: Box<Self>, limiter: &Limiter) -> Permit {
+        let mut permit = Permit::default();
         for (later, reservation) in self.list {
             permit.reserve(later, reservation, limiter);
         }

@@ -8,9 +8,10 @@ fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip:
         method: request.method(),
         uri: request.uri(),
         headers: request.headers(),
+        extensions: None,
         body_length: Some(0),
         client_ip: ip.parse().ok(),
-        host: "h.example",
+        host: RequestHost::Known("h.example"),
         route: "orders",
         param: &|name| (name == "id").then_some("42"),
     };
@@ -81,9 +82,10 @@ fn an_operator_writes_a_value_as_it_is_or_its_hash() {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
+            extensions: None,
             body_length: None,
             client_ip: None,
-            host: "",
+            host: RequestHost::Known(""),
             route: "",
             param: &|_| None,
         };

@@ -10,6 +10,7 @@ use crate::decide::plans::cache::PlanCache;
 use crate::limit::algorithm_kind::{Algorithm, Rate};
 use crate::limit::cost::{ByResponse, Cost, Field};
 use crate::limit::fixed_response::FixedResponse;
+use crate::limit::host::RequestHost;
 use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
@@ -60,9 +61,10 @@ impl Guard {
             method: &method,
             uri: &uri,
             headers: &headers,
+            extensions: None,
             body_length: Some(0),
             client_ip: None,
-            host: "",
+            host: RequestHost::Known(""),
             route: "",
             param: &|_| None,
         };

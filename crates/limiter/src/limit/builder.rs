@@ -1,0 +1,347 @@
+//! Limits in a line: `Limit::per_second("per-client", 10).burst(20).key(client_ip())`.
+//!
+//! Nothing is checked before [`LimitBuilder::build`], which names the limit and what is wrong with it.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Extensions, HeaderName};
+
+use crate::algorithm::concurrency::Scope;
+use crate::limit::algorithm_kind::{Algorithm, QuotaError, Rate, WindowLength, WindowRate};
+use crate::limit::cost::Cost;
+use crate::limit::exemption::Exemption;
+use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
+use crate::limit::on_limit::{OnLimit, Queueing};
+use crate::limit::rollout::Rollout;
+use crate::limit::spec::{Consistency, Limit, LimitUse, OnOutage};
+
+/// A limit in the making. Made by [`Limit::per_second`] and its like.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let limit = Limit::per_minute("logins", 5).sliding_window().key(client_ip()).build()?;
+/// assert_eq!(&*limit.limit.name, "logins");
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a limit is of use in a RateLimitLayer"]
+pub struct LimitBuilder {
+    name: Arc<str>,
+    tokens: u64,
+    period: Duration,
+    counting: CountingBy,
+    burst: Option<u64>,
+    key: Option<KeySpec>,
+    on_missing: OnMissing,
+    cost: u64,
+    on_outage: OnOutage,
+    on_limit: OnLimit,
+    consistency: Consistency,
+    rollout: Rollout,
+    exemption: Exemption,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CountingBy {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+    Concurrency,
+}
+
+/// Why a limit cannot be one. Names the limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    #[error("the limit {0:?} has no key: say whom it counts, for instance .key(client_ip()), or .key(everyone())")]
+    NoKey(Arc<str>),
+    #[error("the limit {limit:?}: {what} is 0, and must be at least 1")]
+    Zero { limit: Arc<str>, what: &'static str },
+    #[error("the limit {0:?}: a burst belongs to a token bucket; leave it out")]
+    Burst(Arc<str>),
+    #[error("the limit {limit:?}: a request that costs {cost} never passes a limit of {burst}")]
+    Cost { limit: Arc<str>, cost: u64, burst: u64 },
+    #[error("the limit {limit:?}: {error}")]
+    Quota { limit: Arc<str>, error: QuotaError },
+    #[error("two limits are called {0:?}: each needs a name of its own")]
+    Twice(Arc<str>),
+}
+
+impl Limit {
+    /// `tokens` a second, in a token bucket that holds as many; see [`LimitBuilder::burst`].
+    pub fn per_second(name: impl Into<Arc<str>>, tokens: u64) -> LimitBuilder {
+        Self::every(name, tokens, Duration::from_secs(1))
+    }
+
+    /// `tokens` a minute.
+    pub fn per_minute(name: impl Into<Arc<str>>, tokens: u64) -> LimitBuilder {
+        Self::every(name, tokens, Duration::from_secs(60))
+    }
+
+    /// `tokens` an hour.
+    pub fn per_hour(name: impl Into<Arc<str>>, tokens: u64) -> LimitBuilder {
+        Self::every(name, tokens, Duration::from_secs(3_600))
+    }
+
+    /// `tokens` a day of 24 hours.
+    pub fn per_day(name: impl Into<Arc<str>>, tokens: u64) -> LimitBuilder {
+        Self::every(name, tokens, Duration::from_secs(86_400))
+    }
+
+    /// `tokens` in each `period`, exact to the microsecond.
+    pub fn every(name: impl Into<Arc<str>>, tokens: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(name.into(), tokens, period, CountingBy::TokenBucket)
+    }
+
+    /// `most` requests in flight, each until its response's body has ended.
+    pub fn in_flight(name: impl Into<Arc<str>>, most: u64) -> LimitBuilder {
+        LimitBuilder::new(name.into(), most, Duration::ZERO, CountingBy::Concurrency)
+    }
+}
+
+impl LimitBuilder {
+    fn new(name: Arc<str>, tokens: u64, period: Duration, counting: CountingBy) -> Self {
+        Self {
+            name,
+            tokens,
+            period,
+            counting,
+            burst: None,
+            key: None,
+            on_missing: OnMissing::default(),
+            cost: 1,
+            on_outage: OnOutage::default(),
+            on_limit: OnLimit::default(),
+            consistency: Consistency::default(),
+            rollout: Rollout::default(),
+            exemption: Exemption::default(),
+        }
+    }
+
+    /// Tokens that may be taken at once. Without it: as many as the rate says.
+    pub fn burst(self, tokens: u64) -> Self {
+        Self { burst: Some(tokens), ..self }
+    }
+
+    /// What requests are told apart by: one part, or an array of them.
+    pub fn key(self, key: impl Into<KeySpec>) -> Self {
+        Self { key: Some(key.into()), ..self }
+    }
+
+    /// What happens to a request that lacks a part of the key. Without it: all of them share a bucket.
+    pub fn on_missing(self, on_missing: OnMissing) -> Self {
+        Self { on_missing, ..self }
+    }
+
+    /// Counts so many tokens in each window of the period, one window after the other.
+    pub fn fixed_window(self) -> Self {
+        Self { counting: CountingBy::FixedWindow, ..self }
+    }
+
+    /// Counts so many tokens in any stretch of time as long as the period.
+    pub fn sliding_window(self) -> Self {
+        Self { counting: CountingBy::SlidingWindow, ..self }
+    }
+
+    /// Tokens that a request takes; 1 without it.
+    pub fn cost(self, tokens: u64) -> Self {
+        Self { cost: tokens, ..self }
+    }
+
+    /// What happens while the shared store is away. Without it: each node enforces its share.
+    pub fn on_outage(self, on_outage: OnOutage) -> Self {
+        Self { on_outage, ..self }
+    }
+
+    /// What happens to a request over the limit. Without it: 429.
+    pub fn on_limit(self, on_limit: OnLimit) -> Self {
+        Self { on_limit, ..self }
+    }
+
+    /// Lets requests over the limit wait, each for `max_wait` at most and `max_waiting` at a time.
+    pub fn queue(self, max_wait: Duration, max_waiting: NonZeroUsize) -> Self {
+        self.on_limit(OnLimit::Queue(Queueing { max_wait, max_waiting }))
+    }
+
+    /// Takes tokens ahead of the requests that need them: fewer calls to the store, at the price of a part of the burst.
+    pub fn leased(self) -> Self {
+        Self { consistency: Consistency::Leased, ..self }
+    }
+
+    /// Counts and denies nobody: to try a limit out.
+    pub fn shadow(self) -> Self {
+        Self { rollout: Rollout::NONE, ..self }
+    }
+
+    /// Skips these requests.
+    pub fn exempt(self, exemption: Exemption) -> Self {
+        Self { exemption, ..self }
+    }
+
+    /// The limit, for a [`RateLimitLayer`](crate::RateLimitLayer).
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn build(self) -> Result<LimitUse, LimitError> {
+        let algorithm = self.algorithm()?;
+        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, .. } = self;
+        let quota = |error| LimitError::Quota { limit: name.clone(), error };
+        let burst = algorithm.compile().map_err(quota)?.burst();
+        let cost = nonzero(&name, "the cost", self.cost)?;
+        if cost.get() > burst {
+            return Err(LimitError::Cost { limit: name, cost: cost.get(), burst });
+        }
+        let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
+        let cost = Cost::Fixed(cost);
+        let limit =
+            Limit { name, key, algorithm, cost, on_outage, on_limit, rollout, exemption, plans: None, consistency };
+        Ok(LimitUse { limit: Arc::new(limit), cost: None })
+    }
+
+    fn algorithm(&self) -> Result<Algorithm, LimitError> {
+        let tokens = nonzero(&self.name, "the number of tokens", self.tokens)?;
+        if self.counting == CountingBy::Concurrency {
+            self.without_burst()?;
+            return Ok(Algorithm::Concurrency { most: tokens, scope: Scope::default() });
+        }
+        let period_us = u64::try_from(self.period.as_micros()).unwrap_or(u64::MAX);
+        let period_us = nonzero(&self.name, "the period in microseconds", period_us)?;
+        match self.counting {
+            CountingBy::FixedWindow => {
+                self.without_burst()?;
+                let rate = WindowRate { tokens, per: WindowLength::Micros(period_us) };
+                Ok(Algorithm::FixedWindow { rate, zone: None })
+            }
+            CountingBy::SlidingWindow => {
+                self.without_burst()?;
+                Ok(Algorithm::SlidingWindow { rate: Rate { tokens, period_us } })
+            }
+            CountingBy::TokenBucket | CountingBy::Concurrency => {
+                let burst = self.burst.map_or(Ok(tokens), |burst| nonzero(&self.name, "the burst", burst))?;
+                Ok(Algorithm::TokenBucket { rate: Rate { tokens, period_us }, burst })
+            }
+        }
+    }
+
+    fn without_burst(&self) -> Result<(), LimitError> {
+        if self.burst.is_some() { Err(LimitError::Burst(self.name.clone())) } else { Ok(()) }
+    }
+}
+
+fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {
+    NonZeroU64::new(number).ok_or_else(|| LimitError::Zero { limit: limit.clone(), what })
+}
+
+impl From<KeyPart> for KeySpec {
+    fn from(part: KeyPart) -> Self {
+        Self { parts: vec![part], on_missing: OnMissing::default() }
+    }
+}
+
+impl<const N: usize> From<[KeyPart; N]> for KeySpec {
+    fn from(parts: [KeyPart; N]) -> Self {
+        Self { parts: parts.into(), on_missing: OnMissing::default() }
+    }
+}
+
+/// The client's address: IPv4 addresses each, IPv6 by their /64.
+pub fn client_ip() -> KeyPart {
+    KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }
+}
+
+/// A header field. Whoever may send any value has as many buckets: meant for fields that a proxy in front sets or checks.
+pub fn header(name: HeaderName) -> KeyPart {
+    KeyPart::Header(name)
+}
+
+/// A cookie.
+pub fn cookie(name: &str) -> KeyPart {
+    KeyPart::Cookie(name.into())
+}
+
+/// The host that the request is for.
+pub fn host() -> KeyPart {
+    KeyPart::Host
+}
+
+/// The route: of axum the `MatchedPath`, `/users/{id}`.
+pub fn route() -> KeyPart {
+    KeyPart::Route
+}
+
+/// One bucket for all requests.
+pub fn everyone() -> KeyPart {
+    KeyPart::Constant("everyone".into())
+}
+
+/// A key of your own, called `name` in messages: what `read` makes of a request. `None`: the request lacks it. Counts as
+/// secret: longer values, and values of any length in the store, are hashed.
+///
+/// ```
+/// use tollgate_limiter::{Limit, key_fn};
+///
+/// let tenant = key_fn("tenant", |request| Some(request.host.find().split('.').next()?.to_owned()));
+/// let limit = Limit::per_hour("per-tenant", 1_000).key(tenant);
+/// # limit.build().unwrap();
+/// ```
+pub fn key_fn(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + Sync + 'static) -> KeyPart {
+    KeyPart::Custom(CustomKey::new(name, read))
+}
+
+/// What a layer outside put into the request's extensions, such as the id of a user it authenticated.
+///
+/// ```
+/// use tollgate_limiter::{Limit, extension};
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// let limit = Limit::per_minute("per-user", 60).key(extension("user", |user: &UserId| user.0.to_string()));
+/// # limit.build().unwrap();
+/// ```
+pub fn extension<T: Send + Sync + 'static>(name: &str, read: impl Fn(&T) -> String + Send + Sync + 'static) -> KeyPart {
+    key_fn(name, move |request| request.extensions.and_then(Extensions::get::<T>).map(&read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::algorithm_kind::Counting;
+
+    fn error(limit: LimitBuilder) -> String {
+        limit.build().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_limit_is_what_was_said() {
+        let built = Limit::per_second("per-client", 10).burst(20).key([client_ip(), host()]).cost(2).build().unwrap();
+        let Algorithm::TokenBucket { rate, burst } = built.limit.algorithm.clone() else { panic!("{built:?}") };
+        assert_eq!((rate.tokens.get(), rate.period_us.get(), burst.get()), (10, 1_000_000, 20));
+        assert_eq!((built.limit.key.parts.len(), &*built.limit.name), (2, "per-client"));
+        let window = Limit::per_hour("w", 5).fixed_window().key(everyone()).build().unwrap();
+        assert!(matches!(window.limit.algorithm, Algorithm::FixedWindow { .. }));
+        let permits = Limit::in_flight("p", 5).key(everyone()).build().unwrap();
+        assert!(matches!(permits.limit.algorithm.compile(), Ok(Counting::Permits(_))));
+    }
+
+    #[test]
+    fn an_error_names_the_limit_and_what_to_do() {
+        assert!(error(Limit::per_second("l", 1)).starts_with("the limit \"l\" has no key: say whom it counts"));
+        let zero = |limit: LimitBuilder| error(limit.key(everyone()));
+        assert_eq!(
+            zero(Limit::per_second("l", 0)),
+            "the limit \"l\": the number of tokens is 0, and must be at least 1"
+        );
+        assert_eq!(zero(Limit::per_second("l", 1).burst(0)), "the limit \"l\": the burst is 0, and must be at least 1");
+        assert_eq!(zero(Limit::per_second("l", 1).cost(0)), "the limit \"l\": the cost is 0, and must be at least 1");
+        assert!(zero(Limit::every("l", 1, Duration::ZERO)).contains("the period in microseconds is 0"));
+        assert!(zero(Limit::per_second("l", 5).cost(6)).contains("costs 6 never passes a limit of 5"));
+        assert!(
+            zero(Limit::per_second("l", 5).burst(6).sliding_window()).contains("a burst belongs to a token bucket")
+        );
+        assert!(zero(Limit::per_second("l", 1_000_000_000)).starts_with("the limit \"l\": "));
+    }
+}

@@ -1,0 +1,125 @@
+//! A limiter for a process that shares its limits with others through Redis.
+//!
+//! Whoever builds one gets all that the promise needs: a place in the fleet, told by heartbeats, and a task that finds out
+//! when Redis decides again. Both run as long as a limiter made of it lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use crate::clock;
+use crate::decide::limiter::Limiter;
+use crate::node::breaker::Breaker;
+use crate::node::fleet_share::FleetShare;
+use crate::node::{Node, recovery};
+use crate::store::Store;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::heartbeat::Heartbeat;
+use crate::store::redis::spec::RedisSpec;
+use crate::store::redis::{ConnectError, RedisStore};
+
+/// Buckets kept in this process at most, for outages.
+const MAX_LOCAL_BUCKETS: usize = 100_000;
+
+/// How long a start waits for Redis. After that, its absence is an outage like any other.
+const FIRST_CONTACT: Duration = Duration::from_secs(1);
+
+/// Between two looks for local buckets that are full again.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// A process's place in a fleet that shares its limits.
+///
+/// ```no_run
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// use tollgate_limiter::{Limit, RateLimitLayer, SharedLimiter, client_ip};
+///
+/// let redis = SharedLimiter::connect("redis://127.0.0.1:6379").await?;
+/// let layer = RateLimitLayer::new(&redis, [Limit::per_second("per-client", 10).key(client_ip())])?;
+/// // … serve, and at the end of the process:
+/// redis.leave().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SharedLimiter {
+    limiter: Limiter,
+    member: Arc<FleetMember>,
+}
+
+/// The tasks of a process in the fleet. They end with it.
+struct FleetMember {
+    heartbeat: Arc<Heartbeat>,
+    store: RedisStore,
+    tasks: Vec<AbortHandle>,
+}
+
+impl SharedLimiter {
+    /// Connects to the Redis at `url` (`redis://[user:password@]host[:port][/database]`, `rediss://` for TLS,
+    /// `redis+unix://`, `redis-sentinel://`, `redis-cluster://`), with the defaults of [`RedisSpec::new`]. Must run in a
+    /// tokio runtime. A Redis that is away is an outage like any other, and no error.
+    ///
+    /// # Errors
+    /// When the URL is not one, or TLS cannot be set up.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        Self::connect_with(&RedisSpec::new(url)).await
+    }
+
+    /// Connects as `spec` says.
+    ///
+    /// # Errors
+    /// When the URL is not one, or TLS cannot be set up.
+    pub async fn connect_with(spec: &RedisSpec) -> Result<Self, ConnectError> {
+        let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
+        let heartbeat = Arc::new(Heartbeat::join(spec, share.clone())?);
+        let store = RedisStore::connect(spec)?;
+        let memory = Arc::new(MemoryStore::new(MAX_LOCAL_BUCKETS));
+        let node = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share));
+        recovery::first_contact(&node.breaker, &store, FIRST_CONTACT).await;
+        let stores: Vec<Arc<dyn Store>> = vec![Arc::new(store.clone())];
+        let beating = heartbeat.clone();
+        let tasks = vec![
+            tokio::spawn(async move { beating.run().await }).abort_handle(),
+            tokio::spawn(recovery::run_control(node.clone(), stores)).abort_handle(),
+            tokio::spawn(sweep(node.clone())).abort_handle(),
+        ];
+        let member = Arc::new(FleetMember { heartbeat, store: store.clone(), tasks });
+        let limiter = Limiter::of_node(node, Arc::new(store)).keeping(member.clone());
+        Ok(Self { limiter, member })
+    }
+
+    /// A limiter of this process. Clones are cheap.
+    pub fn limiter(&self) -> Limiter {
+        self.limiter.clone()
+    }
+
+    /// Settles what requests turned out to cost and leaves the fleet in order, so that the others need not wait for this
+    /// process's silence. For the end of the process: its limiters decide locally from then on.
+    pub async fn leave(&self) {
+        self.limiter.settled().await;
+        self.member.tasks.iter().for_each(AbortHandle::abort);
+        self.member.heartbeat.leave().await;
+        self.member.store.close().await;
+    }
+}
+
+impl From<&SharedLimiter> for Limiter {
+    fn from(shared: &SharedLimiter) -> Self {
+        shared.limiter()
+    }
+}
+
+impl Drop for FleetMember {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+async fn sweep(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let now_us = clock::monotonic_micros();
+        node.memory.sweep(now_us);
+        node.memory.follow_clock();
+        node.sweep(now_us);
+    }
+}
