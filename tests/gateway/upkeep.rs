@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
-use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::turns;
 
 fn answering(body: &str) -> String {
@@ -28,10 +28,10 @@ fn a_changed_file_is_reloaded_and_buckets_survive_it() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&answering("before"));
     let ask = |path| status(&[&gateway.url(path)]);
-    assert_eq!((charge("/limited"), charge("/limited"), charge("/limited")), (200, 200, 429));
+    assert_eq!((ask("/limited"), ask("/limited"), ask("/limited")), (200, 200, 429));
     gateway.rewrite(&answering("after"));
     eventually("the file is taken over", || (curl(&[&gateway.url("/free")]) == "after").then_some(()));
-    assert_eq!(charge("/limited"), 429, "a reload refills nothing");
+    assert_eq!(ask("/limited"), 429, "a reload refills nothing");
     assert_eq!(gateway.metric("tollgate_config_reloads_total{outcome=\"applied\"}"), 1.0);
 }
 
