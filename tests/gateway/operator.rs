@@ -157,7 +157,7 @@ fn a_reset_clears_the_denial_cache_of_every_node() {
 
 #[test]
 fn a_reset_of_a_leased_limit_admits_one_burst() {
-    let _turn = turns::among_few();
+    let _turn = turns::alone();
     let redis = RedisServer::start();
     let leased = with_redis(&redis).replace("rate: 10/h, burst: 20}", "rate: 200/h, burst: 200, consistency: leased}");
     let nodes = [(); 2].map(|()| Gateway::start(&leased));
