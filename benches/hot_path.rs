@@ -13,7 +13,7 @@ use tollgate::proxy::message::forwarded::{ClientOrigin, TrustedProxies};
 use tollgate::proxy::message::headers;
 use tollgate::route::path;
 use tollgate::route::table::RouteTable;
-use tollgate::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Segment};
+use tollgate::route::{Action, FixedResponse, HostMatch, Match, PathPattern, Route, Segment};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -23,7 +23,6 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::headers::Standing;
 use tollgate_limiter::store::BucketCharge;
@@ -39,14 +38,7 @@ fn shape(per_second: u64) -> TokenBucket {
 }
 
 fn charge(key: &str, per_second: u64) -> BucketCharge {
-    BucketCharge {
-        key: Key::from(key),
-        quota: shape(per_second).into(),
-        cost: 1,
-        largest_cost: 1,
-        on_outage: OnOutage::Local,
-        settled_later: false,
-    }
+    BucketCharge { key: Key::from(key), quota: shape(per_second).into(), cost: 1, largest_cost: 1 }
 }
 
 /// `/service-7/*` and so on, as an edge gateway has them.
@@ -61,7 +53,11 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 methods: vec![],
                 headers: vec![],
             },
-            action: Action::Respond(Respond { status: StatusCode::OK, headers: vec![], body: bytes::Bytes::new() }),
+            action: Action::Respond(FixedResponse {
+                status: StatusCode::OK,
+                headers: vec![],
+                body: bytes::Bytes::new(),
+            }),
             limits: vec![],
             max_body: None,
             timeout: None,

@@ -6,10 +6,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::store::{Adjustment, Ask, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
 use super::*;
-use crate::gateway::Entrance;
+use crate::gateway::WorkerListener;
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]
@@ -23,7 +24,7 @@ routes:
 struct Buggy;
 
 impl Store for Buggy {
-    fn take<'a>(&'a self, _: &'a [Ask], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         panic!("a bug, as told to")
     }
 
@@ -44,15 +45,16 @@ async fn serve() -> std::net::SocketAddr {
     let config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
     let gateway = Arc::new(ArcSwap::from_pointee(assemble::gateway(&config, None, None).unwrap()));
     let memory = Arc::new(MemoryStore::new(1));
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let limiter = Limiter::shared(memory, Arc::new(Buggy), Arc::new(Breaker::new()), share);
-    let entrance = Entrance { gateway, listener: 0, limiter, proxy: Arc::default(), in_flight: Arc::default() };
+    let listener_of_worker =
+        WorkerListener { gateway, index: 0, limiter, proxy: Arc::default(), in_flight: Arc::default() };
     let spec = Arc::new(config.listeners[0].server.clone());
     let listener = TcpListener::bind(spec.address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();
-        server::serve(listener, spec, entrance, ConnectionLimit::new(8), drain).await
+        server::serve(listener, spec, listener_of_worker, ConnectionLimit::new(8), drain).await
     });
     address
 }

@@ -75,9 +75,11 @@ impl From<&Failure> for ForwardOutcome {
 
 impl UpstreamMetrics {
     pub(super) fn new(upstream: &str) -> Self {
-        const CONNECTS: &str = "tollgate_upstream_connects_total";
         let name = || upstream.to_owned();
-        let connects = |outcome: &'static str| counter!(CONNECTS, "upstream" => name(), "outcome" => outcome);
+        let connects = |outcome: &'static str| {
+            let upstream = name();
+            counter!("tollgate_upstream_connects_total", "upstream" => upstream, "outcome" => outcome)
+        };
         Self {
             requests: ForwardOutcome::ALL.map(
                 |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => name(), "outcome" => outcome),

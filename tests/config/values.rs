@@ -7,28 +7,25 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
-use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm_kind::Algorithm;
-use tollgate_limiter::limit::algorithm_kind::Per;
 use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::algorithm_kind::WindowLength;
 use tollgate_limiter::limit::algorithm_kind::WindowRate;
 use tollgate_limiter::limit::cost::ByResponse;
 use tollgate_limiter::limit::cost::Cost;
 use tollgate_limiter::limit::cost::Field;
-use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::json_path::JsonPath;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::PlanHash;
 use tollgate_limiter::limit::plan::PlanSource;
 use tollgate_limiter::limit::plan::Plans;
-use tollgate_limiter::limit::rollout::Enforced;
+use tollgate_limiter::limit::rollout::Rollout;
 use tollgate_limiter::limit::spec::Consistency;
-use tollgate_limiter::limit::spec::Degrade;
-use tollgate_limiter::limit::spec::OnLimit;
 use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::limit::spec::Queueing;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -76,7 +73,7 @@ fn reads_every_kind_of_cost() {
     let header = Field::Header(HeaderName::from_static("x-used"));
     assert_eq!(cost("{response_header: X-Used}"), by(header.clone(), 1, 9));
     assert_eq!(cost("{response_header: x-used, reserve: 5, max: 8000}"), by(header, 5, 8_000));
-    let path = Path::parse(r"usage.total\.tokens").unwrap();
+    let path = JsonPath::parse(r"usage.total\.tokens").unwrap();
     assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(Field::Json(path), 2, 9));
     assert_eq!(cost("4"), tokens(4));
 }
@@ -149,13 +146,13 @@ fn reads_every_key() {
     assert_eq!((answer.status, &answer.body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"full"[..]));
     let field = |name, value| (HeaderName::from_static(name), HeaderValue::from_static(value));
     assert_eq!(answer.headers, [field("x-full", "1"), field("content-type", "text/html")]);
-    assert_eq!(one.enforced, Enforced::of_hundredths(1_250).unwrap());
+    assert_eq!(one.rollout, Rollout::of_hundredths(1_250).unwrap());
     assert_eq!(two.on_limit, OnLimit::Degrade(Degrade::Upstream(text("up"))));
 
-    assert_eq!(two.exempt.clients, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+    assert_eq!(two.exemption.clients, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
     let yes = (HeaderName::from_static("x-internal"), Some(HeaderValue::from_static("yes")));
-    assert_eq!(two.exempt.headers, [yes, (HeaderName::from_static("x-probe"), None)]);
-    assert!(one.exempt.is_empty());
+    assert_eq!(two.exemption.headers, [yes, (HeaderName::from_static("x-probe"), None)]);
+    assert!(one.exemption.is_empty());
 
     let upstream = &config.upstreams[0];
     assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
@@ -217,9 +214,9 @@ fn reads_every_algorithm() {
     assert_eq!(fleet, Algorithm::Concurrency { most, scope: Scope::Fleet });
     let node = algorithm("algorithm: concurrency, max_in_flight: 7, scope: node");
     assert_eq!(node, Algorithm::Concurrency { most, scope: Scope::Node });
-    let rate = WindowRate { tokens: nonzero(5), per: Per::Micros(nonzero(90_000_000)) };
+    let rate = WindowRate { tokens: nonzero(5), per: WindowLength::Micros(nonzero(90_000_000)) };
     assert_eq!(algorithm("algorithm: fixed_window, rate: 5/90s"), Algorithm::FixedWindow { rate, zone: None });
-    let rate = WindowRate { tokens: nonzero(1_000), per: Per::Month };
+    let rate = WindowRate { tokens: nonzero(1_000), per: WindowLength::Month };
     assert_eq!(
         algorithm("algorithm: fixed_window, rate: 1000/month, time_zone: Europe/Berlin"),
         Algorithm::FixedWindow { rate, zone: Some("Europe/Berlin".into()) }
@@ -233,10 +230,10 @@ fn reads_every_on_limit_action() {
         good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0].clone()
     };
     let plain = limit("on_limit: reject");
-    assert_eq!((&plain.on_limit, plain.enforced), (&OnLimit::Reject, Enforced::ALL));
+    assert_eq!((&plain.on_limit, plain.rollout), (&OnLimit::Reject, Rollout::ALL));
     assert_eq!(limit("on_limit: shadow"), limit("enforce: 0%"));
-    assert_eq!(limit("on_limit: shadow").enforced, Enforced::NONE);
-    assert_eq!(limit("enforce: 0.5%").enforced, Enforced::of_hundredths(50).unwrap());
+    assert_eq!(limit("on_limit: shadow").rollout, Rollout::NONE);
+    assert_eq!(limit("enforce: 0.5%").rollout, Rollout::of_hundredths(50).unwrap());
     let max_waiting = NonZeroUsize::new(100).unwrap();
     assert_eq!(
         limit("on_limit: queue").on_limit,

@@ -78,7 +78,7 @@ impl BlockingClient {
         }
     }
 
-    pub fn charge(&mut self, request: &[u8]) -> u16 {
+    pub fn ask(&mut self, request: &[u8]) -> u16 {
         self.send(request);
         self.receive()
     }

@@ -9,26 +9,20 @@ use futures_util::future::{BoxFuture, join_all, ready};
 use smallvec::smallvec;
 use tokio::sync::MutexGuard;
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{HOUR, SECOND, charge, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 use super::{HEAP, TURN};
 
@@ -143,7 +137,7 @@ impl Store for Oracle {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(ready(Ok(Vec::new())))
     }
 
@@ -165,12 +159,12 @@ impl Fixture {
     fn new() -> Self {
         let (breaker, oracle) = (Arc::new(Breaker::new()), Arc::new(Oracle::default()));
         let memory = Arc::new(MemoryStore::new(ROOM));
-        let node = Arc::new(Node::new(memory, breaker.clone(), Arc::new(ShareCell::expecting(1))));
+        let node = Arc::new(Node::new(memory, breaker.clone(), Arc::new(FleetShare::expecting(1))));
         Self { limiter: Limiter::of_node(node.clone(), oracle.clone()), breaker, node, oracle }
     }
 
     /// A flood of clients, a million a minute, and one who is over all the time. How often that one was asked for.
-    async fn flood(&self, limit: Shape) -> u64 {
+    async fn flood(&self, limit: TokenBucket) -> u64 {
         // Its last byte is odd.
         let over = [charge("over\u{1}", limit, 1)];
         let mut asked = 0;

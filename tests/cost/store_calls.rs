@@ -18,7 +18,7 @@ use super::TURN;
 
 use tollgate_test_support::node::{CountingStore, connected};
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::{SECOND, charge, shape};
+use tollgate_test_support::{SECOND, charge, decide, shape};
 
 const REQUESTS_AT_A_TIME: usize = 32;
 

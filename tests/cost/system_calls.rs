@@ -98,11 +98,11 @@ fn a_request_asks_the_kernel_no_more_than_it_did() {
 fn run(clients: &mut [BlockingClient], what: &str, request: &[u8], status: u16) {
     // The first are those that open connections to the upstream.
     (0..3).for_each(|_| _ = round(clients, request, status));
-    clients[0].charge(&client::request(&format!("/+{what}")));
+    clients[0].ask(&client::request(&format!("/+{what}")));
     for _ in 0..ROUNDS {
         assert_eq!(round(clients, request, status), CLIENTS, "{what}");
     }
-    clients[0].charge(&client::request(&format!("/-{what}")));
+    clients[0].ask(&client::request(&format!("/-{what}")));
 }
 
 /// How many were answered so.

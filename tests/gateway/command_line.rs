@@ -5,7 +5,9 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use crate::process::Gateway;
+use serde_json::{Value, json};
+
+use crate::process::{Gateway, eventually};
 use tollgate_test_support::turns;
 
 const GOOD: &str = "listeners: [{address: '127.0.0.1:8080'}]\nroutes: [{name: a, echo: true}]\n";

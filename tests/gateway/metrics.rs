@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::process::{Gateway, eventually, status};
-use crate::redis::RedisServer;
-use crate::turns;
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
 
 /// Answers with what it cost.
 const PRICED: &str = "
@@ -63,15 +63,12 @@ fn the_metrics_of_a_busy_gateway_are_as_prometheus_wants_them() {
     let gateway = Gateway::start(&text);
     redis.command(&["HSET", "tollgate:plans", "gold", "100/s", "odd", "nonsense"]);
     let ask = |more: &[&str], path: &str| status(&[more, &[&gateway.url(path)]].concat());
-    assert_eq!((charge(&[], "/few"), charge(&[], "/few"), charge(&["-H", "x-free: 1"], "/nothing")), (200, 429, 404));
-    assert_eq!(
-        (charge(&[], "/lined"), charge(&[], "/lined"), charge(&[], "/paid"), charge(&[], "/broken")),
-        (200, 200, 200, 502)
-    );
+    assert_eq!((ask(&[], "/few"), ask(&[], "/few"), ask(&["-H", "x-free: 1"], "/nothing")), (200, 429, 404));
+    assert_eq!((ask(&[], "/lined"), ask(&[], "/lined"), ask(&[], "/paid"), ask(&[], "/broken")), (200, 200, 200, 502));
     for tenant in ["x-tenant: gold", "x-tenant: odd", "x-tenant: none"] {
-        assert_eq!((charge(&["-H", tenant], "/planned"), charge(&["-H", tenant], "/named")), (200, 200));
+        assert_eq!((ask(&["-H", tenant], "/planned"), ask(&["-H", tenant], "/named")), (200, 200));
     }
-    assert_eq!((charge(&[], "/named"), charge(&["--http2-prior-knowledge"], "/few")), (400, 429));
+    assert_eq!((ask(&[], "/named"), ask(&["--http2-prior-knowledge"], "/few")), (400, 429));
     let bucket = format!("http://{}/buckets/few?key=few:all", gateway.admin);
     assert_eq!(status(&["-X", "DELETE", "-H", "x-tollgate-operator: ada", &bucket]), 200);
     gateway.rewrite(&text.replace("limits: [few]", "limits: [fewer]"));
@@ -82,7 +79,7 @@ fn the_metrics_of_a_busy_gateway_are_as_prometheus_wants_them() {
     eventually("the cost is settled", || (settled() == 1.0).then_some(()));
     redis.kill9();
     eventually("the store is away", || {
-        charge(&[], "/few");
+        ask(&[], "/few");
         (gateway.metric("tollgate_store_up") == 0.0).then_some(())
     });
 

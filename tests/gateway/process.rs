@@ -128,12 +128,12 @@ impl Gateway {
 
     /// The value of `series`, which must be there: a name that is misspelt would always read as 0.
     pub fn metric(&self, series: &str) -> f64 {
-        let text = self.metrics();
-        value(&text, series).unwrap_or_else(|| panic!("{series} is not in\n{text}"))
+        self.find_metric(series).unwrap_or_else(|| panic!("{series} is not on the page of metrics"))
     }
 
-    pub fn has_metric(&self, series: &str) -> bool {
-        value(&self.metrics(), series).is_some()
+    /// The value of `series`, for one that appears with its first event.
+    pub fn find_metric(&self, series: &str) -> Option<f64> {
+        self.metrics().lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
     /// The page of metrics. Tests read it again and again: a process for each time would be most of their work.
@@ -163,11 +163,6 @@ impl Drop for Gateway {
             eprintln!("--- the gateway's log\n{}", self.log());
         }
     }
-}
-
-/// The value of `series` on a page of metrics.
-fn value(page: &str, series: &str) -> Option<f64> {
-    page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Where this system keeps libfaketime: its wrapper knows.

@@ -148,16 +148,16 @@ fn a_header_of_the_response_settles_the_cost_up_and_down() {
     for store in [None, Some(redis.port())] {
         let cost = "response_header: x-tokens-used, reserve: 100, max: 700";
         let gateway = Gateway::start(&routes(store, &limit(cost), upstream.address));
-        assert_eq!(charge(&gateway, &close("X-Tokens-Used: 30\r\n", "ok")), "ok");
+        assert_eq!(ask(&gateway, &close("X-Tokens-Used: 30\r\n", "ok")), "ok");
         until_left(&gateway, 970);
-        charge(&gateway, &close("X-Tokens-Used: 170\r\n", "ok"));
+        ask(&gateway, &close("X-Tokens-Used: 170\r\n", "ok"));
         until_left(&gateway, 800);
-        charge(&gateway, &close("X-Tokens-Used: 100\r\n", "ok"));
+        ask(&gateway, &close("X-Tokens-Used: 100\r\n", "ok"));
         until_left(&gateway, 700);
-        charge(&gateway, &close("", "ok"));
-        charge(&gateway, &close("X-Tokens-Used: some\r\n", "ok"));
+        ask(&gateway, &close("", "ok"));
+        ask(&gateway, &close("X-Tokens-Used: some\r\n", "ok"));
         until_left(&gateway, 500);
-        charge(&gateway, &close("X-Tokens-Used: 5000\r\n", "ok"));
+        ask(&gateway, &close("X-Tokens-Used: 5000\r\n", "ok"));
         until_left(&gateway, 0);
         assert_eq!(status(&[&gateway.url("/")]), 429, "two hundred more than there were are owed");
         for outcome in ["less", "even", "absent", "unreadable"] {
@@ -185,11 +185,11 @@ fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
 
     let events = "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":150}}\n\ndata: [DONE]\n\n";
     let streamed = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
-    assert_eq!(charge(&gateway, &format!("{streamed}{events}")), events);
+    assert_eq!(ask(&gateway, &format!("{streamed}{events}")), events);
     until_left(&gateway, 810);
 
-    charge(&gateway, &close("Content-Encoding: gzip\r\n", body));
-    charge(&gateway, &close("Content-Type: text/html\r\n", "<p>no"));
+    ask(&gateway, &close("Content-Encoding: gzip\r\n", body));
+    ask(&gateway, &close("Content-Type: text/html\r\n", "<p>no"));
     until_left(&gateway, 610);
     assert_eq!((settlements(&gateway, "unreadable"), settlements(&gateway, "absent")), (1.0, 1.0));
 }
@@ -250,7 +250,7 @@ fn a_node_that_dies_before_settling_leaves_the_reservation_charged() {
     drop(go);
     let other = Gateway::start(&routes);
     assert_eq!(left(&other), 900);
-    assert_eq!(charge(&other, &close("", "{\"used\":200}")), "{\"used\":200}");
+    assert_eq!(ask(&other, &close("", "{\"used\":200}")), "{\"used\":200}");
     until_left(&other, 700);
 }
 
@@ -303,7 +303,7 @@ fn shadow_and_degraded_requests_settle_by_their_response() {
     let cost = "cost: {response_json: used, reserve: 100, max: 700}";
     let shadow = format!("l: {{{SLOW}, {cost}, on_limit: shadow}}");
     let gateway = Gateway::start(&routes(Some(redis.port()), &shadow, upstream.address));
-    charge(&gateway, &close("", "{\"used\":250}"));
+    ask(&gateway, &close("", "{\"used\":250}"));
     until_left(&gateway, 750);
     let planned = format!(
         "l: {{{SLOW}, plans: {{by: {{header: x-plan}}, table: {{llm: {{rate: 1000/d, {cost}}}}}}},
@@ -315,6 +315,6 @@ fn shadow_and_degraded_requests_settle_by_their_response() {
     until_left(&gateway, 50);
     assert_eq!(status(&["-H", "x-plan: llm", &gateway.url("/")]), 202, "not charged, so nothing to settle");
     assert_eq!(left(&gateway), 50);
-    charge(&gateway, &close("", "{\"used\":800}"));
+    ask(&gateway, &close("", "{\"used\":800}"));
     until_left(&gateway, 49);
 }

@@ -65,7 +65,7 @@ fn answer(mut stream: TcpStream) {
 
 #[test]
 fn a_gateway_without_a_limit_breaks_its_promise() {
-    let _turn = turns::alone();
+    let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
     let output = tollgate(&["--target", &target, "--rate", "100/s", "--burst", "10", "--duration", "500ms", "--json"]);
     let outcomes = judged(&output);
@@ -76,7 +76,7 @@ fn a_gateway_without_a_limit_breaks_its_promise() {
 
 #[test]
 fn a_key_per_header_is_a_limit_per_key() {
-    let _turn = turns::alone();
+    let _turn = turns::beside_others();
     let target = format!("http://{}/", generous());
     let driven = ["--target", &target, "--concurrency", "4", "--duration", "300ms", "--json"];
     // Few enough for any one key, and far too many for one key that all requests share.
@@ -90,7 +90,6 @@ fn a_key_per_header_is_a_limit_per_key() {
 
 #[test]
 fn a_run_that_cannot_be_judged_exits_with_2() {
-    let _turn = turns::beside_others();
     for (arguments, said) in [
         (["--scenario", "flap"].as_slice(), "they need --redis"),
         (&["--cost", "300"], "must not cost more than the burst"),
@@ -114,7 +113,7 @@ fn a_run_that_cannot_be_judged_exits_with_2() {
 
 #[test]
 fn the_table_has_a_row_for_each_scenario() {
-    let _turn = turns::alone();
+    let _turn = turns::beside_others();
     let output = tollgate(&["--scenario", "steady,hot-key", "--duration", "100ms", "--workers", "1"]);
     let table = String::from_utf8(output.stdout).unwrap();
     let first: Vec<&str> = table.lines().skip(2).take(3).filter_map(|line| line.split_whitespace().next()).collect();

@@ -6,24 +6,21 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::Held;
-use tollgate_limiter::algorithm::concurrency::InFlight;
+use tollgate_limiter::algorithm::concurrency::ConcurrencyLimit;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::check::{Checks, PermitCheck};
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::Node;
-use tollgate_limiter::node::breaker;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::node::permits::PermitNeed;
+use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tollgate_test_support::node::connected;
@@ -50,18 +47,18 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
         }
-        self.store.take(asks, units)
+        self.store.take(charges, units)
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.store.adjust(adjustments)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.claims.fetch_add(1, Ordering::Relaxed);
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
@@ -85,30 +82,36 @@ fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
     Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
 }
 
-fn slots(key: &str, most: u64) -> BucketCharge {
-    charge(key, InFlight::new(most, Scope::Fleet), 1)
+fn permit(key: &str, limit: ConcurrencyLimit, on_outage: OnOutage) -> Checks {
+    let need = PermitNeed { key: Key::from(key), limit, cost: 1 };
+    Checks { permits: vec![PermitCheck { need, largest_cost: 1, on_outage }], ..Checks::default() }
 }
 
-async fn enter(node: &Limiter, asks: &[BucketCharge]) -> Option<Verdict> {
-    Some(node.decide(asks).await).filter(|verdict| verdict.granted)
+/// A request of a limit with `most` in flight in the fleet.
+fn permits(key: &str, most: u64) -> Checks {
+    permit(key, ConcurrencyLimit::new(most, Scope::Fleet), OnOutage::Local)
+}
+
+async fn enter(node: &Limiter, checks: &Checks) -> Option<Decision> {
+    Some(node.decide(checks).wait().await).filter(|decision| decision.granted)
 }
 
 #[tokio::test]
 async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [slots("k", 3)];
-    let mut inside = vec![enter(&one, &asks).await.unwrap(), enter(&two, &asks).await.unwrap()];
-    inside.extend(enter(&one, &asks).await);
+    let checks = permits("k", 3);
+    let mut inside = vec![enter(&one, &checks).await.unwrap(), enter(&two, &checks).await.unwrap()];
+    inside.extend(enter(&one, &checks).await);
     assert_eq!(inside.len(), 3);
-    let full = two.decide(&asks).await;
-    assert_eq!((full.granted, full.levels[0].remaining, full.slots.len()), (false, 0, 0));
-    assert!(full.levels[0].retry_after_us > 0);
+    let full = two.decide(&checks).wait().await;
+    assert_eq!((full.granted, full.permit_levels[0].remaining, full.permits.len()), (false, 0, 0));
+    assert!(full.permit_levels[0].retry_after_us > 0);
     drop(inside.pop());
-    eventually("the other node has the slot that was left", || async { enter(&two, &asks).await.is_some() }).await;
+    eventually("the other node has the slot that was left", || async { enter(&two, &checks).await.is_some() }).await;
     drop(inside);
-    eventually("one node has all the slots that the other has left", || async {
-        let all = join_all((0..3).map(|_| enter(&two, &asks))).await;
+    eventually("one node has all the permits that the other has left", || async {
+        let all = join_all((0..3).map(|_| enter(&two, &checks))).await;
         all.iter().flatten().count() == 3
     })
     .await;
@@ -122,8 +125,8 @@ async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
     for delay_ms in [0, 5] {
         let store = SharedStore::memory();
         store.slow.store(delay_ms, Ordering::Relaxed);
-        let (one, asks) = (node(&store, 1), [slots("new", 5)]);
-        let together = || async { join_all((0..5).map(|_| enter(&one, &asks))).await.iter().flatten().count() };
+        let (one, checks) = (node(&store, 1), permits("new", 5));
+        let together = || async { join_all((0..5).map(|_| enter(&one, &checks))).await.iter().flatten().count() };
         assert_eq!(together().await, 1, "more than one: if all five entered, say so here");
         eventually("the node has learnt to claim more", || async { together().await == 5 }).await;
     }
@@ -132,12 +135,12 @@ async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
 #[tokio::test]
 async fn a_permit_released_on_the_same_node_is_free_at_once() {
     let store = SharedStore::memory();
-    let (one, asks) = (node(&store, 1), [slots("k", 1)]);
-    let mut inside = enter(&one, &asks).await;
+    let (one, checks) = (node(&store, 1), permits("k", 1));
+    let mut inside = enter(&one, &checks).await;
     for _ in 0..100 {
-        assert!(enter(&one, &asks).await.is_none());
+        assert!(enter(&one, &checks).await.is_none());
         drop(inside.take());
-        inside = enter(&one, &asks).await;
+        inside = enter(&one, &checks).await;
         assert!(inside.is_some());
     }
 }
@@ -145,10 +148,10 @@ async fn a_permit_released_on_the_same_node_is_free_at_once() {
 #[tokio::test]
 async fn a_busy_key_claims_permits_in_few_calls() {
     let store = SharedStore::memory();
-    let (one, asks) = (node(&store, 1), [slots("k", 50)]);
+    let (one, checks) = (node(&store, 1), permits("k", 50));
     let (mut inside, mut entered, mut denied) = (Vec::new(), 0, 0);
     for turn in 0..5_000 {
-        match enter(&one, &asks).await {
+        match enter(&one, &checks).await {
             Some(request) => {
                 inside.push(request);
                 entered += 1;
@@ -169,13 +172,13 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
     for n in 0..200 {
-        drop(enter(&one, &[slots(&n.to_string(), 1)]).await);
+        drop(enter(&one, &permits(&n.to_string(), 1)).await);
     }
     eventually("another node gets them all", || async {
         let all = join_all((0..200).map(|n| {
-            let ask = [slots(&n.to_string(), 1)];
+            let checks = permits(&n.to_string(), 1);
             let two = two.clone();
-            async move { enter(&two, &ask).await.is_some() }
+            async move { enter(&two, &checks).await.is_some() }
         }));
         all.await.into_iter().all(|entered| entered)
     })
@@ -184,86 +187,87 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let claims = store.claims.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody asks for");
+    assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody checks for");
 }
 
 #[tokio::test]
 async fn permits_of_a_dead_node_come_back_within_seconds() {
     let server = RedisServer::start();
     let store = SharedStore::of(Arc::new(connected(&server.spec()).await));
-    let asks = [slots("k", 2)];
+    let checks = permits("k", 2);
     let dying = std::thread::spawn({
-        let (spec, asks) = (server.spec(), asks.clone());
+        let (spec, checks) = (server.spec(), checks.clone());
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let store = SharedStore::of(Arc::new(connected(&spec).await));
                 let one = node(&store, 2);
                 // Nobody leaves them: the process is gone.
-                std::mem::forget((enter(&one, &asks).await.unwrap(), enter(&one, &asks).await.unwrap()));
+                std::mem::forget((enter(&one, &checks).await.unwrap(), enter(&one, &checks).await.unwrap()));
             });
         }
     });
     dying.join().unwrap();
     let two = node(&store, 2);
-    assert!(enter(&two, &asks).await.is_none());
-    eventually_within(Duration::from_secs(5), "the lease ends", || async { enter(&two, &asks).await.is_some() }).await;
+    assert!(enter(&two, &checks).await.is_none());
+    eventually_within(Duration::from_secs(5), "the lease ends", || async { enter(&two, &checks).await.is_some() })
+        .await;
 }
 
 #[tokio::test]
 async fn permits_and_tokens_are_taken_all_or_nothing() {
     let store = SharedStore::memory();
     let one = node(&store, 1);
-    let (slot, bucket) = (slots("s", 2), charge("b", shape(3, HOUR, 3), 1));
-    let both = [bucket.clone(), slot.clone()];
+    let (permit, bucket) = (permits("s", 2), charge("b", shape(3, HOUR, 3), 1));
+    let both = Checks { permits: permit.permits.clone(), ..Checks::from(bucket.clone()) };
     let inside = [enter(&one, &both).await.unwrap(), enter(&one, &both).await.unwrap()];
-    assert_eq!(inside[1].levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [1, 0]);
-    let full = one.decide(&both).await;
-    assert!(!full.granted && full.levels[1].retry_after_us > 0);
-    assert!(!full.knows(&full.levels[0]) && full.knows(&full.levels[1]), "the bucket was not asked");
+    assert_eq!((inside[1].levels[0].remaining, inside[1].permit_levels[0].remaining), (1, 0));
+    let full = one.decide(&both).wait().await;
+    assert!(!full.granted && full.permit_levels[0].retry_after_us > 0);
+    assert!(!full.knows(&full.levels[0]) && full.knows(&full.permit_levels[0]), "the bucket was not asked");
     assert_eq!(store.take(std::slice::from_ref(&bucket), 0).await.unwrap().levels[0].remaining, 1, "and not charged");
     drop(inside);
     let third = enter(&one, &both).await.unwrap();
-    let denied = one.decide(&both).await;
-    assert!(!denied.granted && denied.slots.is_empty() && denied.levels[0].retry_after_us > 0);
+    let denied = one.decide(&both).wait().await;
+    assert!(!denied.granted && denied.permits.is_empty() && denied.levels[0].retry_after_us > 0);
     drop(third);
-    let slot = [slot];
-    let two = [enter(&one, &slot).await, enter(&one, &slot).await];
-    assert!(two.iter().all(Option::is_some), "no slot was kept by those who were denied");
+    let two = [enter(&one, &permit).await, enter(&one, &permit).await];
+    assert!(two.iter().all(Option::is_some), "no permit was kept by a denied request");
 }
 
 #[tokio::test]
 async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [slots("k", 4)];
-    let mut inside = vec![enter(&one, &asks).await.unwrap()];
+    let checks = permits("k", 4);
+    let mut inside = vec![enter(&one, &checks).await.unwrap()];
     store.away.store(true, Ordering::Relaxed);
-    inside.extend(join_all((0..4).map(|_| enter(&one, &asks))).await.into_iter().flatten());
+    inside.extend(join_all((0..4).map(|_| enter(&one, &checks))).await.into_iter().flatten());
     assert_eq!(inside.len(), 2, "half of four");
     assert!(inside.iter().skip(1).all(|verdict| verdict.decided_by == DecidedBy::Local));
-    let allowed = [BucketCharge { on_outage: OnOutage::Allow, ..slots("k", 4) }];
-    let denied = [BucketCharge { on_outage: OnOutage::Deny, ..slots("k", 4) }];
+    let of_four = ConcurrencyLimit::new(4, Scope::Fleet);
+    let allowed = permit("k", of_four, OnOutage::Allow);
+    let denied = permit("k", of_four, OnOutage::Deny);
     inside.extend(join_all((0..3).map(|_| enter(&one, &allowed))).await.into_iter().flatten());
     assert_eq!((inside.len(), enter(&one, &denied).await.is_some()), (5, false));
     store.away.store(false, Ordering::Relaxed);
     eventually("the store knows of five", || async {
-        let look = node(&store, 2).decide(&[slots("k", 9)]).await;
-        look.granted && look.levels[0].remaining == 3
+        let look = node(&store, 2).decide(&permits("k", 9)).wait().await;
+        look.granted && look.permit_levels[0].remaining == 3
     })
     .await;
-    assert!(enter(&two, &asks).await.is_none());
+    assert!(enter(&two, &checks).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_on_a_full_key_wait_for_one_claim_of_a_slow_store() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [slots("k", 1)];
-    let _inside = enter(&one, &asks).await.unwrap();
+    let checks = permits("k", 1);
+    let _inside = enter(&one, &checks).await.unwrap();
     store.slow.store(100, Ordering::Relaxed);
     let (started, claims) = (clock::now(), store.claims.load(Ordering::Relaxed));
-    let denied = join_all((0..5).map(|_| enter(&two, &asks))).await;
+    let denied = join_all((0..5).map(|_| enter(&two, &checks))).await;
     assert!(denied.iter().all(Option::is_none));
     assert_eq!(store.claims.load(Ordering::Relaxed) - claims, 1, "one claim answers all five");
     assert!(started.elapsed() < Duration::from_millis(150), "{:?}", started.elapsed());
@@ -277,40 +281,44 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
     let one = Limiter::of_node(state.clone(), store.clone());
     state.breaker.failed(&StoreError::Io, 9);
     assert!(state.breaker.is_open());
-    let inside = enter(&one, &[slots("k", 3)]).await.unwrap();
+    let inside = enter(&one, &permits("k", 3)).await.unwrap();
     assert_eq!(inside.decided_by, DecidedBy::Local);
-    tokio::spawn(breaker::run_control(state, vec![store.clone()]));
+    tokio::spawn(recovery::run_control(state, vec![store.clone()]));
     let two = node(&store, 1);
-    eventually("the store knows of it", || async { two.decide(&[slots("k", 3)]).await.levels[0].remaining == 1 }).await;
+    eventually("the store knows of it", || async {
+        two.decide(&permits("k", 3)).wait().await.permit_levels[0].remaining == 1
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_limit_in_node_scope_asks_no_store() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
-    let asks = [charge("k", InFlight::new(2, Scope::Node), 1)];
-    let inside = join_all([enter(&one, &asks), enter(&one, &asks), enter(&two, &asks), enter(&one, &asks)]).await;
+    let checks = permit("k", ConcurrencyLimit::new(2, Scope::Node), OnOutage::Local);
+    let inside =
+        join_all([enter(&one, &checks), enter(&one, &checks), enter(&two, &checks), enter(&one, &checks)]).await;
     assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
     assert_eq!(store.claims.load(Ordering::Relaxed), 0);
     let alone = Limiter::local(Arc::new(MemoryStore::new(10)));
-    let fleet = [slots("k", 1)];
-    let first = alone.decide_now(&fleet).unwrap();
+    let fleet = permits("k", 1);
+    let first = alone.decide(&fleet).done().unwrap();
     let clone = alone.clone();
-    assert!(first.granted && !clone.decide_now(&fleet).unwrap().granted);
+    assert!(first.granted && !clone.decide(&fleet).done().unwrap().granted);
     drop(first);
-    assert!(alone.decide_now(&fleet).unwrap().granted);
+    assert!(alone.decide(&fleet).done().unwrap().granted);
 }
 
 #[tokio::test]
 async fn a_request_dropped_while_waiting_keeps_no_permit() {
     let store = SharedStore::memory();
-    let (one, asks) = (node(&store, 1), [slots("k", 2)]);
+    let (one, checks) = (node(&store, 1), permits("k", 2));
     for _ in 0..50 {
-        let mut waiting = Box::pin(one.decide(&asks));
+        let mut waiting = Box::pin(one.decide(&checks).wait());
         let _ = futures_util::poll!(&mut waiting);
     }
     eventually("both are free", || async {
-        let both = [enter(&one, &asks).await, enter(&one, &asks).await];
+        let both = [enter(&one, &checks).await, enter(&one, &checks).await];
         both.iter().all(Option::is_some)
     })
     .await;
@@ -327,7 +335,7 @@ async fn never_more_than_max_in_flight_on_all_nodes_together() {
         let (node, inside, entered) = (nodes[client % 4].clone(), inside.clone(), entered.clone());
         tokio::spawn(async move {
             for turn in 0..150 {
-                let Some(verdict) = enter(&node, &[slots("k", MOST as u64)]).await else {
+                let Some(verdict) = enter(&node, &permits("k", MOST as u64)).await else {
                     // Paces the load.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;

@@ -14,7 +14,7 @@ use futures_util::future::{BoxFuture, join_all};
 use http::header::RETRY_AFTER;
 use http::{HeaderName, Request, Response, StatusCode};
 use tokio::time::sleep;
-use tollgate_limiter::algorithm::concurrency::Held;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm_kind::Rate;
@@ -26,11 +26,11 @@ use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::limit::spec::LimitUse;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::Adjustment;
 use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::PermitClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -60,7 +60,7 @@ impl Store for DistantStore {
         })
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.0.claim(claims)
     }
 
@@ -99,7 +99,7 @@ fn local() -> Vec<Limiter> {
 
 /// The workers of a node, each with its own way to the store.
 fn distant(workers: usize) -> Vec<Limiter> {
-    let share = Arc::new(ShareCell::expecting(1));
+    let share = Arc::new(FleetShare::expecting(1));
     let node = Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share));
     let buckets = Arc::new(MemoryStore::new(1_000));
     (0..workers).map(|_| Limiter::of_node(node.clone(), Arc::new(DistantStore(buckets.clone())))).collect()

@@ -11,25 +11,19 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::decide::check::{CheckPolicy, Checks};
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::recovery::run_control;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Change;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
-use tollgate_test_support::{HOUR, SECOND, charge, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 /// The admitted tokens, and when.
 #[derive(Default)]
@@ -103,7 +97,7 @@ fn forgetting_a_slow_limits_bucket_does_not_lock_other_keys_out() {
 fn full_buckets_are_swept_and_others_kept() {
     let (memory, limit) = (MemoryStore::new(10_000), shape(1, SECOND, 5));
     for n in 0..5_000 {
-        memory.note(&charge(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
+        memory.observe(&charge(&format!("k{n}"), limit, 1), &full_in(n * 1_000), 0);
     }
     memory.sweep(2_500_000);
     assert_eq!(memory.len(), 2_499);
@@ -149,9 +143,9 @@ fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
     let (memory, request) = (MemoryStore::new(100), [charge("k", shape(1_000, SECOND, 10), 1)]);
     let take = |units, now_us| memory.take_at(&request, units, now_us, Share::WHOLE).units;
     assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
-    memory.note(&request[0], &full_in(0), 1_000);
+    memory.observe(&request[0], &full_in(0), 1_000);
     memory.adjust_at(
-        &[Adjustment { key: request[0].key.clone(), quota: request[0].quota, change: Change::Owe(0) }],
+        &[Adjustment { key: request[0].key.clone(), quota: request[0].quota, change: Change::ForceCharge(0) }],
         1_000,
     );
     memory.sweep(0);
@@ -169,7 +163,7 @@ fn workers_that_come_late_by_random_times_stay_within_the_limits() {
         let read_us = now - random.u64(0..=now.min(20_000));
         match random.u32(0..10) {
             0 => memory.sweep(read_us),
-            1 => memory.note(&charge("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
+            1 => memory.observe(&charge("wide", wide, 1), &full_in(random.u64(0..2_000)), read_us),
             // Pushes others out: the floor is a time, too.
             2 => drop(memory.take_at(&[charge(&random.u32(0..4).to_string(), wide, 1)], 20, read_us, Share::WHOLE)),
             3..6 => {
@@ -207,7 +201,7 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
     for _ in 0..300 {
         let memory = MemoryStore::new(100);
         let rates: Vec<(u64, u64)> = (0..3).map(|_| (random.u64(1..1_000), random.u64(1..200))).collect();
-        let versions: Vec<Shape> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
+        let versions: Vec<TokenBucket> = rates.iter().map(|(rate, burst)| shape(*rate, SECOND, *burst)).collect();
         let (mut passed, mut now) = (Admitted::default(), 0);
         let usual = random.u64(1..100_000);
         let mut ask_by = |version: usize, units, now| {
@@ -245,17 +239,17 @@ fn versions_of_a_limit_in_turns_admit_no_more_than_the_largest_burst_and_the_lar
 fn a_level_noted_for_a_faster_limit_does_not_fill_a_slower_one() {
     let memory = MemoryStore::new(100);
     let slow = charge("k", shape(10, HOUR, 10), 1);
-    memory.note(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
+    memory.observe(&slow, &Level { remaining: 0, retry_after_us: 991_000, reset_after_us: SECOND }, 0);
     assert_eq!(memory.take_at(&[slow], 10, SECOND, Share::WHOLE).units, 1, "what would be back by then");
 }
 
 /// `nodes` nodes that know the bucket is full again `reset_us` after time 0, driven flat out from then on.
-fn outage(nodes: u32, limit: Shape, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
+fn outage(nodes: u32, limit: TokenBucket, cost: u64, reset_us: u64, until_us: u64) -> (Admitted, usize) {
     let request = [charge("k", limit, cost)];
     let mut admitted = Admitted::default();
     let mut admitting = vec![false; nodes as usize];
     let memories: Vec<MemoryStore> = (0..nodes).map(|_| MemoryStore::new(100)).collect();
-    memories.iter().for_each(|memory| memory.note(&request[0], &full_in(reset_us), 0));
+    memories.iter().for_each(|memory| memory.observe(&request[0], &full_in(reset_us), 0));
     for now in (0..until_us).step_by(1_000) {
         for (rank, memory) in (0_u32..).zip(&memories) {
             let units = memory.take_at(&request, 3, now, Share::new(nodes, rank)).units;
@@ -294,7 +288,7 @@ fn a_limit_too_small_to_share_belongs_to_one_node() {
 fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
     let (memory, limit) = (MemoryStore::new(100), shape(10, SECOND, 40));
     let level = |limit, share| memory.take_at(&[charge("k", limit, 1)], 0, 0, share).levels[0];
-    memory.note(&charge("k", limit, 1), &full_in(SECOND), 0);
+    memory.observe(&charge("k", limit, 1), &full_in(SECOND), 0);
     assert_eq!(level(limit, Share::WHOLE), Level { remaining: 30, retry_after_us: 0, reset_after_us: SECOND });
     assert_eq!(level(limit, Share::new(2, 0)), Level { remaining: 15, retry_after_us: 0, reset_after_us: SECOND });
     let slower = shape(10, 60 * SECOND, 20);
@@ -310,7 +304,7 @@ fn a_changed_share_keeps_the_time_to_full_and_a_changed_limit_the_tokens() {
 fn noting_a_level_never_gives_tokens_back() {
     let (memory, request) = (MemoryStore::new(100), charge("k", shape(1, HOUR, 10), 1));
     memory.take_at(std::slice::from_ref(&request), 9, 0, Share::WHOLE);
-    memory.note(&request, &full_in(0), 0);
+    memory.observe(&request, &full_in(0), 0);
     assert_eq!(memory.take_at(&[request], 5, 0, Share::WHOLE).units, 1);
 }
 
@@ -334,7 +328,7 @@ impl Store for FakeStore {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
@@ -353,13 +347,19 @@ fn node(failing: bool, nodes: u32) -> NodeOfFakeStore {
     let store = Arc::new(FakeStore::default());
     store.failing.store(failing, Ordering::Relaxed);
     let breaker = Arc::new(Breaker::new());
-    let share = Arc::new(ShareCell::expecting(nodes));
+    let share = Arc::new(FleetShare::expecting(nodes));
     let limiter = Limiter::shared(Arc::new(MemoryStore::new(100)), store.clone(), breaker.clone(), share);
     NodeOfFakeStore { store, breaker, limiter }
 }
 
-fn with(on_outage: OnOutage, key: &str, burst: u64) -> BucketCharge {
-    BucketCharge { on_outage, ..charge(key, shape(burst, HOUR, burst), 1) }
+/// Checks of one token each: what happens in an outage, the key, and how many there are an hour.
+fn checks_of(limits: &[(OnOutage, &str, u64)]) -> Checks {
+    let mut checks = Checks::default();
+    for &(on_outage, key, burst) in limits {
+        let policy = CheckPolicy { on_outage, settled_later: false };
+        checks.tokens.push(charge(key, shape(burst, HOUR, burst), 1), policy);
+    }
+    checks
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn without_limits_the_store_is_not_asked() {
 #[tokio::test]
 async fn a_failing_store_is_asked_five_times_and_each_request_decided_anyway() {
     let node = node(true, 2);
-    let asks = [with(OnOutage::Local, "k", 16)];
+    let asks = [charge("k", shape(16, HOUR, 16), 1)];
     let mut granted = 0;
     for _ in 0..100 {
         let verdict = decide(&node.limiter, &asks).await;
@@ -396,7 +396,7 @@ async fn a_failing_store_is_asked_five_times_and_each_request_decided_anyway() {
 #[tokio::test]
 async fn a_success_between_failures_keeps_the_breaker_closed() {
     let node = node(true, 1);
-    let asks = [with(OnOutage::Local, "k", 16)];
+    let asks = [charge("k", shape(16, HOUR, 16), 1)];
     for _ in 0..5 {
         for _ in 0..4 {
             decide(&node.limiter, &asks).await;
@@ -412,18 +412,18 @@ async fn a_success_between_failures_keeps_the_breaker_closed() {
 async fn in_an_outage_each_limit_follows_its_on_outage() {
     use OnOutage::{Allow, Deny, Local};
     let node = node(true, 1);
-    async fn decide(node: &NodeOfFakeStore, asks: &[BucketCharge]) -> Decision {
-        decide(&node.limiter, &asks).await
+    async fn decided(node: &NodeOfFakeStore, limits: &[(OnOutage, &str, u64)]) -> Decision {
+        node.limiter.decide(&checks_of(limits)).wait().await
     }
-    let allowed = decide(&node, &[with(Allow, "allow", 3)]).await;
+    let allowed = decided(&node, &[(Allow, "allow", 3)]).await;
     assert!(allowed.granted && allowed.levels[0].remaining == 3);
-    let denied = decide(&node, &[with(Local, "k", 1), with(Deny, "deny", 3), with(Allow, "allow", 3)]).await;
+    let denied = decided(&node, &[(Local, "k", 1), (Deny, "deny", 3), (Allow, "allow", 3)]).await;
     assert!(!denied.granted);
     let waits: Vec<bool> = denied.levels.iter().map(|level| level.retry_after_us > 0).collect();
     assert_eq!(waits, [false, true, false], "who denied is who says when to come back");
-    let mixed = [with(Allow, "allow", 1), with(Local, "k", 1)];
-    assert!(decide(&node, &mixed).await.granted, "the denied request charged nothing");
-    let spent = decide(&node, &mixed).await;
+    let mixed = [(Allow, "allow", 1), (Local, "k", 1)];
+    assert!(decided(&node, &mixed).await.granted, "the denied request charged nothing");
+    let spent = decided(&node, &mixed).await;
     assert!(!spent.granted && spent.levels[0].retry_after_us == 0 && spent.levels[1].retry_after_us > 0);
 }
 
@@ -476,7 +476,7 @@ async fn calls_are_counted_by_outcome_and_the_fleet_by_nodes() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let node = metrics::with_local_recorder(&recorder, || node(false, 4));
-    let asks = [with(OnOutage::Local, "k", 16)];
+    let asks = [charge("k", shape(16, HOUR, 16), 1)];
     decide(&node.limiter, &asks).await;
     node.store.failing.store(true, Ordering::Relaxed);
     decide(&node.limiter, &asks).await;

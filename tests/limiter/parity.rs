@@ -12,16 +12,11 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::algorithm::window::Span;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Change;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
-use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim};
 use tollgate_test_support::{HOUR, SECOND, charge, shape};
@@ -89,7 +84,6 @@ fn letter(quota: Quota) -> &'static str {
             Span::Fixed(_) => "f",
             Span::Sliding { .. } => "s",
         },
-        Quota::InFlight(_) => panic!("slots have a script of their own"),
     }
 }
 
@@ -105,7 +99,6 @@ fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
                 [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
             }
         },
-        Quota::InFlight(_) => panic!("slots have a script of their own"),
     };
     numbers.map(|number| number.to_string())
 }
@@ -160,8 +153,8 @@ impl ScriptRunner {
                 numbers[usize::from(matches!(quota, Quota::Bucket(_)))] = MAX_TICKS.to_string();
             }
             let change = match *change {
-                Change::Owe(charge) | Change::Charge(charge) => [charge, 0, 0],
-                Change::GiveBack { charge, taken_at_us } => [0, charge, taken_at_us],
+                Change::ForceCharge(charge) | Change::Charge(charge) => [charge, 0, 0],
+                Change::Refund { charge, taken_at_us } => [0, charge, taken_at_us],
             };
             args.push(letter(*quota).to_owned());
             args.extend(change.map(|number| number.to_string()));
@@ -186,13 +179,13 @@ impl ScriptRunner {
     fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         self.redis.now_us.set(now_us);
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
-        for SlotClaim { most, claim, .. } in claims {
+        for PermitClaim { most, claim, .. } in claims {
             args.extend([*most, claim.wanted, claim.needed, claim.turn].map(|number| number.to_string()));
         }
         let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
         let reply = self.run(&self.concurrency, keys, args).unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
-        reply[2..].chunks(2).map(|pair| Held { own: number(pair[0]), others: number(pair[1]) }).collect()
+        reply[2..].chunks(2).map(|pair| GrantedPermits { own: number(pair[0]), others: number(pair[1]) }).collect()
     }
 
     fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
@@ -234,10 +227,10 @@ struct Step {
     owed: u64,
     back: Option<(u64, i64)>,
     /// Then an operator gives it so many tokens back, or all.
-    gift: Option<Gift>,
+    gift: Option<TokenGrant>,
 }
 
-fn any_shape() -> impl Strategy<Value = Shape> {
+fn any_shape() -> impl Strategy<Value = TokenBucket> {
     prop_oneof![
         Just(shape(3, HOUR, 3)),
         Just(shape(7, SECOND, 20)),
@@ -280,8 +273,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     let asked = prop::collection::btree_map(prop::sample::select(vec!["a", "b", "c"]), (any_quota(), 1_u64..8), 1..4);
     let owed = prop_oneof![3 => Just(0), 1 => 1_u64..30];
     let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
-    let gift =
-        prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(Gift::Tokens(n))), 1 => Just(Some(Gift::All))];
+    let gift = prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(TokenGrant::Tokens(n))), 1 => Just(Some(TokenGrant::All))];
     (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
         let asks = asked.into_iter().map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
         Step { wait, asks: asks.collect(), units, owed, back, gift }
@@ -300,18 +292,18 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(scripted, native, "at {}", now_us);
         let BucketCharge { key, quota, .. } = step.asks[0].clone();
         let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
-        let back = step.back.map(|(tokens, held_us)| Change::GiveBack {
+        let back = step.back.map(|(tokens, held_us)| Change::Refund {
             charge: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
         let late = Change::Charge(quota.charge(step.owed / 2).min(MAX_TICKS));
-        for change in [Change::Owe(capped(step.owed)), late].into_iter().chain(back) {
+        for change in [Change::ForceCharge(capped(step.owed)), late].into_iter().chain(back) {
             let adjustment = Adjustment { key: key.clone(), quota, change };
             prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
             memory.adjust_at(&[adjustment], now_us);
         }
         if let Some(gift) = step.gift {
-            let tokens = if let Gift::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
+            let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
             let [_, after] = script.give(&step.asks[0], tokens, now_us);
             let changed = memory.give_at(&step.asks[0], gift, now_us);
             prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
@@ -348,14 +340,15 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
         passed.push((now_us, u128::from(script.take(&step.asks, step.units, now_us).units)));
     }
     let shapes = || steps.iter().filter_map(|step| bucket(step.asks[0].quota));
-    let burst = shapes().map(Shape::burst).max().unwrap_or_default();
+    let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
         let mut sum = 0;
         for (at, amount) in &passed[first..] {
             sum += amount;
-            let ticks = |shape: Shape| u128::from(at - from) * u128::from(shape.ticks_per_us());
+            let ticks = |shape: TokenBucket| u128::from(at - from) * u128::from(shape.ticks_per_us());
             // Exceeds what refills at every rate: at the largest, too.
-            let over = |shape: Shape| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
+            let over =
+                |shape: TokenBucket| (sum.saturating_sub(burst.into())) * u128::from(shape.emission()) > ticks(shape);
             prop_assert!(!shapes().all(over), "{} in {} us, burst {}", sum, at - from, burst);
         }
     }
@@ -386,8 +379,8 @@ proptest! {
         let mut now_us: u64 = 1_763_000_000_000_000;
         for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
             now_us += wait;
-            let claim = Claim { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
-            let claims = ["a", "b"].map(|key| SlotClaim { key: Key::from(key), most, node, claim });
+            let claim = PermitRequest { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
+            let claims = ["a", "b"].map(|key| PermitClaim { key: Key::from(key), most, node, claim });
             prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
         }
     }
@@ -523,7 +516,8 @@ fn a_call_past_its_deadline_charges_nothing() {
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
     let script = ScriptRunner::new(true);
-    let owed = [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::Owe(100_000) }];
+    let owed =
+        [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::ForceCharge(100_000) }];
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
     assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
@@ -535,7 +529,7 @@ fn a_bucket_that_is_full_again_is_deleted() {
     let script = ScriptRunner::new(true);
     let asks = [charge("k", shape(10, SECOND, 10), 1)];
     script.take(&asks, 3, SECOND);
-    let change = Change::GiveBack { charge: 300_000, taken_at_us: SECOND };
+    let change = Change::Refund { charge: 300_000, taken_at_us: SECOND };
     script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
     assert_eq!(script.value("k"), None);
 }

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
-use tollgate_limiter::store::inspect::Gift;
+use tollgate_limiter::store::inspect::ChangeNotice;
 use tollgate_limiter::store::inspect::Inspect;
-use tollgate_limiter::store::inspect::Notice;
+use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
@@ -76,14 +73,14 @@ async fn tokens_are_given_back_exactly_and_never_beyond_full() {
     let redis = Fixture::start().await;
     let ask = charge("k", shape(10, HOUR, 20), 1);
     assert_eq!(redis.take(&ask, 20).await, 20);
-    let changed = redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
+    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
     assert_eq!((redis.take(&ask, 20).await, redis.take(&ask, 1).await), (5, 0));
-    let changed = redis.inspector.give(&ask, Gift::Tokens(u64::MAX)).await.unwrap();
+    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(u64::MAX)).await.unwrap();
     assert_eq!(changed.after.level(1).remaining, 20);
     assert_eq!(redis.server.command(&["EXISTS", "t:k"]), ":0", "a full bucket is none");
     assert_eq!(redis.take(&ask, 50).await, 20, "full, and not more");
-    redis.inspector.give(&ask, Gift::All).await.unwrap();
+    redis.inspector.give(&ask, TokenGrant::All).await.unwrap();
     assert_eq!(redis.take(&ask, 50).await, 20);
 }
 
@@ -92,7 +89,7 @@ async fn what_is_given_back_expires_when_it_is_full() {
     let redis = Fixture::start().await;
     let ask = charge("k", shape(10, HOUR, 10), 1);
     redis.take(&ask, 10).await;
-    redis.inspector.give(&ask, Gift::Tokens(5)).await.unwrap();
+    redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
     let ttl: u64 = redis.server.command(&["PTTL", "t:k"]).trim_start_matches(':').parse().unwrap();
     assert!(ttl > 1_790_000 && ttl <= 1_800_002, "{ttl}");
 }
@@ -103,7 +100,7 @@ async fn a_grant_counts_in_tokens_of_the_changed_limit() {
     let (old, new) = (charge("k", shape(10, HOUR, 20), 1), charge("k", shape(7, 3 * HOUR, 10), 1));
     redis.take(&old, 15).await;
     assert_eq!(redis.left(&new).await, 0, "more was taken than the new burst");
-    let changed = redis.inspector.give(&new, Gift::Tokens(4)).await.unwrap();
+    let changed = redis.inspector.give(&new, TokenGrant::Tokens(4)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 4));
     assert_eq!(redis.take(&new, 20).await, 4);
 }
@@ -114,7 +111,7 @@ async fn a_foreign_value_is_reported_and_left_alone() {
     redis.server.command(&["SET", "t:k", "hello"]);
     let ask = charge("k", shape(10, HOUR, 20), 1);
     assert!(matches!(redis.inspector.peek(&ask).await, Err(StoreError::Script(_))));
-    assert!(matches!(redis.inspector.give(&ask, Gift::All).await, Err(StoreError::Script(_))));
+    assert!(matches!(redis.inspector.give(&ask, TokenGrant::All).await, Err(StoreError::Script(_))));
     assert_eq!(redis.stored("k"), "hello");
 }
 
@@ -124,7 +121,7 @@ async fn a_grant_that_timed_out_is_not_made_later() {
     let ask = charge("k", shape(10, HOUR, 20), 1);
     redis.take(&ask, 20).await;
     redis.server.stop();
-    let refused = redis.inspector.give(&ask, Gift::All).await;
+    let refused = redis.inspector.give(&ask, TokenGrant::All).await;
     redis.server.cont();
     assert!(refused.is_err(), "{refused:?}");
     eventually("redis answers again", || async { redis.inspector.peek(&ask).await.is_ok() }).await;
@@ -139,8 +136,8 @@ async fn without_redis_the_answer_comes_in_time_and_is_an_error() {
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
-fn notice(key: &str, full_in_us: u64) -> Notice {
-    Notice { key: Key::from(key), full_in_us }
+fn notice(key: &str, full_in_us: u64) -> ChangeNotice {
+    ChangeNotice { key: Key::from(key), full_in_us }
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_test_support::node::LimiterNode;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
-use tollgate_test_support::{HOUR, charge, eventually, shape};
+use tollgate_test_support::{HOUR, charge, decide, decide_locally, eventually, shape};
 
 /// A thousand decisions that neither wait nor ask the store.
 fn decides_without_the_store(node: &LimiterNode) {

@@ -25,7 +25,7 @@ use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::limit::spec::LimitUse;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::request::headers::RATELIMIT_POLICY;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
@@ -59,15 +59,15 @@ impl Fixture {
     async fn start(server: &RedisServer, limit: LimitUse) -> Self {
         let store = Arc::new(RedisStore::connect(&server.spec()).unwrap());
         let memory = Arc::new(MemoryStore::new(1_000));
-        let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(ShareCell::expecting(1)));
+        let node = Node::new(memory, Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
         let limiter = Limiter::of_node(Arc::new(node), store.clone()).reading_plans(store);
         let fixture = Self { layer: RateLimitLayer::of_uses(limiter, &[limit]).unwrap() };
-        let asks = || async { fixture.charge("warm-up").await.status().is_success() };
+        let asks = || async { fixture.ask("warm-up").await.status().is_success() };
         eventually("the store connects", asks).await;
         fixture
     }
 
-    async fn charge(&self, tenant: &str) -> Response<Body> {
+    async fn ask(&self, tenant: &str) -> Response<Body> {
         let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
         let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
         self.layer.layer(inner).oneshot(request).await.unwrap().map(Body::new)
@@ -117,7 +117,7 @@ async fn nodes_that_know_different_plans_admit_no_more_than_the_larger_one() {
     let greedy = |node: Fixture| async move {
         let (mut admitted, mut told) = (0_u32, Vec::new());
         while started.elapsed() < Duration::from_secs(3) {
-            let answer = node.charge("acme").await;
+            let answer = node.ask("acme").await;
             admitted += u32::from(answer.status().is_success());
             let policy = answer.headers()[RATELIMIT_POLICY].clone();
             if told.last() != Some(&policy) {

@@ -6,13 +6,9 @@ use std::time::Duration;
 use tollgate::clock;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::node::fleet_share::ShareCell;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
-use tollgate_limiter::store::fields::Fields;
-use tollgate_limiter::store::redis::ConnectError;
-use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::heartbeat::Fleet;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::fields::HashReader;
+use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsError;
 use tollgate_limiter::store::redis::{ConnectError, RedisStore};
@@ -237,10 +233,10 @@ async fn a_call_that_never_left_is_not_made_after_the_reconnect() {
 #[tokio::test]
 async fn nodes_count_each_other_and_notice_who_left() {
     let server = RedisServer::start();
-    let shares: Vec<Arc<ShareCell>> = (0..3).map(|_| Arc::new(ShareCell::expecting(1))).collect();
+    let shares: Vec<Arc<FleetShare>> = (0..3).map(|_| Arc::new(FleetShare::expecting(1))).collect();
     let mut running = Vec::new();
     for share in &shares {
-        let fleet = Arc::new(Fleet::join(&server.spec(), share.clone()).unwrap());
+        let fleet = Arc::new(Heartbeat::join(&server.spec(), share.clone()).unwrap());
         let beats = fleet.clone();
         running.push((fleet, tokio::spawn(async move { beats.run().await })));
     }
@@ -259,8 +255,8 @@ async fn nodes_count_each_other_and_notice_who_left() {
 #[tokio::test]
 async fn the_count_of_nodes_survives_a_restart_of_redis() {
     let mut server = RedisServer::start();
-    let share = Arc::new(ShareCell::expecting(3));
-    let fleet = Fleet::join(&server.spec(), share.clone()).unwrap();
+    let share = Arc::new(FleetShare::expecting(3));
+    let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();
     let beats = tokio::spawn(async move { fleet.run().await });
     let announced = || async { server.command(&["ZCARD", "t:!nodes"]) == ":1" };
     eventually("the node is announced", announced).await;
@@ -279,8 +275,8 @@ async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     let server = RedisServer::start();
     // Redis's clock has stepped back since.
     server.command(&["ZADD", "t:!nodes", "9999999999999", "ghost"]);
-    let share = Arc::new(ShareCell::expecting(1));
-    let fleet = Fleet::join(&server.spec(), share.clone()).unwrap();
+    let share = Arc::new(FleetShare::expecting(1));
+    let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();
     let beats = tokio::spawn(async move { fleet.run().await });
     eventually("it counts at first", || async { share.get().nodes() == 2 }).await;
     let alone = || async { share.get() == Share::new(1, 0) };

@@ -7,12 +7,6 @@ use tollgate_limiter::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Change;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
-use tollgate_limiter::store::Store;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store};
 use tollgate_test_support::node::connected;
@@ -40,12 +34,12 @@ impl Fixture {
     }
 
     async fn owe(&self, ask: &BucketCharge, tokens: u64) {
-        let change = Change::Owe(ask.quota.charge(tokens.min(ask.quota.burst())));
+        let change = Change::ForceCharge(ask.quota.charge(tokens.min(ask.quota.burst())));
         self.adjust(ask, change).await;
     }
 
     async fn give_back(&self, ask: &BucketCharge, tokens: u64, taken_at_us: u64) {
-        self.adjust(ask, Change::GiveBack { charge: ask.quota.charge(tokens), taken_at_us }).await;
+        self.adjust(ask, Change::Refund { charge: ask.quota.charge(tokens), taken_at_us }).await;
     }
 
     async fn adjust(&self, ask: &BucketCharge, change: Change) {

@@ -6,13 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tollgate::clock;
-use tollgate_limiter::algorithm::token_bucket::Shape;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
-use tollgate_limiter::store::fields::Fields;
+use tollgate_limiter::store::fields::HashReader;
 use tollgate_limiter::store::inspect::Inspect;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
@@ -25,7 +22,7 @@ use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::topology::{
     CapturedLog, CertificateAuthority, RedisCluster, SentinelGroup, cluster_is_up, spec, with_tls,
 };
-use tollgate_test_support::{HOUR, SECOND, charge, eventually, eventually_within, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, decide, eventually, eventually_within, shape};
 
 #[tokio::test]
 async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
@@ -154,14 +151,14 @@ async fn a_certificate_that_fails_verification_is_an_outage_that_says_so() {
 
 /// Requests on one limit until `enough`, as fast as it is decided: none may fail, or take longer than the time limit.
 struct Load {
-    limit: Shape,
+    limit: TokenBucket,
     admitted: AtomicU64,
     asked: AtomicU64,
     enough: AtomicBool,
 }
 
 impl Load {
-    fn of(limit: Shape) -> Arc<Self> {
+    fn of(limit: TokenBucket) -> Arc<Self> {
         Arc::new(Self { limit, admitted: AtomicU64::new(0), asked: AtomicU64::new(0), enough: AtomicBool::new(false) })
     }
 
@@ -262,8 +259,8 @@ fn spread(cluster: &RedisCluster) -> [String; 3] {
         .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
 }
 
-fn asks(names: &[&str], limit: Shape) -> Vec<BucketCharge> {
-    names.iter().map(|name| ask(name, limit, 1)).collect()
+fn asks(names: &[&str], limit: TokenBucket) -> Vec<BucketCharge> {
+    names.iter().map(|name| charge(name, limit, 1)).collect()
 }
 
 #[tokio::test]
@@ -273,7 +270,7 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     let names = spread(&cluster);
     let [a, b, c] = names.each_ref().map(String::as_str);
     let (wide, narrow) = (shape(10, HOUR, 10), shape(2, HOUR, 2));
-    let request = [ask(a, wide, 2), ask(b, narrow, 1), ask(c, wide, 1)];
+    let request = [charge(a, wide, 2), charge(b, narrow, 1), charge(c, wide, 1)];
     let grant = store.take(&request, 3).await.unwrap();
     assert_eq!(grant.units, 2, "as many as the narrowest has room for");
     let left =
@@ -290,7 +287,7 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
     }
     let inspector = RedisInspector::connect(&cluster.spec()).unwrap();
     for (name, limit) in [(a, wide), (b, narrow), (c, wide)] {
-        let bucket = ask(name, limit, 1);
+        let bucket = charge(name, limit, 1);
         eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
         assert!(inspector.peek(&bucket).await.unwrap().full_in_us() > 0, "{name}");
     }
@@ -305,7 +302,7 @@ async fn decides_as_one_process_would(store: &RedisStore) {
     for turn in 0..150 {
         let names: Vec<_> = (0..fastrand::usize(1..4)).map(|_| format!("r{}", fastrand::u8(..8))).collect();
         let request: Vec<_> =
-            names.iter().map(|name| ask(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3))).collect();
+            names.iter().map(|name| charge(name, shape(15, 1_000 * HOUR, 15), fastrand::u64(1..3))).collect();
         let units = fastrand::u32(1..4);
         let (told, expected) =
             (store.take(&request, units).await.unwrap(), memory.take(&request, units).await.unwrap());

@@ -8,7 +8,7 @@ use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::StoreError;
 
 use super::manual_store::{Fixture, TIMEOUT};
-use tollgate_test_support::{HOUR, charge, eventually, shape};
+use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
 
 fn of_ten(cost: u64) -> [BucketCharge; 1] {
     [charge("k", shape(10, HOUR, 10), cost)]
@@ -111,7 +111,7 @@ async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
         let (limiter, asks) = (fixture.limiter.clone(), asks.clone());
         requests.push(tokio::spawn(async move {
             let started = clock::now();
-            let verdict = limiter.decide(&asks).await;
+            let verdict = decide(&limiter, &asks).await;
             (started.elapsed(), verdict.decided_by)
         }));
         tokio::time::advance(Duration::from_millis(4)).await;

@@ -7,7 +7,7 @@ use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::BucketCharge;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{SECOND, charge, shape};
+use tollgate_test_support::{SECOND, charge, decide_locally, shape};
 
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -31,7 +31,7 @@ async fn spent() -> Fixture {
 async fn a_denied_key_costs_no_calls_until_its_wait_is_over() {
     let mut fixture = spent().await;
     for left in (1..=100).rev() {
-        let verdict = fixture.limiter.decide_now(&of_three(1)).unwrap();
+        let verdict = decide_locally(&fixture.limiter, &of_three(1)).unwrap();
         assert_eq!((verdict.granted, verdict.decided_by), (false, DecidedBy::DenialCache));
         assert_eq!(verdict.levels[0].retry_after_us, left * 1_000);
         tokio::time::advance(WAIT / 100).await;
@@ -46,7 +46,7 @@ async fn a_cheaper_request_is_not_denied_from_the_cache() {
     let mut fixture = Fixture::new();
     assert!(fixture.decide(&of_three(2)).await.0.granted);
     assert!(!fixture.decide(&of_three(2)).await.0.granted);
-    assert!(fixture.limiter.decide_now(&of_three(3)).is_some());
+    assert!(decide_locally(&fixture.limiter, &of_three(3)).is_some());
     assert!(fixture.decide(&of_three(1)).await.0.granted);
 }
 
@@ -66,7 +66,7 @@ async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
     let fixture = spent().await;
     assert!(decide_locally(&fixture.limiter, &[charge("k", shape(10, SECOND, 4), 1)]).is_none());
     fixture.limiter.forget(&Key::from("k"));
-    assert!(fixture.limiter.decide_now(&of_three(1)).is_none());
+    assert!(decide_locally(&fixture.limiter, &of_three(1)).is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,6 +76,6 @@ async fn only_the_limits_that_denied_are_cached() {
     for _ in 0..4 {
         fixture.decide(&both).await;
     }
-    assert!(fixture.limiter.decide_now(&of_three(1)).is_some());
-    assert!(fixture.limiter.decide_now(&both[..1]).is_none());
+    assert!(decide_locally(&fixture.limiter, &of_three(1)).is_some());
+    assert!(decide_locally(&fixture.limiter, &both[..1]).is_none());
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Change;
-use tollgate_limiter::store::inspect::Holder;
+use tollgate_limiter::store::inspect::CacheListener as _;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{HOUR, SECOND, charge, shape};
+use tollgate_test_support::{HOUR, SECOND, charge, decide_locally, shape};
 
 fn leased(tokens: u64, period_us: u64, burst: u64) -> [BucketCharge; 1] {
     [charge("k", shape(tokens, period_us, burst).leased(1), 1)]
@@ -116,7 +116,7 @@ async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            let Change::GiveBack { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
+            let Change::Refund { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
             back += charge / asks[0].quota.charge(1);
         }
     }

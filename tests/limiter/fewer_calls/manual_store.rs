@@ -7,16 +7,16 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tollgate_limiter::algorithm::concurrency::Held;
-use tollgate_limiter::decide::decision::Verdict;
+use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::decide::decision::Decision;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::ShareCell;
+use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::Adjustment;
 use tollgate_limiter::store::BucketCharge;
 use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::SlotClaim;
+use tollgate_limiter::store::PermitClaim;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -71,7 +71,7 @@ impl Store for ManualStore {
         Box::pin(ready(self.adjustments.send(adjustments.to_vec()).map_err(|_| StoreError::Io)))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(std::future::ready(Err(StoreError::Io)))
     }
 
@@ -102,9 +102,9 @@ impl Fixture {
     }
 
     /// A request on its way: it has asked or boarded when this returns.
-    pub async fn send(&self, asks: &[BucketCharge]) -> JoinHandle<Verdict> {
+    pub async fn send(&self, asks: &[BucketCharge]) -> JoinHandle<Decision> {
         let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
-        let request = tokio::spawn(async move { limiter.decide(&asks).await });
+        let request = tokio::spawn(async move { tollgate_test_support::decide(&limiter, &asks).await });
         tokio::task::yield_now().await;
         request
     }
@@ -114,7 +114,7 @@ impl Fixture {
     }
 
     /// A request and the call it makes, if it makes one.
-    pub async fn decide(&mut self, asks: &[BucketCharge]) -> (Verdict, bool) {
+    pub async fn decide(&mut self, asks: &[BucketCharge]) -> (Decision, bool) {
         let request = self.send(asks).await;
         let call = self.calls.try_recv();
         let called = call.is_ok();

@@ -13,7 +13,6 @@ use tollgate_limiter::limit::algorithm_kind::Rate;
 use tollgate_limiter::limit::spec::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_test_support::redis::RedisServer;
-use tollgate_test_support::turns;
 use tollgate_torture as torture;
 use tollgate_torture::report::Outcome;
 use tollgate_torture::{Backing, Limit, Plan, Scenario};
@@ -56,7 +55,6 @@ fn assert_kept(outcome: &Outcome) {
 
 #[test]
 fn one_node_keeps_its_promise_from_its_own_memory() {
-    let _turn = turns::beside_others();
     let plan = Plan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
     for scenario in [Scenario::Steady, Scenario::HotKey] {
         let outcome = run(&plan, scenario, &Backing::Memory);
@@ -67,7 +65,6 @@ fn one_node_keeps_its_promise_from_its_own_memory() {
 
 #[test]
 fn nodes_that_share_redis_keep_the_promise_together() {
-    let _turn = turns::beside_others();
     let server = RedisServer::start();
     for consistency in BOTH {
         for scenario in [Scenario::Steady, Scenario::HotKey, Scenario::Reorder, Scenario::Skew] {
@@ -83,14 +80,12 @@ fn nodes_that_share_redis_keep_the_promise_together() {
 
 #[test]
 fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
-    let _turn = turns::beside_others();
     let server = RedisServer::start();
     assert_kept(&run(&plan(2, 1_500), Scenario::Crash, &Backing::Redis(server.spec())));
 }
 
 #[test]
 fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
-    let _turn = turns::beside_others();
     let server = RedisServer::start();
     let plan = Plan { consistency: Consistency::Leased, ..plan(2, 3_500) };
     let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
@@ -100,7 +95,6 @@ fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
 
 #[test]
 fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version() {
-    let _turn = turns::beside_others();
     let server = RedisServer::start();
     let outcome = run(&plan(2, 3_300), Scenario::Reload, &Backing::Redis(server.spec()));
     assert_kept(&outcome);
@@ -109,7 +103,6 @@ fn a_limit_that_changes_on_one_node_after_the_other_keeps_to_the_larger_version(
 
 #[test]
 fn an_outage_admits_no_more_than_one_burst_over() {
-    let _turn = turns::alone();
     let server = RedisServer::start();
     for consistency in BOTH {
         let mut spec = server.spec();
@@ -125,7 +118,6 @@ fn an_outage_admits_no_more_than_one_burst_over() {
 
 #[test]
 fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
-    let _turn = turns::beside_others();
     let bucket = OwnClock::default();
     let outcome = run(&plan(2, 600), Scenario::Steady, &custom(move |node| bucket.of_node(node)));
     assert_eq!(outcome.verdict(), "OVER", "{outcome:#?}");
@@ -135,14 +127,12 @@ fn a_store_that_refills_by_its_callers_clocks_is_found_out() {
 
 #[test]
 fn the_same_store_with_clocks_that_agree_is_not_accused() {
-    let _turn = turns::beside_others();
     let bucket = OwnClock::default();
     assert_kept(&run(&plan(1, 600), Scenario::Steady, &custom(move |_| bucket.of_node(0))));
 }
 
 #[test]
 fn a_store_that_withholds_tokens_is_found_out() {
-    let _turn = turns::beside_others();
     let miser = Miser::default();
     let outcome = run(&plan(1, 600), Scenario::Steady, &custom(move |_| miser.clone()));
     assert_eq!(outcome.verdict(), "SHORT", "{outcome:#?}");
@@ -150,7 +140,6 @@ fn a_store_that_withholds_tokens_is_found_out() {
 
 #[test]
 fn each_of_many_keys_is_judged_by_itself() {
-    let _turn = turns::beside_others();
     let plan = Plan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
     let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
     assert_kept(&outcome);
