@@ -13,11 +13,8 @@ use tokio::net::TcpListener;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::key::KeyPart;
-use tollgate_limiter::limit::key::KeySpec;
-use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::Limit;
-use tollgate_limiter::limit::spec::LimitUse;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::{Limit, LimitUse};
 use tollgate_limiter::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]
