@@ -118,15 +118,16 @@ fn take_from_a_bucket(bencher: Bencher<'_, '_>) {
 #[divan::bench(threads = [1, 2])]
 fn decide_in_process_on_one_key(bencher: Bencher<'_, '_>) {
     let store = MemoryStore::new(100_000);
-    let asks = [charge("per-client:203.0.113.77", 1_000_000)];
-    bencher.bench(|| store.take_at(black_box(&asks), 1, 1_000_000, Share::WHOLE));
+    let charges = [charge("per-client:203.0.113.77", 1_000_000)];
+    bencher.bench(|| store.take_at(black_box(&charges), 1, 1_000_000, Share::WHOLE));
 }
 
 #[divan::bench(threads = [1, 2], args = [1_000, 1_000_000])]
 fn decide_in_process_on_many_keys(bencher: Bencher<'_, '_>, keys: usize) {
     let store = MemoryStore::new(keys);
-    let asks: Vec<[BucketCharge; 1]> = (0..keys).map(|key| [charge(&format!("per-client:{key}"), 1_000_000)]).collect();
-    bencher.bench(|| store.take_at(black_box(&asks[fastrand::usize(..keys)]), 1, 1_000_000, Share::WHOLE));
+    let charges: Vec<[BucketCharge; 1]> =
+        (0..keys).map(|key| [charge(&format!("per-client:{key}"), 1_000_000)]).collect();
+    bencher.bench(|| store.take_at(black_box(&charges[fastrand::usize(..keys)]), 1, 1_000_000, Share::WHOLE));
 }
 
 #[divan::bench]

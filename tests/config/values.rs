@@ -9,23 +9,14 @@ use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
 use tollgate_limiter::algorithm::concurrency::Scope;
-use tollgate_limiter::limit::algorithm_kind::Algorithm;
-use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::algorithm_kind::WindowLength;
-use tollgate_limiter::limit::algorithm_kind::WindowRate;
-use tollgate_limiter::limit::cost::ByResponse;
-use tollgate_limiter::limit::cost::Cost;
-use tollgate_limiter::limit::cost::Field;
+use tollgate_limiter::limit::algorithm_kind::{Algorithm, Rate, WindowLength, WindowRate};
+use tollgate_limiter::limit::cost::{ByResponse, Cost, Field};
 use tollgate_limiter::limit::json_path::JsonPath;
-use tollgate_limiter::limit::key::KeyPart;
-use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
-use tollgate_limiter::limit::plan::PlanHash;
-use tollgate_limiter::limit::plan::PlanSource;
-use tollgate_limiter::limit::plan::Plans;
+use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::Consistency;
-use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 

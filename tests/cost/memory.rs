@@ -122,9 +122,9 @@ struct Oracle {
 }
 
 impl Store for Oracle {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let over = asks[0].key.as_bytes().last().is_some_and(|last| !last.is_multiple_of(2));
+        let over = charges[0].key.as_bytes().last().is_some_and(|last| !last.is_multiple_of(2));
         let level = match over {
             true => Level { remaining: 0, retry_after_us: HOUR, reset_after_us: 5 * HOUR },
             false => Level { remaining: 100, retry_after_us: 0, reset_after_us: HOUR },
@@ -169,13 +169,13 @@ impl Fixture {
         let over = [charge("over\u{1}", limit, 1)];
         let mut asked = 0;
         for number in 0..FLOOD {
-            let verdict = decide(&self.limiter, &[charge(&client(number), limit, 1)]).await;
-            assert!(verdict.granted || verdict.levels[0].retry_after_us > 0);
+            let decision = decide(&self.limiter, &[charge(&client(number), limit, 1)]).await;
+            assert!(decision.granted || decision.levels[0].retry_after_us > 0);
             if number.is_multiple_of(1_000) {
                 tokio::time::advance(Duration::from_millis(60)).await;
-                let verdict = decide(&self.limiter, &over).await;
-                assert!(!verdict.granted, "after {number} others");
-                asked += u64::from(verdict.decided_by == DecidedBy::Redis);
+                let decision = decide(&self.limiter, &over).await;
+                assert!(!decision.granted, "after {number} others");
+                asked += u64::from(decision.decided_by == DecidedBy::Redis);
             }
         }
         asked
@@ -208,7 +208,7 @@ async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits(
     for number in 0..FLOOD {
         assert!(
             decide_locally(&fixture.limiter, &[charge(&client(number), limit, 1)])
-                .is_some_and(|verdict| verdict.granted)
+                .is_some_and(|decision| decision.granted)
         );
         if number.is_multiple_of(1_000) {
             tokio::time::advance(Duration::from_millis(60)).await;
@@ -231,9 +231,9 @@ async fn a_bucket_in_redis_stays_within_its_documented_memory() {
     let (store, limit) = (connected(&server.spec()).await, shape(5, HOUR, 5));
     let before = used_memory(&server);
     for first in (0..BUCKETS).step_by(500) {
-        let asks: Vec<[BucketCharge; 1]> =
+        let charges: Vec<[BucketCharge; 1]> =
             (first..first + 500).map(|number| [charge(&client(number), limit, 1)]).collect();
-        let taken = join_all(asks.iter().map(|ask| store.take(ask, 1))).await;
+        let taken = join_all(charges.iter().map(|charge| store.take(charge, 1))).await;
         assert!(taken.iter().all(|grant| grant.as_ref().is_ok_and(|grant| grant.units == 1)));
     }
     let each = (used_memory(&server) - before) / BUCKETS;

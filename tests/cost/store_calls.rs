@@ -53,7 +53,7 @@ impl MeasuredNode {
     }
 
     /// Requests one after the other, from many clients, for so long.
-    async fn flat_out(&self, asks: &[BucketCharge], time: Duration) -> Figures {
+    async fn flat_out(&self, charges: &[BucketCharge], time: Duration) -> Figures {
         let (started, before) = (clock::now(), self.store.calls());
         let (running, last) = (Cell::new(Duration::ZERO), Cell::new(started));
         let client = || async {
@@ -61,10 +61,10 @@ impl MeasuredNode {
             while started.elapsed() < time {
                 let now = clock::now();
                 running.set(running.get() + now.duration_since(last.replace(now)).min(STANDSTILL));
-                let verdict = decide(&self.limiter, &asks).await;
+                let decision = decide(&self.limiter, charges).await;
                 figures.requests += 1;
-                figures.granted += u64::from(verdict.granted);
-                figures.by[by(verdict.decided_by)] += 1;
+                figures.granted += u64::from(decision.granted);
+                figures.by[by(decision.decided_by)] += 1;
                 // A decision in process must not keep the others from running.
                 tokio::task::yield_now().await;
             }
@@ -112,8 +112,8 @@ async fn a_hot_key_costs_a_quarter_of_a_call_per_request() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [charge("k", shape(1_000_000, SECOND, 1_000_000), 1)];
-    let figures = node.flat_out(&asks, WHILE).await;
+    let charges = [charge("k", shape(1_000_000, SECOND, 1_000_000), 1)];
+    let figures = node.flat_out(&charges, WHILE).await;
     assert!(figures.calls_per_request("exact") <= 0.25);
     assert_eq!(figures.granted, figures.requests);
 }
@@ -123,8 +123,8 @@ async fn a_hot_leased_key_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [charge("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
-    let figures = node.flat_out(&asks, WHILE).await;
+    let charges = [charge("k", shape(1_000_000, SECOND, 1_000_000).leased(1), 1)];
+    let figures = node.flat_out(&charges, WHILE).await;
     assert!(figures.calls_per_request("leased") <= 0.02);
     assert_eq!(figures.granted, figures.requests);
 }
@@ -134,8 +134,8 @@ async fn denied_traffic_costs_next_to_nothing() {
     let _turn = TURN.lock().await;
     let server = RedisServer::start();
     let node = MeasuredNode::start(&server).await;
-    let asks = [charge("k", shape(10, SECOND, 10), 1)];
-    let figures = node.flat_out(&asks, WHILE).await;
+    let charges = [charge("k", shape(10, SECOND, 10), 1)];
+    let figures = node.flat_out(&charges, WHILE).await;
     assert!(figures.calls_per_request("denied") <= 0.01);
     assert!(figures.granted as f64 <= 10.0 + 10.0 * figures.seconds, "{figures:?}");
 }
@@ -144,8 +144,8 @@ async fn denied_traffic_costs_next_to_nothing() {
 async fn overload(limit: BucketCharge, rate: f64, burst: f64) -> Figures {
     let server = RedisServer::start();
     let nodes = [MeasuredNode::start(&server).await, MeasuredNode::start(&server).await];
-    let asks = [limit];
-    let figures = join_all(nodes.iter().map(|node| node.flat_out(&asks, 2 * WHILE))).await;
+    let charges = [limit];
+    let figures = join_all(nodes.iter().map(|node| node.flat_out(&charges, 2 * WHILE))).await;
     let figures = figures.into_iter().fold(Figures::default(), Figures::plus);
     let bound = burst + rate * figures.seconds;
     println!("admitted {} of {bound:.0}, {:.2} %", figures.granted, 100.0 * figures.granted as f64 / bound);

@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::ConcurrencyLimit;
-use tollgate_limiter::algorithm::concurrency::GrantedPermits;
-use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, Scope};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::check::{Checks, PermitCheck};
-use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::decide::decision::Decision;
+use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::spec::OnOutage;
@@ -108,7 +105,7 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
     assert_eq!((full.granted, full.permit_levels[0].remaining, full.permits.len()), (false, 0, 0));
     assert!(full.permit_levels[0].retry_after_us > 0);
     drop(inside.pop());
-    eventually("the other node has the slot that was left", || async { enter(&two, &checks).await.is_some() }).await;
+    eventually("the other node has the permit that was left", || async { enter(&two, &checks).await.is_some() }).await;
     drop(inside);
     eventually("one node has all the permits that the other has left", || async {
         let all = join_all((0..3).map(|_| enter(&two, &checks))).await;
@@ -118,7 +115,7 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
 }
 
 /// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a
-/// single slot, and those that come while its claim is under way are denied with the answer, instead of being claimed
+/// single permit, and those that come while its claim is under way are denied with the answer, instead of being claimed
 /// for.
 #[tokio::test]
 async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
@@ -244,7 +241,7 @@ async fn a_node_admits_its_share_during_an_outage_and_reports_it_after() {
     store.away.store(true, Ordering::Relaxed);
     inside.extend(join_all((0..4).map(|_| enter(&one, &checks))).await.into_iter().flatten());
     assert_eq!(inside.len(), 2, "half of four");
-    assert!(inside.iter().skip(1).all(|verdict| verdict.decided_by == DecidedBy::Local));
+    assert!(inside.iter().skip(1).all(|decision| decision.decided_by == DecidedBy::Local));
     let of_four = ConcurrencyLimit::new(4, Scope::Fleet);
     let allowed = permit("k", of_four, OnOutage::Allow);
     let denied = permit("k", of_four, OnOutage::Deny);
@@ -335,7 +332,7 @@ async fn never_more_than_max_in_flight_on_all_nodes_together() {
         let (node, inside, entered) = (nodes[client % 4].clone(), inside.clone(), entered.clone());
         tokio::spawn(async move {
             for turn in 0..150 {
-                let Some(verdict) = enter(&node, &permits("k", MOST as u64)).await else {
+                let Some(decision) = enter(&node, &permits("k", MOST as u64)).await else {
                     // Paces the load.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     continue;
@@ -343,10 +340,10 @@ async fn never_more_than_max_in_flight_on_all_nodes_together() {
                 entered.fetch_add(1, Ordering::Relaxed);
                 let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                 assert!(now <= MOST, "{now} at once");
-                // How long a request is in its slot.
+                // How long a request holds its permit.
                 tokio::time::sleep(Duration::from_micros((client * 37 + turn * 11) as u64 % 900)).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
-                drop(verdict);
+                drop(decision);
             }
         })
     });

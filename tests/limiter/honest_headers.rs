@@ -18,22 +18,13 @@ use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
 use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::key::KeyPart;
-use tollgate_limiter::limit::key::KeySpec;
-use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::Consistency;
-use tollgate_limiter::limit::spec::Limit;
-use tollgate_limiter::limit::spec::LimitUse;
+use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::spec::{Consistency, Limit, LimitUse};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::PermitClaim;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -44,10 +35,10 @@ const CLIENTS: usize = 8;
 struct DistantStore(Arc<MemoryStore>);
 
 impl Store for DistantStore {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
             sleep(Duration::from_millis(2)).await;
-            let grant = self.0.take(asks, units).await;
+            let grant = self.0.take(charges, units).await;
             sleep(Duration::from_millis(1)).await;
             grant
         })

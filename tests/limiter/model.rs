@@ -13,8 +13,7 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::check::{CheckPolicy, Checks};
-use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::decide::decision::Decision;
+use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::node::Node;
@@ -119,8 +118,8 @@ fn requests_on_the_same_buckets_in_any_order_neither_deadlock_nor_exceed() {
                 for _ in 0..1_000 {
                     let mut order = keys;
                     random.shuffle(&mut order);
-                    let asks: Vec<BucketCharge> = order[..3].iter().map(|key| charge(key, limit, 1)).collect();
-                    if memory.take_at(&asks, 1, 0, Share::WHOLE).units == 1 {
+                    let charges: Vec<BucketCharge> = order[..3].iter().map(|key| charge(key, limit, 1)).collect();
+                    if memory.take_at(&charges, 1, 0, Share::WHOLE).units == 1 {
                         order[..3].iter().for_each(|key| *taken.entry(key).or_default() += 1);
                     }
                 }
@@ -316,10 +315,10 @@ struct FakeStore {
 }
 
 impl Store for FakeStore {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
-        let grant = Grant { units, levels: asks.iter().map(|_| level).collect(), at_us: 0 };
+        let grant = Grant { units, levels: charges.iter().map(|_| level).collect(), at_us: 0 };
         let failing = self.failing.load(Ordering::Relaxed);
         Box::pin(ready(if failing { Err(StoreError::Io) } else { Ok(grant) }))
     }
@@ -365,44 +364,44 @@ fn checks_of(limits: &[(OnOutage, &str, u64)]) -> Checks {
 #[tokio::test]
 async fn the_stores_decision_is_used() {
     let node = node(false, 1);
-    let asks = [charge("k", shape(10, HOUR, 10), 1)];
-    assert!(decide_locally(&node.limiter, &asks).is_none());
-    let verdict = decide(&node.limiter, &asks).await;
-    assert_eq!((verdict.decided_by, verdict.granted, verdict.levels[0].remaining), (DecidedBy::Redis, true, 7));
+    let charges = [charge("k", shape(10, HOUR, 10), 1)];
+    assert!(decide_locally(&node.limiter, &charges).is_none());
+    let decision = decide(&node.limiter, &charges).await;
+    assert_eq!((decision.decided_by, decision.granted, decision.levels[0].remaining), (DecidedBy::Redis, true, 7));
 }
 
 #[tokio::test]
 async fn without_limits_the_store_is_not_asked() {
     let node = node(false, 1);
-    assert!(decide_locally(&node.limiter, &[]).is_some_and(|verdict| verdict.granted));
+    assert!(decide_locally(&node.limiter, &[]).is_some_and(|decision| decision.granted));
     assert_eq!(node.store.asked.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
 async fn a_failing_store_is_asked_five_times_and_each_request_decided_anyway() {
     let node = node(true, 2);
-    let asks = [charge("k", shape(16, HOUR, 16), 1)];
+    let charges = [charge("k", shape(16, HOUR, 16), 1)];
     let mut granted = 0;
     for _ in 0..100 {
-        let verdict = decide(&node.limiter, &asks).await;
-        assert_eq!(verdict.decided_by, DecidedBy::Local);
-        granted += u32::from(verdict.granted);
+        let decision = decide(&node.limiter, &charges).await;
+        assert_eq!(decision.decided_by, DecidedBy::Local);
+        granted += u32::from(decision.granted);
     }
     assert_eq!(granted, 8, "this node's half of the limit");
     assert_eq!(node.store.asked.load(Ordering::Relaxed), 5);
-    assert!(decide_locally(&node.limiter, &asks).is_some());
+    assert!(decide_locally(&node.limiter, &charges).is_some());
 }
 
 #[tokio::test]
 async fn a_success_between_failures_keeps_the_breaker_closed() {
     let node = node(true, 1);
-    let asks = [charge("k", shape(16, HOUR, 16), 1)];
+    let charges = [charge("k", shape(16, HOUR, 16), 1)];
     for _ in 0..5 {
         for _ in 0..4 {
-            decide(&node.limiter, &asks).await;
+            decide(&node.limiter, &charges).await;
         }
         node.store.failing.store(false, Ordering::Relaxed);
-        decide(&node.limiter, &asks).await;
+        decide(&node.limiter, &charges).await;
         node.store.failing.store(true, Ordering::Relaxed);
     }
     assert!(!node.breaker.is_open());
@@ -431,12 +430,12 @@ async fn in_an_outage_each_limit_follows_its_on_outage() {
 async fn a_bucket_in_an_outage_starts_from_what_redis_last_said() {
     let node = node(false, 1);
     // The store says of this bucket: half an hour to full, which is half of its tokens.
-    let asks = [charge("k", shape(10, HOUR, 10), 1)];
-    assert!(decide(&node.limiter, &asks).await.granted);
+    let charges = [charge("k", shape(10, HOUR, 10), 1)];
+    assert!(decide(&node.limiter, &charges).await.granted);
     node.store.failing.store(true, Ordering::Relaxed);
     let mut granted = 0;
     for _ in 0..20 {
-        granted += u32::from(decide(&node.limiter, &asks).await.granted);
+        granted += u32::from(decide(&node.limiter, &charges).await.granted);
     }
     assert_eq!(granted, 5);
 }
@@ -476,10 +475,10 @@ async fn calls_are_counted_by_outcome_and_the_fleet_by_nodes() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let handle = recorder.handle();
     let node = metrics::with_local_recorder(&recorder, || node(false, 4));
-    let asks = [charge("k", shape(16, HOUR, 16), 1)];
-    decide(&node.limiter, &asks).await;
+    let charges = [charge("k", shape(16, HOUR, 16), 1)];
+    decide(&node.limiter, &charges).await;
     node.store.failing.store(true, Ordering::Relaxed);
-    decide(&node.limiter, &asks).await;
+    decide(&node.limiter, &charges).await;
     let said = handle.render();
     for line in [
         r#"tollgate_store_calls_total{outcome="ok"} 1"#,

@@ -11,10 +11,8 @@ use tollgate_limiter::algorithm::concurrency::{GrantedPermits, LEASE_US, PermitR
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
-use tollgate_limiter::algorithm::token_bucket::MAX_TICKS;
-use tollgate_limiter::algorithm::token_bucket::TokenBucket;
-use tollgate_limiter::algorithm::window::Span;
-use tollgate_limiter::algorithm::window::Window;
+use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
+use tollgate_limiter::algorithm::window::{Span, Window};
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -134,13 +132,13 @@ impl ScriptRunner {
         Self { lua, take, adjust, give, concurrency, redis }
     }
 
-    fn reply(&self, asks: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
+    fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
-        for ask in asks {
-            args.extend([letter(ask.quota).to_owned(), ask.cost.to_string()]);
-            args.extend(numbers(ask.quota, self.redis.now_us.get()));
+        for charge in charges {
+            args.extend([letter(charge.quota).to_owned(), charge.cost.to_string()]);
+            args.extend(numbers(charge.quota, self.redis.now_us.get()));
         }
-        let keys = asks.iter().map(|ask| String::from_utf8_lossy(ask.key.as_bytes()).into_owned());
+        let keys = charges.iter().map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
         self.run(&self.take, keys, args)
     }
 
@@ -165,11 +163,11 @@ impl ScriptRunner {
     }
 
     /// The reply's numbers before and after `tokens` are given back.
-    fn give(&self, ask: &BucketCharge, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
+    fn give(&self, charge: &BucketCharge, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
         self.redis.now_us.set(now_us);
-        let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(ask.quota).to_owned()];
-        args.extend(numbers(ask.quota, now_us));
-        let key = String::from_utf8_lossy(ask.key.as_bytes()).into_owned();
+        let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(charge.quota).to_owned()];
+        args.extend(numbers(charge.quota, now_us));
+        let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
         let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
         let middle = 3 + usize::try_from(reply[2]).unwrap();
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
@@ -199,12 +197,12 @@ impl ScriptRunner {
             .collect()
     }
 
-    fn take(&self, asks: &[BucketCharge], units: u32, now_us: u64) -> Grant {
+    fn take(&self, charges: &[BucketCharge], units: u32, now_us: u64) -> Grant {
         self.redis.now_us.set(now_us);
-        let reply = self.reply(asks, units, u64::MAX).unwrap();
+        let reply = self.reply(charges, units, u64::MAX).unwrap();
         let number = |at: usize| u64::try_from(reply[at]).unwrap();
         assert_eq!(number(1), now_us);
-        let levels = (0..asks.len()).map(|i| Level {
+        let levels = (0..charges.len()).map(|i| Level {
             remaining: number(2 + 3 * i),
             retry_after_us: number(3 + 3 * i),
             reset_after_us: number(4 + 3 * i),
@@ -221,7 +219,7 @@ impl ScriptRunner {
 #[derive(Clone, Debug)]
 struct Step {
     wait: u64,
-    asks: Vec<BucketCharge>,
+    charges: Vec<BucketCharge>,
     units: u32,
     /// Then, of the first bucket asked, this much is owed or given back: tokens, and for how long they were held.
     owed: u64,
@@ -275,8 +273,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     let back = prop_oneof![2 => Just(None), 1 => (1_u64..12, -100_i64..300_000).prop_map(Some)];
     let gift = prop_oneof![6 => Just(None), 1 => (1_u64..10).prop_map(|n| Some(TokenGrant::Tokens(n))), 1 => Just(Some(TokenGrant::All))];
     (wait, asked, 0_u32..12, owed, back, gift).prop_map(|(wait, asked, units, owed, back, gift)| {
-        let asks = asked.into_iter().map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
-        Step { wait, asks: asks.collect(), units, owed, back, gift }
+        let charges = asked.into_iter().map(|(key, (quota, cost))| charge(key, quota, cost.min(quota.burst())));
+        Step { wait, charges: charges.collect(), units, owed, back, gift }
     })
 }
 
@@ -287,10 +285,10 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut now_us: u64 = 1_763_000_000_000_000;
     for step in steps {
         now_us += step.wait;
-        let scripted = script.take(&step.asks, step.units, now_us);
-        let native = memory.take_at(&step.asks, step.units, now_us, Share::WHOLE);
+        let scripted = script.take(&step.charges, step.units, now_us);
+        let native = memory.take_at(&step.charges, step.units, now_us, Share::WHOLE);
         prop_assert_eq!(scripted, native, "at {}", now_us);
-        let BucketCharge { key, quota, .. } = step.asks[0].clone();
+        let BucketCharge { key, quota, .. } = step.charges[0].clone();
         let capped = |tokens: u64| quota.charge(tokens.min(quota.burst()));
         let back = step.back.map(|(tokens, held_us)| Change::Refund {
             charge: capped(tokens),
@@ -304,8 +302,8 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
         }
         if let Some(gift) = step.gift {
             let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
-            let [_, after] = script.give(&step.asks[0], tokens, now_us);
-            let changed = memory.give_at(&step.asks[0], gift, now_us);
+            let [_, after] = script.give(&step.charges[0], tokens, now_us);
+            let changed = memory.give_at(&step.charges[0], gift, now_us);
             prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
         }
     }
@@ -320,7 +318,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
             let shape: TokenBucket = versions[version];
             // Refills about as much as is taken.
             let wait = wait * shape.micros(shape.emission()) / 40;
-            Step { wait, asks: vec![charge("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
+            Step { wait, charges: vec![charge("k", shape, 1)], units, owed: owed.saturating_sub(2), back, gift: None }
         };
         turns.into_iter().map(step).collect()
     })
@@ -337,9 +335,9 @@ fn largest_burst_and_rate(steps: &[Step]) -> Result<(), TestCaseError> {
     let (mut now_us, mut passed) = (1_763_000_000_000_000_u64, Vec::new());
     for step in steps {
         now_us += step.wait;
-        passed.push((now_us, u128::from(script.take(&step.asks, step.units, now_us).units)));
+        passed.push((now_us, u128::from(script.take(&step.charges, step.units, now_us).units)));
     }
-    let shapes = || steps.iter().filter_map(|step| bucket(step.asks[0].quota));
+    let shapes = || steps.iter().filter_map(|step| bucket(step.charges[0].quota));
     let burst = shapes().map(TokenBucket::burst).max().unwrap_or_default();
     for (first, (from, _)) in passed.iter().enumerate() {
         let mut sum = 0;
@@ -421,14 +419,14 @@ proptest! {
 fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let script = ScriptRunner::new(true);
     let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
-    let asks = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
+    let charges = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;
     script.redis.now_us.set(told_for);
     let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
-    for ask in &asks {
-        args.extend([letter(ask.quota).to_owned(), "1".to_owned()]);
-        args.extend(numbers(ask.quota, told_for));
+    for charge in &charges {
+        args.extend([letter(charge.quota).to_owned(), "1".to_owned()]);
+        args.extend(numbers(charge.quota, told_for));
     }
     for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {
         script.redis.now_us.set(now_us);
@@ -452,10 +450,10 @@ fn a_key_expires_no_earlier_than_its_bucket_is_full() {
 #[test]
 fn a_denial_writes_nothing() {
     let script = ScriptRunner::new(true);
-    let asks = [charge("k", shape(2, HOUR, 2), 2)];
-    assert_eq!(script.take(&asks, 1, 1_000_000).units, 1);
+    let charges = [charge("k", shape(2, HOUR, 2), 2)];
+    assert_eq!(script.take(&charges, 1, 1_000_000).units, 1);
     let before = script.value("k");
-    assert_eq!(script.take(&asks, 1, 2_000_000).units, 0);
+    assert_eq!(script.take(&charges, 1, 2_000_000).units, 0);
     assert_eq!(script.value("k"), before);
     assert_eq!(script.take(&[charge("other", shape(2, HOUR, 2), 3)], 1, 2_000_000).units, 0);
     assert_eq!(script.value("other"), None);
@@ -496,21 +494,21 @@ fn a_clock_that_stepped_back_is_no_reason_to_forget_what_a_larger_version_consum
 #[test]
 fn a_clock_that_stepped_back_locks_nobody_out() {
     let script = ScriptRunner::new(true);
-    let asks = [charge("k", shape(10, SECOND, 10), 1)];
-    assert_eq!(script.take(&asks, 10, 9 * HOUR).units, 10);
-    let denied = script.take(&asks, 1, 5 * HOUR);
+    let charges = [charge("k", shape(10, SECOND, 10), 1)];
+    assert_eq!(script.take(&charges, 10, 9 * HOUR).units, 10);
+    let denied = script.take(&charges, 1, 5 * HOUR);
     assert_eq!((denied.units, denied.levels[0].retry_after_us), (0, 100_000));
-    assert_eq!(script.take(&asks, 1, 5 * HOUR + 100_000).units, 1);
+    assert_eq!(script.take(&charges, 1, 5 * HOUR + 100_000).units, 1);
 }
 
 #[test]
 fn a_call_past_its_deadline_charges_nothing() {
     let script = ScriptRunner::new(true);
-    let asks = [charge("k", shape(10, SECOND, 10), 1)];
+    let charges = [charge("k", shape(10, SECOND, 10), 1)];
     script.redis.now_us.set(5_000_001);
-    assert_eq!(script.reply(&asks, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
+    assert_eq!(script.reply(&charges, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
-    assert_eq!(script.reply(&asks, 1, 5_000_001).unwrap()[0], 1);
+    assert_eq!(script.reply(&charges, 1, 5_000_001).unwrap()[0], 1);
 }
 
 #[test]
@@ -527,10 +525,10 @@ fn an_adjustment_past_its_deadline_changes_nothing() {
 #[test]
 fn a_bucket_that_is_full_again_is_deleted() {
     let script = ScriptRunner::new(true);
-    let asks = [charge("k", shape(10, SECOND, 10), 1)];
-    script.take(&asks, 3, SECOND);
+    let charges = [charge("k", shape(10, SECOND, 10), 1)];
+    script.take(&charges, 3, SECOND);
     let change = Change::Refund { charge: 300_000, taken_at_us: SECOND };
-    script.adjust(&[Adjustment { key: Key::from("k"), quota: asks[0].quota, change }], SECOND, u64::MAX);
+    script.adjust(&[Adjustment { key: Key::from("k"), quota: charges[0].quota, change }], SECOND, u64::MAX);
     assert_eq!(script.value("k"), None);
 }
 

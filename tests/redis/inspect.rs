@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::inspect::ChangeNotice;
-use tollgate_limiter::store::inspect::Inspect;
-use tollgate_limiter::store::inspect::TokenGrant;
+use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
@@ -29,12 +27,12 @@ impl Fixture {
         Self { server, store, inspector }
     }
 
-    async fn take(&self, ask: &BucketCharge, units: u32) -> u32 {
-        self.store.take(std::slice::from_ref(ask), units).await.unwrap().units
+    async fn take(&self, bucket: &BucketCharge, units: u32) -> u32 {
+        self.store.take(std::slice::from_ref(bucket), units).await.unwrap().units
     }
 
-    async fn left(&self, ask: &BucketCharge) -> u64 {
-        self.inspector.peek(ask).await.unwrap().level(ask.cost).remaining
+    async fn left(&self, bucket: &BucketCharge) -> u64 {
+        self.inspector.peek(bucket).await.unwrap().level(bucket.cost).remaining
     }
 
     fn stored(&self, key: &str) -> String {
@@ -46,12 +44,12 @@ impl Fixture {
 async fn a_peek_agrees_with_the_last_decision_and_writes_nothing() {
     let redis = Fixture::start().await;
     for (key, shape) in [("a", shape(10, HOUR, 20)), ("b", shape(7, HOUR, 100)), ("c", shape(999, 1_000 * HOUR, 50))] {
-        let ask = charge(key, shape, 3);
-        assert_eq!(redis.left(&ask).await, shape.burst(), "a bucket that is not there is full");
+        let bucket = charge(key, shape, 3);
+        assert_eq!(redis.left(&bucket).await, shape.burst(), "a bucket that is not there is full");
         assert_eq!(redis.server.command(&["EXISTS", &format!("t:{key}")]), ":0");
-        let told = redis.store.take(std::slice::from_ref(&ask), 2).await.unwrap().levels[0];
+        let told = redis.store.take(std::slice::from_ref(&bucket), 2).await.unwrap().levels[0];
         let before = redis.stored(key);
-        let seen = redis.inspector.peek(&ask).await.unwrap().level(3);
+        let seen = redis.inspector.peek(&bucket).await.unwrap().level(3);
         assert_eq!(redis.stored(key), before);
         assert_eq!((seen.remaining, seen.retry_after_us), (told.remaining, 0));
         assert!(seen.reset_after_us <= told.reset_after_us && seen.reset_after_us > told.reset_after_us - 10 * SECOND);
@@ -61,9 +59,9 @@ async fn a_peek_agrees_with_the_last_decision_and_writes_nothing() {
 #[tokio::test]
 async fn a_peek_at_an_empty_bucket_says_when_to_come_back() {
     let redis = Fixture::start().await;
-    let ask = charge("k", shape(10, HOUR, 10), 2);
-    assert_eq!(redis.take(&ask, 9).await, 5);
-    let level = redis.inspector.peek(&ask).await.unwrap().level(2);
+    let bucket = charge("k", shape(10, HOUR, 10), 2);
+    assert_eq!(redis.take(&bucket, 9).await, 5);
+    let level = redis.inspector.peek(&bucket).await.unwrap().level(2);
     assert_eq!(level.remaining, 0);
     assert!(level.retry_after_us > 700 * SECOND && level.retry_after_us <= 720 * SECOND, "{level:?}");
 }
@@ -71,25 +69,25 @@ async fn a_peek_at_an_empty_bucket_says_when_to_come_back() {
 #[tokio::test]
 async fn tokens_are_given_back_exactly_and_never_beyond_full() {
     let redis = Fixture::start().await;
-    let ask = charge("k", shape(10, HOUR, 20), 1);
-    assert_eq!(redis.take(&ask, 20).await, 20);
-    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
+    let bucket = charge("k", shape(10, HOUR, 20), 1);
+    assert_eq!(redis.take(&bucket, 20).await, 20);
+    let changed = redis.inspector.give(&bucket, TokenGrant::Tokens(5)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
-    assert_eq!((redis.take(&ask, 20).await, redis.take(&ask, 1).await), (5, 0));
-    let changed = redis.inspector.give(&ask, TokenGrant::Tokens(u64::MAX)).await.unwrap();
+    assert_eq!((redis.take(&bucket, 20).await, redis.take(&bucket, 1).await), (5, 0));
+    let changed = redis.inspector.give(&bucket, TokenGrant::Tokens(u64::MAX)).await.unwrap();
     assert_eq!(changed.after.level(1).remaining, 20);
     assert_eq!(redis.server.command(&["EXISTS", "t:k"]), ":0", "a full bucket is none");
-    assert_eq!(redis.take(&ask, 50).await, 20, "full, and not more");
-    redis.inspector.give(&ask, TokenGrant::All).await.unwrap();
-    assert_eq!(redis.take(&ask, 50).await, 20);
+    assert_eq!(redis.take(&bucket, 50).await, 20, "full, and not more");
+    redis.inspector.give(&bucket, TokenGrant::All).await.unwrap();
+    assert_eq!(redis.take(&bucket, 50).await, 20);
 }
 
 #[tokio::test]
 async fn what_is_given_back_expires_when_it_is_full() {
     let redis = Fixture::start().await;
-    let ask = charge("k", shape(10, HOUR, 10), 1);
-    redis.take(&ask, 10).await;
-    redis.inspector.give(&ask, TokenGrant::Tokens(5)).await.unwrap();
+    let bucket = charge("k", shape(10, HOUR, 10), 1);
+    redis.take(&bucket, 10).await;
+    redis.inspector.give(&bucket, TokenGrant::Tokens(5)).await.unwrap();
     let ttl: u64 = redis.server.command(&["PTTL", "t:k"]).trim_start_matches(':').parse().unwrap();
     assert!(ttl > 1_790_000 && ttl <= 1_800_002, "{ttl}");
 }
@@ -109,23 +107,23 @@ async fn a_grant_counts_in_tokens_of_the_changed_limit() {
 async fn a_foreign_value_is_reported_and_left_alone() {
     let redis = Fixture::start().await;
     redis.server.command(&["SET", "t:k", "hello"]);
-    let ask = charge("k", shape(10, HOUR, 20), 1);
-    assert!(matches!(redis.inspector.peek(&ask).await, Err(StoreError::Script(_))));
-    assert!(matches!(redis.inspector.give(&ask, TokenGrant::All).await, Err(StoreError::Script(_))));
+    let bucket = charge("k", shape(10, HOUR, 20), 1);
+    assert!(matches!(redis.inspector.peek(&bucket).await, Err(StoreError::Script(_))));
+    assert!(matches!(redis.inspector.give(&bucket, TokenGrant::All).await, Err(StoreError::Script(_))));
     assert_eq!(redis.stored("k"), "hello");
 }
 
 #[tokio::test]
 async fn a_grant_that_timed_out_is_not_made_later() {
     let redis = Fixture::start().await;
-    let ask = charge("k", shape(10, HOUR, 20), 1);
-    redis.take(&ask, 20).await;
+    let bucket = charge("k", shape(10, HOUR, 20), 1);
+    redis.take(&bucket, 20).await;
     redis.server.stop();
-    let refused = redis.inspector.give(&ask, TokenGrant::All).await;
+    let refused = redis.inspector.give(&bucket, TokenGrant::All).await;
     redis.server.cont();
     assert!(refused.is_err(), "{refused:?}");
-    eventually("redis answers again", || async { redis.inspector.peek(&ask).await.is_ok() }).await;
-    assert_eq!(redis.left(&ask).await, 0);
+    eventually("redis answers again", || async { redis.inspector.peek(&bucket).await.is_ok() }).await;
+    assert_eq!(redis.left(&bucket).await, 0);
 }
 
 #[tokio::test]

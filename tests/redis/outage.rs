@@ -22,9 +22,9 @@ fn decides_without_the_store(node: &LimiterNode) {
     let request = [charge("k", shape(500, HOUR, 500), 1)];
     let mut granted = 0;
     for _ in 0..1_000 {
-        let verdict = decide_locally(&node.limiter, &request).expect("an open breaker decides now");
-        assert_eq!(verdict.decided_by, DecidedBy::Local);
-        granted += u32::from(verdict.granted);
+        let decision = decide_locally(&node.limiter, &request).expect("an open breaker decides now");
+        assert_eq!(decision.decided_by, DecidedBy::Local);
+        granted += u32::from(decision.granted);
     }
     assert_eq!(granted, 500);
     assert_eq!(node.store.calls(), calls);
@@ -146,8 +146,8 @@ async fn requests_decided_locally_after_failed_calls_are_charged_later() {
     assert_eq!(decide(&node.limiter, &request).await.levels[0].remaining, 99);
     server.stop();
     for _ in 0..2 {
-        let verdict = decide(&node.limiter, &request).await;
-        assert!(verdict.granted && verdict.decided_by == DecidedBy::Local);
+        let decision = decide(&node.limiter, &request).await;
+        assert!(decision.granted && decision.decided_by == DecidedBy::Local);
     }
     assert!(!node.breaker.is_open());
     server.cont();

@@ -95,12 +95,12 @@ async fn two_nodes_never_exceed_the_limit_together() {
     let started = clock::now();
     // Until the bucket is found empty: when it was first answered, when it asked for the last time, and what it got.
     let greedy = |store: RedisStore| async move {
-        let asks = [charge("k", limit, 1)];
-        let mut admitted = store.take(&asks, 3).await.unwrap().units;
+        let charges = [charge("k", limit, 1)];
+        let mut admitted = store.take(&charges, 3).await.unwrap().units;
         let first = clock::now();
         loop {
             let asked = clock::now();
-            let units = store.take(&asks, 3).await.unwrap().units;
+            let units = store.take(&charges, 3).await.unwrap().units;
             admitted += units;
             if units == 0 && started.elapsed() > Duration::from_millis(500) {
                 return (first, asked, admitted);
@@ -198,22 +198,22 @@ async fn a_call_that_timed_out_charges_nothing_later() {
     let server = RedisServer::start();
     let spec = RedisSpec { timeout: Duration::from_millis(50), ..server.spec() };
     let store = connected(&spec).await;
-    let asks = [charge("k", shape(100, HOUR, 100), 1)];
-    assert_eq!(store.take(&asks, 1).await.unwrap().levels[0].remaining, 99);
+    let charges = [charge("k", shape(100, HOUR, 100), 1)];
+    assert_eq!(store.take(&charges, 1).await.unwrap().levels[0].remaining, 99);
     let before = server.script_calls();
     server.stop();
     let started = clock::now();
-    let late = std::iter::repeat_with(|| store.take(&asks, 1)).take(20);
+    let late = std::iter::repeat_with(|| store.take(&charges, 1)).take(20);
     for answer in futures_util::future::join_all(late).await {
         assert!(matches!(answer, Err(StoreError::Timeout | StoreError::Io)), "{answer:?}");
     }
     eventually("the calls are late", || async { started.elapsed() > 3 * spec.timeout }).await;
     server.cont();
-    eventually("the store answers again", || async { store.take(&asks, 0).await.is_ok() }).await;
+    eventually("the store answers again", || async { store.take(&charges, 0).await.is_ok() }).await;
     // They reached Redis, which has read them by now, and each was refused.
     let ran = || async { server.script_calls() >= before + 20 };
     eventually("the late calls have run", ran).await;
-    assert_eq!(store.take(&asks, 0).await.unwrap().levels[0].remaining, 99);
+    assert_eq!(store.take(&charges, 0).await.unwrap().levels[0].remaining, 99);
 }
 
 #[tokio::test]
@@ -221,12 +221,12 @@ async fn a_call_that_never_left_is_not_made_after_the_reconnect() {
     let port = free_port();
     let spec = RedisSpec { timeout: Duration::from_millis(50), ..spec_at(port) };
     let store = RedisStore::connect(&spec).unwrap();
-    let asks = [charge("k", shape(100, HOUR, 100), 1)];
-    let early = std::iter::repeat_with(|| store.take(&asks, 1)).take(20);
+    let charges = [charge("k", shape(100, HOUR, 100), 1)];
+    let early = std::iter::repeat_with(|| store.take(&charges, 1)).take(20);
     assert!(futures_util::future::join_all(early).await.iter().all(Result::is_err));
     let server = RedisServer::start_at(port);
-    eventually("the store connects", || async { store.take(&asks, 0).await.is_ok() }).await;
-    assert_eq!(store.take(&asks, 0).await.unwrap().levels[0].remaining, 100);
+    eventually("the store connects", || async { store.take(&charges, 0).await.is_ok() }).await;
+    assert_eq!(store.take(&charges, 0).await.unwrap().levels[0].remaining, 100);
     drop(server);
 }
 

@@ -29,37 +29,37 @@ impl Fixture {
         Self { store: Arc::new(connected(&server.spec()).await), _server: Some(server) }
     }
 
-    async fn take(&self, asks: &[BucketCharge], units: u32) -> Grant {
-        self.store.take(asks, units).await.unwrap()
+    async fn take(&self, charges: &[BucketCharge], units: u32) -> Grant {
+        self.store.take(charges, units).await.unwrap()
     }
 
-    async fn owe(&self, ask: &BucketCharge, tokens: u64) {
-        let change = Change::ForceCharge(ask.quota.charge(tokens.min(ask.quota.burst())));
-        self.adjust(ask, change).await;
+    async fn owe(&self, charge: &BucketCharge, tokens: u64) {
+        let change = Change::ForceCharge(charge.quota.charge(tokens.min(charge.quota.burst())));
+        self.adjust(charge, change).await;
     }
 
-    async fn give_back(&self, ask: &BucketCharge, tokens: u64, taken_at_us: u64) {
-        self.adjust(ask, Change::Refund { charge: ask.quota.charge(tokens), taken_at_us }).await;
+    async fn give_back(&self, charge: &BucketCharge, tokens: u64, taken_at_us: u64) {
+        self.adjust(charge, Change::Refund { charge: charge.quota.charge(tokens), taken_at_us }).await;
     }
 
-    async fn adjust(&self, ask: &BucketCharge, change: Change) {
-        let adjustment = Adjustment { key: ask.key.clone(), quota: ask.quota, change };
+    async fn adjust(&self, charge: &BucketCharge, change: Change) {
+        let adjustment = Adjustment { key: charge.key.clone(), quota: charge.quota, change };
         self.store.adjust(&[adjustment]).await.unwrap();
     }
 
     /// Whether one request passes.
-    async fn passes(&self, asks: &[BucketCharge]) -> bool {
-        self.take(asks, 1).await.units == 1
+    async fn passes(&self, charges: &[BucketCharge]) -> bool {
+        self.take(charges, 1).await.units == 1
     }
 }
 
 async fn denies_once_the_burst_is_spent(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 1)];
+    let charges = [charge("k", shape(10, HOUR, 10), 1)];
     for left in (0..10).rev() {
-        let grant = store.take(&asks, 1).await;
+        let grant = store.take(&charges, 1).await;
         assert_eq!((grant.units, grant.levels[0].remaining, grant.levels[0].retry_after_us), (1, left, 0));
     }
-    let denied = store.take(&asks, 1).await;
+    let denied = store.take(&charges, 1).await;
     assert_eq!(denied.units, 0);
     let level = denied.levels[0];
     assert!(level.retry_after_us > 350 * SECOND && level.retry_after_us <= 360 * SECOND, "{level:?}");
@@ -67,22 +67,22 @@ async fn denies_once_the_burst_is_spent(store: Fixture) {
 }
 
 async fn grants_as_many_units_as_fit(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 3)];
-    let grant = store.take(&asks, 7).await;
+    let charges = [charge("k", shape(10, HOUR, 10), 3)];
+    let grant = store.take(&charges, 7).await;
     assert_eq!((grant.units, grant.levels[0].remaining), (3, 1));
     assert!(grant.levels[0].retry_after_us > 0);
 }
 
 async fn a_cost_takes_as_many_tokens(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 5)];
-    assert!(store.passes(&asks).await);
-    assert!(store.passes(&asks).await);
-    assert!(!store.passes(&asks).await);
+    let charges = [charge("k", shape(10, HOUR, 10), 5)];
+    assert!(store.passes(&charges).await);
+    assert!(store.passes(&charges).await);
+    assert!(!store.passes(&charges).await);
 }
 
 async fn a_cost_over_the_burst_never_passes(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 11)];
-    assert!(!store.passes(&asks).await);
+    let charges = [charge("k", shape(10, HOUR, 10), 11)];
+    assert!(!store.passes(&charges).await);
     assert!(store.passes(&[charge("k", shape(10, HOUR, 10), 10)]).await);
 }
 
@@ -160,48 +160,48 @@ async fn a_limit_that_became_slower_keeps_the_old_rate_until_it_grants(store: Fi
 }
 
 async fn tokens_come_back_with_time(store: Fixture) {
-    let asks = [charge("k", shape(20, SECOND, 1), 1)];
-    assert!(store.passes(&asks).await);
-    eventually("a token is back", || store.passes(&asks)).await;
+    let charges = [charge("k", shape(20, SECOND, 1), 1)];
+    assert!(store.passes(&charges).await);
+    eventually("a token is back", || store.passes(&charges)).await;
 }
 
 async fn a_leased_limit_keeps_its_reserve_back(store: Fixture) {
-    let asks = [charge("k", shape(100, HOUR, 100).leased(1), 1)];
-    assert_eq!(store.take(&asks, 200).await.units, 99);
+    let charges = [charge("k", shape(100, HOUR, 100).leased(1), 1)];
+    assert_eq!(store.take(&charges, 200).await.units, 99);
     let exact = [charge("k", shape(100, HOUR, 100), 1)];
     assert_eq!(store.take(&exact, 200).await.units, 1, "the reserve is kept from whoever asks for a lease");
-    assert_eq!(store.take(&asks, 1).await.levels[0].remaining, 0);
+    assert_eq!(store.take(&charges, 1).await.levels[0].remaining, 0);
 }
 
 async fn a_debt_is_charged_down_to_an_empty_bucket(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 1), charge("other", shape(10, HOUR, 10), 1)];
-    assert_eq!(store.take(&asks, 2).await.units, 2);
-    store.owe(&asks[0], 3).await;
-    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 5);
-    store.owe(&asks[0], 1_000).await;
-    let denied = store.take(&asks, 1).await;
+    let charges = [charge("k", shape(10, HOUR, 10), 1), charge("other", shape(10, HOUR, 10), 1)];
+    assert_eq!(store.take(&charges, 2).await.units, 2);
+    store.owe(&charges[0], 3).await;
+    assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 5);
+    store.owe(&charges[0], 1_000).await;
+    let denied = store.take(&charges, 1).await;
     assert!(denied.levels[0].retry_after_us <= 360 * SECOND, "{denied:?}");
     assert_eq!(denied.levels[1].remaining, 8);
 }
 
 async fn a_forced_charge_counts_beyond_an_empty_bucket(store: Fixture) {
-    let asks = [charge("k", shape(1_000, SECOND, 10), 1)];
-    store.take(&asks, 10).await;
-    store.adjust(&asks[0], Change::Charge(asks[0].quota.charge(60_000))).await;
-    let left = store.take(&asks, 0).await.levels[0];
+    let charges = [charge("k", shape(1_000, SECOND, 10), 1)];
+    store.take(&charges, 10).await;
+    store.adjust(&charges[0], Change::Charge(charges[0].quota.charge(60_000))).await;
+    let left = store.take(&charges, 0).await.levels[0];
     assert!(left.reset_after_us > 59 * SECOND && left.reset_after_us <= 60_010_000, "{left:?}");
-    store.adjust(&asks[0], Change::Charge(u64::MAX)).await;
-    assert!(!store.passes(&asks).await, "as much as can be counted");
+    store.adjust(&charges[0], Change::Charge(u64::MAX)).await;
+    assert!(!store.passes(&charges).await, "as much as can be counted");
 }
 
 async fn unspent_tokens_are_given_back(store: Fixture) {
-    let asks = [charge("k", shape(10, HOUR, 10), 1)];
-    store.take(&asks, 1).await;
-    let grant = store.take(&asks, 6).await;
-    store.give_back(&asks[0], 4, grant.at_us).await;
-    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 7);
-    store.give_back(&asks[0], 9, grant.at_us + HOUR).await;
-    assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 7, "nothing was taken in the future");
+    let charges = [charge("k", shape(10, HOUR, 10), 1)];
+    store.take(&charges, 1).await;
+    let grant = store.take(&charges, 6).await;
+    store.give_back(&charges[0], 4, grant.at_us).await;
+    assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 7);
+    store.give_back(&charges[0], 9, grant.at_us + HOUR).await;
+    assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 7, "nothing was taken in the future");
 }
 
 /// A year, and so whole days away from its end, whenever this runs.
@@ -210,36 +210,36 @@ fn year(quota: u64) -> Window {
 }
 
 async fn a_fixed_window_has_its_quota_once(store: Fixture) {
-    let asks = [charge("k", year(5), 1)];
-    assert_eq!(store.take(&asks, 3).await.levels[0].remaining, 2);
-    let grant = store.take(&asks, 3).await;
+    let charges = [charge("k", year(5), 1)];
+    assert_eq!(store.take(&charges, 3).await.levels[0].remaining, 2);
+    let grant = store.take(&charges, 3).await;
     assert_eq!((grant.units, grant.levels[0].remaining), (2, 0));
     assert_eq!(grant.levels[0].retry_after_us, grant.levels[0].reset_after_us, "all come back at its end");
     assert!((1..=365 * 24 * HOUR).contains(&grant.levels[0].retry_after_us), "{grant:?}");
-    assert!(!store.passes(&asks).await);
+    assert!(!store.passes(&charges).await);
 }
 
 async fn a_fixed_window_ends_when_the_clock_says_so(store: Fixture) {
-    let asks = [charge("k", Window::fixed(3, Period::every(SECOND)).unwrap(), 1)];
-    store.take(&asks, 3).await;
-    eventually("the next second", || async { store.take(&asks, 0).await.levels[0].remaining == 3 }).await;
+    let charges = [charge("k", Window::fixed(3, Period::every(SECOND)).unwrap(), 1)];
+    store.take(&charges, 3).await;
+    eventually("the next second", || async { store.take(&charges, 0).await.levels[0].remaining == 3 }).await;
 }
 
 async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
     let month = Period::calendar(Unit::Month, "Europe/Berlin").unwrap();
-    let asks = [charge("k", Window::fixed(5, month).unwrap(), 5), charge("b", shape(5, HOUR, 5), 1)];
-    let first = store.take(&asks, 1).await;
+    let charges = [charge("k", Window::fixed(5, month).unwrap(), 5), charge("b", shape(5, HOUR, 5), 1)];
+    let first = store.take(&charges, 1).await;
     assert_eq!((first.units, first.levels[1].remaining), (1, 4));
     assert!((1..=31 * 24 * HOUR).contains(&first.levels[0].reset_after_us), "{first:?}");
-    assert!(!store.passes(&asks).await || first.levels[0].reset_after_us < SECOND);
+    assert!(!store.passes(&charges).await || first.levels[0].reset_after_us < SECOND);
 }
 
 async fn a_sliding_window_gives_each_token_back_a_window_later(store: Fixture) {
-    let asks = [charge("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
-    assert_eq!(store.take(&asks, 5).await.units, 3);
-    let denied = store.take(&asks, 1).await;
+    let charges = [charge("k", Window::sliding(3, SECOND / 2).unwrap(), 1)];
+    assert_eq!(store.take(&charges, 5).await.units, 3);
+    let denied = store.take(&charges, 1).await;
     assert!((1..=SECOND / 2).contains(&denied.levels[0].retry_after_us), "{denied:?}");
-    eventually("a token is back", || store.passes(&asks)).await;
+    eventually("a token is back", || store.passes(&charges)).await;
 }
 
 async fn windows_and_buckets_are_all_or_nothing_together(store: Fixture) {
@@ -274,16 +274,16 @@ async fn a_shorter_window_locks_nobody_out(store: Fixture) {
 
 async fn a_window_is_charged_and_refunded(store: Fixture) {
     for (key, window) in [("fixed", year(10)), ("sliding", Window::sliding(10, HOUR).unwrap())] {
-        let asks = [charge(key, window, 1)];
-        let grant = store.take(&asks, 6).await;
-        store.give_back(&asks[0], 4, grant.at_us).await;
-        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 8);
-        store.give_back(&asks[0], 1, grant.at_us + HOUR).await;
-        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 8, "nothing was taken in the future");
-        store.owe(&asks[0], 3).await;
-        assert_eq!(store.take(&asks, 0).await.levels[0].remaining, 5);
-        store.owe(&asks[0], 1_000).await;
-        assert!(!store.passes(&asks).await);
+        let charges = [charge(key, window, 1)];
+        let grant = store.take(&charges, 6).await;
+        store.give_back(&charges[0], 4, grant.at_us).await;
+        assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 8);
+        store.give_back(&charges[0], 1, grant.at_us + HOUR).await;
+        assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 8, "nothing was taken in the future");
+        store.owe(&charges[0], 3).await;
+        assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 5);
+        store.owe(&charges[0], 1_000).await;
+        assert!(!store.passes(&charges).await);
     }
 }
 
@@ -311,7 +311,7 @@ async fn permits_of_a_silent_node_come_back_within_seconds(store: Fixture) {
     let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0].own;
     assert_eq!(claim(said(1, 1, 10, 10)).await, 10);
     assert_eq!(claim(said(2, 1, 1, 0)).await, 0);
-    eventually("the first node's slots are free", || async { claim(said(2, 2, 1, 0)).await == 1 }).await;
+    eventually("the first node's permits are free", || async { claim(said(2, 2, 1, 0)).await == 1 }).await;
 }
 
 async fn permits_and_tokens_of_one_key_are_separate(store: Fixture) {

@@ -35,9 +35,9 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
     let request = [charge("k", shape(5, HOUR, 5), 1)];
     let mut granted = 0;
     for _ in 0..10 {
-        let verdict = decide(&node.limiter, &request).await;
-        assert_eq!(verdict.decided_by, DecidedBy::Local);
-        granted += u32::from(verdict.granted);
+        let decision = decide(&node.limiter, &request).await;
+        assert_eq!(decision.decided_by, DecidedBy::Local);
+        granted += u32::from(decision.granted);
     }
     assert_eq!(granted, 5);
     eventually("it is said", || async { log.text().contains("cannot use Redis: WRONGPASS") }).await;
@@ -168,10 +168,10 @@ impl Load {
         let mut pace = tokio::time::interval(Duration::from_millis(1));
         while !self.enough.load(Ordering::Relaxed) {
             let started = clock::now();
-            let verdict = decide(&node.limiter, &request).await;
+            let decision = decide(&node.limiter, &request).await;
             let took = started.elapsed();
             assert!(took < timeout + BUSY, "{took:?}");
-            self.admitted.fetch_add(u64::from(verdict.granted), Ordering::Relaxed);
+            self.admitted.fetch_add(u64::from(decision.granted), Ordering::Relaxed);
             self.asked.fetch_add(1, Ordering::Relaxed);
             pace.tick().await;
         }
@@ -259,7 +259,7 @@ fn spread(cluster: &RedisCluster) -> [String; 3] {
         .map(|node| (0..).map(|n| format!("k{n}")).find(|name| cluster.owner(&format!("t:{name}")) == node).unwrap())
 }
 
-fn asks(names: &[&str], limit: TokenBucket) -> Vec<BucketCharge> {
+fn charges(names: &[&str], limit: TokenBucket) -> Vec<BucketCharge> {
     names.iter().map(|name| charge(name, limit, 1)).collect()
 }
 
@@ -291,7 +291,7 @@ async fn a_request_over_several_nodes_is_charged_all_or_nothing() {
         eventually("operators see it, too", || async { inspector.peek(&bucket).await.is_ok() }).await;
         assert!(inspector.peek(&bucket).await.unwrap().full_in_us() > 0, "{name}");
     }
-    let grant = store.take(&asks(&[c, a], wide), 1).await.unwrap();
+    let grant = store.take(&charges(&[c, a], wide), 1).await.unwrap();
     assert_eq!((grant.units, left(&grant)), (1, vec![7, 5]), "each node is given its scripts again");
     decides_as_one_process_would(&store).await;
 }
@@ -361,7 +361,7 @@ async fn keys_of_a_moving_hash_slot_are_taken_one_by_one() {
     let store = connected(&cluster.spec()).await;
     let names = ["{t}a", "{t}b"];
     let limit = shape(5, HOUR, 5);
-    let request = asks(&names, limit);
+    let request = charges(&names, limit);
     assert_eq!(store.take(&request, 1).await.unwrap().units, 1);
     let home = cluster.owner("t:{t}a");
     let (source, target) = (&cluster.nodes[home], &cluster.nodes[(home + 1) % 3]);

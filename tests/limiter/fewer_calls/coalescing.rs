@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use tollgate::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::StoreError;
+use tollgate_limiter::store::{BucketCharge, StoreError};
 
 use super::manual_store::{Fixture, TIMEOUT};
 use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
@@ -17,10 +16,10 @@ fn of_ten(cost: u64) -> [BucketCharge; 1] {
 #[tokio::test(start_paused = true)]
 async fn requests_during_a_call_share_the_next_one_and_are_granted_in_order() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(3);
+    let charges = of_ten(3);
     let mut requests = Vec::new();
     for _ in 0..6 {
-        requests.push(fixture.send(&asks).await);
+        requests.push(fixture.send(&charges).await);
     }
     let first = fixture.call().await;
     assert_eq!(first.units, 1);
@@ -30,9 +29,9 @@ async fn requests_during_a_call_share_the_next_one_and_are_granted_in_order() {
     second.answer_from(&fixture.memory).await;
     let mut heard = Vec::new();
     for request in requests {
-        let verdict = request.await.unwrap();
-        assert_eq!(verdict.decided_by, DecidedBy::Redis);
-        heard.push((verdict.granted, verdict.levels[0].remaining, verdict.levels[0].retry_after_us > 0));
+        let decision = request.await.unwrap();
+        assert_eq!(decision.decided_by, DecidedBy::Redis);
+        heard.push((decision.granted, decision.levels[0].remaining, decision.levels[0].retry_after_us > 0));
     }
     let denied = (false, 1, true);
     assert_eq!(heard, [(true, 7, false), (true, 4, false), (true, 1, false), denied, denied, denied]);
@@ -42,8 +41,8 @@ async fn requests_during_a_call_share_the_next_one_and_are_granted_in_order() {
 #[tokio::test(start_paused = true)]
 async fn each_request_of_a_batch_has_a_reset_time_of_its_own() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(2);
-    let requests = [fixture.send(&asks).await, fixture.send(&asks).await, fixture.send(&asks).await];
+    let charges = of_ten(2);
+    let requests = [fixture.send(&charges).await, fixture.send(&charges).await, fixture.send(&charges).await];
     for _ in 0..2 {
         fixture.call().await.answer_from(&fixture.memory).await;
     }
@@ -62,7 +61,7 @@ async fn different_questions_are_not_batched() {
     let mut asked = Vec::new();
     for _ in 0..3 {
         let call = fixture.call().await;
-        asked.push((call.asks.len(), call.asks[0].cost, call.units));
+        asked.push((call.charges.len(), call.charges[0].cost, call.units));
         call.answer_from(&fixture.memory).await;
     }
     assert_eq!(asked, [(1, 1, 1), (1, 2, 1), (2, 1, 1)]);
@@ -74,9 +73,9 @@ async fn different_questions_are_not_batched() {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_first_request_cancels_no_other() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
-    let first = fixture.send(&asks).await;
-    let others = [fixture.send(&asks).await, fixture.send(&asks).await];
+    let charges = of_ten(1);
+    let first = fixture.send(&charges).await;
+    let others = [fixture.send(&charges).await, fixture.send(&charges).await];
     let _unanswered = fixture.call().await;
     first.abort();
     let call = fixture.call().await;
@@ -90,9 +89,9 @@ async fn dropping_the_first_request_cancels_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_the_call_takes_no_units() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
-    let first = fixture.send(&asks).await;
-    let (leaving, staying) = (fixture.send(&asks).await, fixture.send(&asks).await);
+    let charges = of_ten(1);
+    let first = fixture.send(&charges).await;
+    let (leaving, staying) = (fixture.send(&charges).await, fixture.send(&charges).await);
     leaving.abort();
     assert!(leaving.await.is_err());
     fixture.call().await.answer_from(&fixture.memory).await;
@@ -105,14 +104,14 @@ async fn a_request_dropped_before_the_call_takes_no_units() {
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
+    let charges = of_ten(1);
     let mut requests = Vec::new();
     for _ in 0..4 {
-        let (limiter, asks) = (fixture.limiter.clone(), asks.clone());
+        let (limiter, charges) = (fixture.limiter.clone(), charges.clone());
         requests.push(tokio::spawn(async move {
             let started = clock::now();
-            let verdict = decide(&limiter, &asks).await;
-            (started.elapsed(), verdict.decided_by)
+            let decision = decide(&limiter, &charges).await;
+            (started.elapsed(), decision.decided_by)
         }));
         tokio::time::advance(Duration::from_millis(4)).await;
     }
@@ -122,7 +121,7 @@ async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
         assert_eq!(by, DecidedBy::Local);
     }
     while fixture.calls.try_recv().is_ok() {}
-    let after = fixture.send(&asks).await;
+    let after = fixture.send(&charges).await;
     fixture.call().await.answer_from(&fixture.memory).await;
     assert_eq!(after.await.unwrap().decided_by, DecidedBy::Redis, "nothing is left behind");
 }
@@ -130,10 +129,10 @@ async fn no_request_waits_longer_than_the_timeout_from_its_own_start() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_does_not_wait_for_a_slow_call() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
-    let slow = fixture.send(&asks).await;
+    let charges = of_ten(1);
+    let slow = fixture.send(&charges).await;
     let slow_call = fixture.call().await;
-    let boarded = [fixture.send(&asks).await, fixture.send(&asks).await];
+    let boarded = [fixture.send(&charges).await, fixture.send(&charges).await];
     let call = fixture.call().await;
     assert_eq!(call.units, 2);
     call.answer_from(&fixture.memory).await;
@@ -147,12 +146,12 @@ async fn a_batch_does_not_wait_for_a_slow_call() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_behind_slow_calls_is_sent_after_a_quarter_of_the_timeout() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
-    let _slow = fixture.send(&asks).await;
+    let charges = of_ten(1);
+    let _slow = fixture.send(&charges).await;
     let _unanswered = fixture.call().await;
     for _ in 0..3 {
         let started = clock::now();
-        let boarded = fixture.send(&asks).await;
+        let boarded = fixture.send(&charges).await;
         let call = fixture.call().await;
         assert!(started.elapsed() <= TIMEOUT / 4 + Duration::from_millis(1), "{:?}", started.elapsed());
         call.answer_from(&fixture.memory).await;
@@ -163,13 +162,13 @@ async fn a_batch_behind_slow_calls_is_sent_after_a_quarter_of_the_timeout() {
 #[tokio::test(start_paused = true)]
 async fn the_quarter_is_counted_from_the_first_request_of_the_batch() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
-    let requests = [fixture.send(&asks).await, fixture.send(&asks).await];
+    let charges = of_ten(1);
+    let requests = [fixture.send(&charges).await, fixture.send(&charges).await];
     fixture.call().await.answer_from(&fixture.memory).await;
     let _unanswered = fixture.call().await;
     tokio::time::advance(Duration::from_millis(3)).await;
     let started = clock::now();
-    let boarded = fixture.send(&asks).await;
+    let boarded = fixture.send(&charges).await;
     let call = fixture.call().await;
     let waited = started.elapsed();
     assert!(waited >= TIMEOUT / 4 && waited <= TIMEOUT / 4 + Duration::from_millis(1), "{waited:?}");
@@ -183,10 +182,10 @@ async fn the_quarter_is_counted_from_the_first_request_of_the_batch() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_call_counts_once_for_each_waiting_request() {
     let mut fixture = Fixture::new();
-    let asks = of_ten(1);
+    let charges = of_ten(1);
     let mut requests = Vec::new();
     for _ in 0..6 {
-        requests.push(fixture.send(&asks).await);
+        requests.push(fixture.send(&charges).await);
     }
     fixture.call().await.answer_from(&fixture.memory).await;
     fixture.call().await.answer(Err(StoreError::Io));

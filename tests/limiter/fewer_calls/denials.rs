@@ -31,14 +31,14 @@ async fn spent() -> Fixture {
 async fn a_denied_key_costs_no_calls_until_its_wait_is_over() {
     let mut fixture = spent().await;
     for left in (1..=100).rev() {
-        let verdict = decide_locally(&fixture.limiter, &of_three(1)).unwrap();
-        assert_eq!((verdict.granted, verdict.decided_by), (false, DecidedBy::DenialCache));
-        assert_eq!(verdict.levels[0].retry_after_us, left * 1_000);
+        let decision = decide_locally(&fixture.limiter, &of_three(1)).unwrap();
+        assert_eq!((decision.granted, decision.decided_by), (false, DecidedBy::DenialCache));
+        assert_eq!(decision.levels[0].retry_after_us, left * 1_000);
         tokio::time::advance(WAIT / 100).await;
     }
     assert!(fixture.calls.try_recv().is_err());
-    let (verdict, called) = fixture.decide(&of_three(1)).await;
-    assert!(verdict.granted && called, "as soon as it may pass, it does");
+    let (decision, called) = fixture.decide(&of_three(1)).await;
+    assert!(decision.granted && called, "as soon as it may pass, it does");
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,9 +54,9 @@ async fn a_cheaper_request_is_not_denied_from_the_cache() {
 async fn a_cached_denial_of_one_limit_reveals_nothing_of_the_others() {
     let mut fixture = spent().await;
     let both = [charge("other", shape(5, SECOND, 5), 1), of_three(1)[0].clone()];
-    let (verdict, called) = fixture.decide(&both).await;
-    assert!(!verdict.granted && !called);
-    let known: Vec<bool> = verdict.levels.iter().map(|level| verdict.knows(level)).collect();
+    let (decision, called) = fixture.decide(&both).await;
+    assert!(!decision.granted && !called);
+    let known: Vec<bool> = decision.levels.iter().map(|level| decision.knows(level)).collect();
     assert_eq!(known, [false, true]);
     assert!(fixture.decide(&both[..1]).await.0.levels[0].remaining == 4, "the other was not charged");
 }

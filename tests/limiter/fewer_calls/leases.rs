@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use tollgate_limiter::decide::decision::DecidedBy;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Change;
 use tollgate_limiter::store::inspect::CacheListener as _;
+use tollgate_limiter::store::{BucketCharge, Change};
 
 use super::manual_store::Fixture;
 use tollgate_test_support::{HOUR, SECOND, charge, decide_locally, shape};
@@ -15,10 +14,10 @@ fn leased(tokens: u64, period_us: u64, burst: u64) -> [BucketCharge; 1] {
 }
 
 /// Asks once a millisecond; says how many were granted, and how many calls were made.
-async fn drive(fixture: &mut Fixture, asks: &[BucketCharge], requests: u32) -> (u32, u32) {
+async fn drive(fixture: &mut Fixture, charges: &[BucketCharge], requests: u32) -> (u32, u32) {
     let (mut granted, mut calls) = (0, 0);
     for _ in 0..requests {
-        let request = fixture.send(asks).await;
+        let request = fixture.send(charges).await;
         tokio::task::yield_now().await;
         while let Ok(call) = fixture.calls.try_recv() {
             calls += 1;
@@ -33,8 +32,8 @@ async fn drive(fixture: &mut Fixture, asks: &[BucketCharge], requests: u32) -> (
 #[tokio::test(start_paused = true)]
 async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
     let mut fixture = Fixture::new();
-    let asks = leased(100_000, HOUR, 10_000);
-    let (granted, calls) = drive(&mut fixture, &asks, 1_000).await;
+    let charges = leased(100_000, HOUR, 10_000);
+    let (granted, calls) = drive(&mut fixture, &charges, 1_000).await;
     assert_eq!(granted, 1_000);
     assert!(calls < 120, "{calls}");
     // Let what is left come back.
@@ -45,7 +44,7 @@ async fn a_leased_busy_key_needs_few_calls_and_loses_no_tokens() {
             fixture.memory.adjust_at(&adjustments, tollgate::clock::monotonic_micros());
         }
     }
-    let left = fixture.memory.take_at(&asks, 0, tollgate::clock::monotonic_micros(), WHOLE).levels[0].remaining;
+    let left = fixture.memory.take_at(&charges, 0, tollgate::clock::monotonic_micros(), WHOLE).levels[0].remaining;
     assert!((8_995..=9_030).contains(&left), "{left}");
 }
 
@@ -54,10 +53,10 @@ const WHOLE: tollgate_limiter::algorithm::share::Share = tollgate_limiter::algor
 #[tokio::test(start_paused = true)]
 async fn a_quiet_key_takes_nothing_ahead() {
     let mut fixture = Fixture::new();
-    let asks = leased(100_000, HOUR, 10_000);
+    let charges = leased(100_000, HOUR, 10_000);
     for _ in 0..20 {
-        let (verdict, called) = fixture.decide(&asks).await;
-        assert!(verdict.granted && called && verdict.decided_by == DecidedBy::Redis);
+        let (decision, called) = fixture.decide(&charges).await;
+        assert!(decision.granted && called && decision.decided_by == DecidedBy::Redis);
         tokio::time::advance(Duration::from_millis(200)).await;
     }
     assert!(fixture.adjusted.try_recv().is_err());
@@ -66,40 +65,40 @@ async fn a_quiet_key_takes_nothing_ahead() {
 #[tokio::test(start_paused = true)]
 async fn a_low_limit_is_asked_for_each_time_and_never_starves() {
     let mut fixture = Fixture::new();
-    let asks = leased(1, 60 * SECOND, 1);
+    let charges = leased(1, 60 * SECOND, 1);
     for _ in 0..5 {
-        let (verdict, called) = fixture.decide(&asks).await;
-        assert!(verdict.granted && called);
-        assert!(!fixture.decide(&asks).await.0.granted);
+        let (decision, called) = fixture.decide(&charges).await;
+        assert!(decision.granted && called);
+        assert!(!fixture.decide(&charges).await.0.granted);
         tokio::time::advance(Duration::from_secs(60)).await;
     }
 }
 
-/// A fixture with tokens in stock for `asks`.
-async fn stocked(asks: &[BucketCharge]) -> Fixture {
+/// A fixture with tokens in stock for `charges`.
+async fn stocked(charges: &[BucketCharge]) -> Fixture {
     let mut fixture = Fixture::new();
-    drive(&mut fixture, asks, 60).await;
-    let verdict = decide_locally(&fixture.limiter, &asks).unwrap();
-    assert_eq!((verdict.granted, verdict.decided_by), (true, DecidedBy::Lease));
+    drive(&mut fixture, charges, 60).await;
+    let decision = decide_locally(&fixture.limiter, charges).unwrap();
+    assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Lease));
     fixture
 }
 
 #[tokio::test(start_paused = true)]
 async fn remaining_counts_leased_tokens_and_the_bucket_together() {
-    let asks = leased(100_000, HOUR, 10_000);
-    let fixture = stocked(&asks).await;
-    let level = decide_locally(&fixture.limiter, &asks).unwrap().levels[0];
+    let charges = leased(100_000, HOUR, 10_000);
+    let fixture = stocked(&charges).await;
+    let level = decide_locally(&fixture.limiter, &charges).unwrap().levels[0];
     assert!((9_930..9_945).contains(&level.remaining), "{level:?}");
     assert_eq!(level.retry_after_us, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_operators_change_drops_leased_tokens_for_good() {
-    let asks = leased(100_000, HOUR, 10_000);
-    let mut fixture = stocked(&asks).await;
+    let charges = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&charges).await;
     while fixture.adjusted.try_recv().is_ok() {}
-    fixture.node.lower(&asks[0].key, asks[0].quota, 0, tollgate::clock::monotonic_micros());
-    assert!(decide_locally(&fixture.limiter, &asks).is_none(), "the store is asked again");
+    fixture.node.lower(&charges[0].key, charges[0].quota, 0, tollgate::clock::monotonic_micros());
+    assert!(decide_locally(&fixture.limiter, &charges).is_none(), "the store is asked again");
     for _ in 0..60 {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
@@ -109,19 +108,19 @@ async fn an_operators_change_drops_leased_tokens_for_good() {
 
 #[tokio::test(start_paused = true)]
 async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
-    let asks = leased(100_000, HOUR, 10_000);
-    let mut fixture = stocked(&asks).await;
+    let charges = leased(100_000, HOUR, 10_000);
+    let mut fixture = stocked(&charges).await;
     let mut back = 0;
     for _ in 0..50 {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
             let Change::Refund { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
-            back += charge / asks[0].quota.charge(1);
+            back += charge / charges[0].quota.charge(1);
         }
     }
     assert!(back > 0);
-    assert!(decide_locally(&fixture.limiter, &asks).is_none(), "nothing is left in stock");
+    assert!(decide_locally(&fixture.limiter, &charges).is_none(), "nothing is left in stock");
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,10 +132,10 @@ async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
     for left in [1, 0] {
         let request = fixture.send(&both).await;
         let call = fixture.calls.recv().await.unwrap();
-        assert_eq!(call.asks, both[1..], "the store is asked for the exact one alone");
+        assert_eq!(call.charges, both[1..], "the store is asked for the exact one alone");
         call.answer_from(&fixture.memory).await;
-        let verdict = request.await.unwrap();
-        assert!(verdict.granted && verdict.levels[1].remaining == left);
+        let decision = request.await.unwrap();
+        assert!(decision.granted && decision.levels[1].remaining == left);
     }
     let (denied, called) = fixture.decide(&both).await;
     assert!(!denied.granted && called && denied.levels[0].retry_after_us == 0);
@@ -151,7 +150,7 @@ async fn leased_tokens_are_spent_only_if_the_exact_limit_passes() {
 async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
     let mut fixture = Fixture::new();
     let both = [leased(100_000, HOUR, 10_000)[0].clone(), charge("exact", shape(2, HOUR, 2), 1)];
-    let (verdict, _) = fixture.decide(&both).await;
-    assert!(verdict.granted);
-    assert_eq!((verdict.levels[0].remaining, verdict.levels[1].remaining), (9_997, 1));
+    let (decision, _) = fixture.decide(&both).await;
+    assert!(decision.granted);
+    assert_eq!((decision.levels[0].remaining, decision.levels[1].remaining), (9_997, 1));
 }

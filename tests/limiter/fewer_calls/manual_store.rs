@@ -13,13 +13,8 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
-use tollgate_limiter::store::Adjustment;
-use tollgate_limiter::store::BucketCharge;
-use tollgate_limiter::store::Grant;
-use tollgate_limiter::store::PermitClaim;
-use tollgate_limiter::store::Store;
-use tollgate_limiter::store::StoreError;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -31,7 +26,7 @@ pub struct ManualStore {
 
 /// A call that waits for its answer.
 pub struct Call {
-    pub asks: Vec<BucketCharge>,
+    pub charges: Vec<BucketCharge>,
     pub units: u32,
     answer: oneshot::Sender<Result<Grant, StoreError>>,
 }
@@ -51,15 +46,15 @@ impl Call {
 
     /// Answers with the decision of `memory`.
     pub async fn answer_from(self, memory: &MemoryStore) {
-        let grant = memory.take(&self.asks, self.units).await;
+        let grant = memory.take(&self.charges, self.units).await;
         self.answer(grant);
     }
 }
 
 impl Store for ManualStore {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let (answer, answered) = oneshot::channel();
-        let handed_over = self.calls.send(Call { asks: asks.to_vec(), units, answer });
+        let handed_over = self.calls.send(Call { charges: charges.to_vec(), units, answer });
         Box::pin(async move {
             handed_over.map_err(|_| StoreError::Io)?;
             let answer = tokio::time::timeout(TIMEOUT, answered).await;
@@ -102,9 +97,9 @@ impl Fixture {
     }
 
     /// A request on its way: it has asked or boarded when this returns.
-    pub async fn send(&self, asks: &[BucketCharge]) -> JoinHandle<Decision> {
-        let (limiter, asks) = (self.limiter.clone(), asks.to_vec());
-        let request = tokio::spawn(async move { tollgate_test_support::decide(&limiter, &asks).await });
+    pub async fn send(&self, charges: &[BucketCharge]) -> JoinHandle<Decision> {
+        let (limiter, charges) = (self.limiter.clone(), charges.to_vec());
+        let request = tokio::spawn(async move { tollgate_test_support::decide(&limiter, &charges).await });
         tokio::task::yield_now().await;
         request
     }
@@ -114,8 +109,8 @@ impl Fixture {
     }
 
     /// A request and the call it makes, if it makes one.
-    pub async fn decide(&mut self, asks: &[BucketCharge]) -> (Decision, bool) {
-        let request = self.send(asks).await;
+    pub async fn decide(&mut self, charges: &[BucketCharge]) -> (Decision, bool) {
+        let request = self.send(charges).await;
         let call = self.calls.try_recv();
         let called = call.is_ok();
         if let Ok(call) = call {

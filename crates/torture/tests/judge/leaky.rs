@@ -36,18 +36,18 @@ impl OwnClock {
 }
 
 impl Store for OwnClock {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let mut bucket = self.bucket.lock();
         let now_us = clock::monotonic_micros() + self.ahead_us;
-        let Quota::Bucket(shape) = asks[0].quota else { panic!("{asks:?}") };
-        let cost = asks[0].cost;
+        let Quota::Bucket(shape) = charges[0].quota else { panic!("{charges:?}") };
+        let cost = charges[0].cost;
         let passed = now_us.saturating_sub(bucket.at_us) * shape.ticks_per_us();
         bucket.at_us = now_us;
         bucket.used_ticks = bucket.used_ticks.saturating_sub(passed);
         let fitting = (shape.capacity() - bucket.used_ticks) / shape.charge(cost);
         let granted = u32::try_from(fitting).unwrap_or(units).min(units);
         bucket.used_ticks += shape.charge(cost) * u64::from(granted);
-        let levels = asks.iter().map(|_| Level::default()).collect();
+        let levels = charges.iter().map(|_| Level::default()).collect();
         Box::pin(ready(Ok(Grant { units: granted, levels, at_us: now_us })))
     }
 
@@ -78,9 +78,9 @@ impl Default for Miser {
 }
 
 impl Store for Miser {
-    fn take<'a>(&'a self, asks: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         Box::pin(async move {
-            let mut grant = self.store.take(asks, units).await?;
+            let mut grant = self.store.take(charges, units).await?;
             if grant.units > 0 && self.granted.fetch_add(1, Ordering::Relaxed).is_multiple_of(10) {
                 grant.units = 0;
             }
