@@ -11,6 +11,7 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::clock;
 use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;
@@ -54,7 +55,7 @@ impl Store for OwnClock {
         Box::pin(ready(Ok(())))
     }
 
-    fn claim<'a>(&'a self, _: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         Box::pin(ready(Ok(Vec::new())))
     }
 
@@ -91,7 +92,7 @@ impl Store for Miser {
         self.store.adjust(adjustments)
     }
 
-    fn claim<'a>(&'a self, claims: &'a [SlotClaim]) -> BoxFuture<'a, Result<Vec<Held>, StoreError>> {
+    fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.store.claim(claims)
     }
 
