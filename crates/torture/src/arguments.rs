@@ -1,4 +1,4 @@
-//! What can be typed behind `tollgate torture`.
+//! The command line of `tollgate torture`.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tollgate_limiter::limit::algorithm_kind::Rate;
 use tollgate_limiter::limit::spec::Consistency;
 use tollgate_limiter::limit::units;
 
-use crate::plan::Scenario;
+use crate::scenario::Scenario;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -117,7 +117,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     Ok(Rate { tokens, period_us })
 }
 
-/// As `consistency` of a limit is written.
+/// The words that `consistency` of a limit takes in a configuration.
 fn consistency() -> impl TypedValueParser<Value = Consistency> {
     PossibleValuesParser::new(["exact", "leased"]).map(|word| match word.as_str() {
         "leased" => Consistency::Leased,

@@ -1,4 +1,4 @@
-//! The command: from what was typed to runs, and from outcomes to what is printed.
+//! Runs what the command line asks for, and prints the reports.
 
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroU32;
@@ -9,165 +9,175 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsSpec;
 
 use crate::arguments::{Arguments, Scenarios};
-use crate::report::{self, Outcome};
-use crate::{Backing, Error, Limit, Plan, Progress, Scenario, Targets, address};
+use crate::drive::http::{Targets, run_targets};
+use crate::drive::node::Backing;
+use crate::drive::process::run_processes;
+use crate::drive::progress::Progress;
+use crate::error::Error;
+use crate::faults::redis_url;
+use crate::limit::TestedLimit;
+use crate::plan::RunPlan;
+use crate::report::{self, RunReport};
+use crate::run::run_nodes;
+use crate::scenario::Scenario;
 
-/// Nodes that share a Redis, unless told otherwise.
+/// Nodes that share a Redis by default.
 const NODES: u32 = 4;
 
 /// Between two changes of the progress line.
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// Where a single Redis is by its URL, a link can stand before it.
-const LINKABLE: &str = "redis://host:port";
+/// The form of URL that a proxy can stand before.
+const URL_BEFORE_PROXY: &str = "redis://host:port";
 
-/// What to print, and whether a promise was broken.
+/// The text to print, and whether a promise was broken.
 #[derive(Debug)]
 pub struct Verdict {
     pub text: String,
     pub broken: bool,
 }
 
-/// Does what was typed. How far it is goes to `watcher`: a line that changes on a terminal, a line per run elsewhere.
+/// Runs what `arguments` ask for. Progress goes to `watcher`: a line that changes on a terminal, a line per run elsewhere.
 ///
 /// # Errors
 /// When there is no verdict.
-pub fn run(torture: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Verdict, Error> {
-    let outcomes = if torture.target.is_empty() { nodes(torture, watcher)? } else { vec![targets(torture, watcher)?] };
-    let heading = heading(torture);
-    let text = if torture.json {
-        format!("{}\n", serde_json::to_string_pretty(&outcomes).map_err(std::io::Error::from)?)
+pub fn run(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Verdict, Error> {
+    let reports =
+        if arguments.target.is_empty() { nodes(arguments, watcher)? } else { vec![targets(arguments, watcher)?] };
+    let heading = heading(arguments);
+    let text = if arguments.json {
+        format!("{}\n", serde_json::to_string_pretty(&reports).map_err(std::io::Error::from)?)
     } else {
-        report::table(&heading, &outcomes)
+        report::table(&heading, &reports)
     };
-    Ok(Verdict { text, broken: outcomes.iter().any(Outcome::is_broken) })
+    Ok(Verdict { text, broken: reports.iter().any(RunReport::is_broken) })
 }
 
-/// What all rows of the table have in common.
-fn heading(torture: &Arguments) -> String {
-    let plan = plan(torture);
-    let Plan { limit, nodes, workers, .. } = &plan;
-    let driven = match (torture.target.as_slice(), &torture.redis) {
+/// The heading of the table: the limit, the nodes and the duration of all rows.
+fn heading(arguments: &Arguments) -> String {
+    let plan = plan(arguments);
+    let RunPlan { limit, nodes, workers, .. } = &plan;
+    let driven = match (arguments.target.as_slice(), &arguments.redis) {
         ([], Some(_)) => format!("{nodes} nodes of {workers} workers share a Redis"),
         ([], None) => format!("{workers} workers share the memory of a node"),
         (targets, _) => targets.iter().map(|target| target.to_string()).collect::<Vec<_>>().join(", "),
     };
-    format!("{limit}, {}; {driven}; {:?} each", plan.consistency_word(), torture.duration)
+    format!("{limit}, {}; {driven}; {:?} each", plan.consistency_word(), arguments.duration)
 }
 
-/// What the command line itself cannot refuse.
-fn check(torture: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
-    if torture.cost > torture.burst {
+/// Refuses combinations that the parser of the command line cannot.
+fn check(arguments: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
+    if arguments.cost > arguments.burst {
         return Err(Error::Plan("a request must not cost more than the burst, or none is ever admitted"));
     }
-    if torture.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
+    if arguments.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
         return Err(Error::Plan("skew, reorder, crash and flap are about buckets in Redis: they need --redis"));
     }
-    if !takes_link(torture) && scenarios.iter().any(|scenario| scenario.needs_link()) {
-        return Err(Error::NoLink);
+    if !takes_proxy(arguments) && scenarios.iter().any(|scenario| scenario.needs_proxy()) {
+        return Err(Error::NoProxy);
     }
-    if torture.spawn && !scenarios.contains(&Scenario::Crash) {
+    if arguments.spawn && !scenarios.contains(&Scenario::Crash) {
         return Err(Error::Plan("--spawn is about crashes: it needs --scenario crash"));
     }
     Ok(())
 }
 
-fn nodes(torture: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Vec<Outcome>, Error> {
-    let (plan, scenarios) = (plan(torture), scenarios(torture));
-    check(torture, &scenarios)?;
-    tell_what_is_left_out(torture, watcher);
-    let mut outcomes = Vec::new();
+fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Vec<RunReport>, Error> {
+    let (plan, scenarios) = (plan(arguments), scenarios(arguments));
+    check(arguments, &scenarios)?;
+    report_left_out(arguments, watcher);
+    let mut reports = Vec::new();
     for scenario in scenarios {
-        let redis = redis(torture, &plan, scenario.name());
+        let redis = redis(arguments, &plan, scenario.name());
         let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
-        let mut line = Line::begin(watcher, scenario.name());
+        let mut line = ProgressLine::begin(watcher, scenario.name());
         let mut watch = |progress| line.show(progress);
-        outcomes.push(crate::run(&plan, scenario, &backing, &mut watch)?);
+        reports.push(run_nodes(&plan, scenario, &backing, &mut watch)?);
         line.end();
-        if let Some(redis) = redis.filter(|_| torture.spawn && scenario == Scenario::Crash) {
-            let mut line = Line::begin(watcher, "crash, with processes");
-            outcomes.push(crate::spawned(&plan, &redis, &mut |progress| line.show(progress))?);
+        if let Some(redis) = redis.filter(|_| arguments.spawn && scenario == Scenario::Crash) {
+            let mut line = ProgressLine::begin(watcher, "crash, with processes");
+            reports.push(run_processes(&plan, &redis, &mut |progress| line.show(progress))?);
             line.end();
         }
     }
-    Ok(outcomes)
+    Ok(reports)
 }
 
-fn targets(torture: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<Outcome, Error> {
-    let (urls, key_header) = (torture.target.clone(), torture.key_header.clone());
-    let targets = Targets { urls, key_header, concurrency: torture.concurrency };
-    let mut line = Line::begin(watcher, "targets");
-    let outcome = crate::target(&plan(torture), &targets, &mut |progress| line.show(progress));
+fn targets(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Result<RunReport, Error> {
+    let (urls, key_header) = (arguments.target.clone(), arguments.key_header.clone());
+    let targets = Targets { urls, key_header, concurrency: arguments.concurrency };
+    let mut line = ProgressLine::begin(watcher, "targets");
+    let report = run_targets(&plan(arguments), &targets, &mut |progress| line.show(progress));
     line.end();
-    outcome
+    report
 }
 
-fn plan(torture: &Arguments) -> Plan {
-    let nodes = NonZeroU32::new(if torture.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
-    Plan {
-        limit: Limit { rate: torture.rate, burst: torture.burst },
-        consistency: torture.consistency,
-        cost: torture.cost,
-        keys: torture.keys,
-        demand: torture.demand,
-        duration: torture.duration,
-        nodes: torture.nodes.unwrap_or(nodes),
-        workers: torture.workers,
-        clients: torture.clients,
-        seed: torture.seed,
+fn plan(arguments: &Arguments) -> RunPlan {
+    let nodes = NonZeroU32::new(if arguments.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
+    RunPlan {
+        limit: TestedLimit { rate: arguments.rate, burst: arguments.burst },
+        consistency: arguments.consistency,
+        cost: arguments.cost,
+        keys: arguments.keys,
+        demand: arguments.demand,
+        duration: arguments.duration,
+        nodes: arguments.nodes.unwrap_or(nodes),
+        workers: arguments.workers,
+        clients: arguments.clients,
+        seed: arguments.seed,
     }
 }
 
-/// `all` leaves out those that cannot be run here.
-fn scenarios(torture: &Arguments) -> Vec<Scenario> {
-    let chosen = torture.scenario.iter().flat_map(|chosen| match chosen {
+/// The scenarios to run. `all` leaves out those that cannot be run here.
+fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
+    let chosen = arguments.scenario.iter().flat_map(|chosen| match chosen {
         Scenarios::One(one) => vec![*one],
-        Scenarios::All => Scenario::ALL.into_iter().filter(|scenario| can_run(torture, *scenario)).collect(),
+        Scenarios::All => Scenario::ALL.into_iter().filter(|scenario| can_run(arguments, *scenario)).collect(),
     });
     chosen.collect()
 }
 
-fn can_run(torture: &Arguments, scenario: Scenario) -> bool {
-    (torture.redis.is_some() || !scenario.needs_redis()) && (takes_link(torture) || !scenario.needs_link())
+fn can_run(arguments: &Arguments, scenario: Scenario) -> bool {
+    (arguments.redis.is_some() || !scenario.needs_redis()) && (takes_proxy(arguments) || !scenario.needs_proxy())
 }
 
-/// Whether a link can stand before the Redis that was named.
-fn takes_link(torture: &Arguments) -> bool {
-    torture.redis.as_deref().is_none_or(address::takes_link)
+/// Whether a proxy can stand before the Redis that was named.
+fn takes_proxy(arguments: &Arguments) -> bool {
+    arguments.redis.as_deref().is_none_or(redis_url::takes_proxy)
 }
 
-fn tell_what_is_left_out(torture: &Arguments, watcher: &mut impl Write) {
-    let all = torture.scenario.iter().any(|chosen| matches!(chosen, Scenarios::All));
-    let names = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(torture, *scenario)).map(Scenario::name);
+fn report_left_out(arguments: &Arguments, watcher: &mut impl Write) {
+    let all = arguments.scenario.iter().any(|chosen| matches!(chosen, Scenarios::All));
+    let names = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(arguments, *scenario)).map(Scenario::name);
     let names: Vec<_> = names.collect();
     if !names.is_empty() {
-        let needed = if torture.redis.is_some() { LINKABLE } else { "--redis" };
-        // Nobody has to see it.
+        let needed = if arguments.redis.is_some() { URL_BEFORE_PROXY } else { "--redis" };
+        // A watcher that cannot be written to is no reason to stop.
         let _ = writeln!(watcher, "left out, for they need {needed}: {}", names.join(", "));
     }
 }
 
-/// Keys of its own for each scenario, so that none starts with what another has used. They expire by themselves.
-fn redis(torture: &Arguments, plan: &Plan, scenario: &str) -> Option<RedisSpec> {
-    let url = torture.redis.as_deref()?;
+/// The Redis for `scenario`, with keys of its own, so that none starts with buckets that another has used. They expire.
+fn redis(arguments: &Arguments, plan: &RunPlan, scenario: &str) -> Option<RedisSpec> {
+    let url = arguments.redis.as_deref()?;
     Some(RedisSpec {
         url: url.into(),
         tls: TlsSpec::default(),
-        timeout: torture.store_timeout,
+        timeout: arguments.store_timeout,
         key_prefix: format!("torture-{:08x}:{scenario}:", fastrand::u32(..)).into(),
         expected_nodes: plan.nodes.get(),
     })
 }
 
-/// Tells how far a run is.
-struct Line<'a, W> {
+/// Shows how far a run is.
+struct ProgressLine<'a, W> {
     out: &'a mut W,
     name: &'a str,
     terminal: bool,
     shown: Option<Instant>,
 }
 
-impl<'a, W: Write + IsTerminal> Line<'a, W> {
+impl<'a, W: Write + IsTerminal> ProgressLine<'a, W> {
     fn begin(out: &'a mut W, name: &'a str) -> Self {
         let terminal = out.is_terminal();
         let mut line = Self { out, name, terminal, shown: None };
@@ -195,7 +205,7 @@ impl<'a, W: Write + IsTerminal> Line<'a, W> {
         }
     }
 
-    /// Nobody has to see it.
+    /// A watcher that cannot be written to is no reason to stop.
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
         let _ = self.out.write_fmt(text).and_then(|()| self.out.flush());
     }

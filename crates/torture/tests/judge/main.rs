@@ -14,14 +14,14 @@ use tollgate_limiter::limit::spec::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_torture as torture;
-use tollgate_torture::report::Outcome;
-use tollgate_torture::{Backing, Limit, Plan, Scenario};
+use tollgate_torture::report::RunReport;
+use tollgate_torture::{Backing, RunPlan, Scenario, TestedLimit};
 
-fn plan(nodes: u32, millis: u64) -> Plan {
+fn plan(nodes: u32, millis: u64) -> RunPlan {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
     let few = |number| NonZeroU32::new(number).unwrap();
-    Plan {
-        limit: Limit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
+    RunPlan {
+        limit: TestedLimit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
         consistency: Consistency::Exact,
         cost: nonzero(1),
         keys: few(1),
@@ -34,8 +34,8 @@ fn plan(nodes: u32, millis: u64) -> Plan {
     }
 }
 
-fn run(plan: &Plan, scenario: Scenario, backing: &Backing) -> Outcome {
-    torture::run(plan, scenario, backing, &mut |_| {}).unwrap()
+fn run(plan: &RunPlan, scenario: Scenario, backing: &Backing) -> RunReport {
+    torture::run_nodes(plan, scenario, backing, &mut |_| {}).unwrap()
 }
 
 fn custom<S: Store>(make: impl Fn(u32) -> S + Send + Sync + 'static) -> Backing {
@@ -44,18 +44,18 @@ fn custom<S: Store>(make: impl Fn(u32) -> S + Send + Sync + 'static) -> Backing 
 
 const BOTH: [Consistency; 2] = [Consistency::Exact, Consistency::Leased];
 
-fn by(outcome: &Outcome, who: &str) -> u64 {
+fn by(outcome: &RunReport, who: &str) -> u64 {
     outcome.answers.get(who).copied().unwrap_or_default()
 }
 
 #[track_caller]
-fn assert_kept(outcome: &Outcome) {
+fn assert_kept(outcome: &RunReport) {
     assert!(!outcome.is_broken() && outcome.admitted > 0, "{outcome:#?}");
 }
 
 #[test]
 fn one_node_keeps_its_promise_from_its_own_memory() {
-    let plan = Plan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
+    let plan = RunPlan { workers: NonZeroU32::new(2).unwrap(), ..plan(1, 800) };
     for scenario in [Scenario::Steady, Scenario::HotKey] {
         let outcome = run(&plan, scenario, &Backing::Memory);
         assert_kept(&outcome);
@@ -70,7 +70,7 @@ fn nodes_that_share_redis_keep_the_promise_together() {
         for scenario in [Scenario::Steady, Scenario::HotKey, Scenario::Reorder, Scenario::Skew] {
             let mut spec = server.spec();
             spec.key_prefix = format!("{}-{consistency:?}", scenario.name()).into();
-            let outcome = run(&Plan { consistency, ..plan(3, 600) }, scenario, &Backing::Redis(spec));
+            let outcome = run(&RunPlan { consistency, ..plan(3, 600) }, scenario, &Backing::Redis(spec));
             assert_kept(&outcome);
             assert!(outcome.store_calls > Some(0), "{outcome:#?}");
             assert_eq!(by(&outcome, "lease") > 0, consistency == Consistency::Leased, "{outcome:#?}");
@@ -87,7 +87,7 @@ fn a_node_that_crashes_with_calls_in_flight_frees_no_tokens() {
 #[test]
 fn a_node_that_crashes_with_tokens_taken_ahead_frees_none_of_them() {
     let server = RedisServer::start();
-    let plan = Plan { consistency: Consistency::Leased, ..plan(2, 3_500) };
+    let plan = RunPlan { consistency: Consistency::Leased, ..plan(2, 3_500) };
     let outcome = run(&plan, Scenario::Crash, &Backing::Redis(server.spec()));
     assert_kept(&outcome);
     assert!(outcome.over == 0 && by(&outcome, "lease") > 0, "{outcome:#?}");
@@ -109,7 +109,7 @@ fn an_outage_admits_no_more_than_one_burst_over() {
         spec.key_prefix = format!("{consistency:?}").into();
         spec.timeout = Duration::from_millis(100);
         spec.expected_nodes = 2;
-        let outcome = run(&Plan { consistency, ..plan(2, 3_000) }, Scenario::Flap, &Backing::Redis(spec));
+        let outcome = run(&RunPlan { consistency, ..plan(2, 3_000) }, Scenario::Flap, &Backing::Redis(spec));
         assert_kept(&outcome);
         assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
         assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
@@ -140,7 +140,7 @@ fn a_store_that_withholds_tokens_is_found_out() {
 
 #[test]
 fn each_of_many_keys_is_judged_by_itself() {
-    let plan = Plan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
+    let plan = RunPlan { keys: NonZeroU32::new(2_000).unwrap(), ..plan(1, 600) };
     let outcome = run(&plan, Scenario::ManyKeys, &Backing::Memory);
     assert_kept(&outcome);
     assert!(outcome.admitted >= 1_000, "{outcome:#?}");

@@ -1,7 +1,6 @@
 //! The crash scenario with gateways in processes of their own, killed with SIGKILL while they are driven.
 //!
-//! Guarantees that no process and no file outlives the run. The gateways are this very program; what is measured is what
-//! their clients saw, over HTTP.
+//! Guarantees that no process and no file outlives the run. The gateways are this very program, driven over HTTP.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -17,35 +16,38 @@ use http::{HeaderName, Uri};
 use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
-use crate::plan::{Plan, Scenario};
-use crate::report::Outcome;
-use crate::target::{self, Targets};
-use crate::{Error, Progress};
+use crate::drive::http::{Targets, drive};
+use crate::drive::progress::Progress;
+use crate::error::Error;
+use crate::plan::RunPlan;
+use crate::report::RunReport;
+use crate::scenario::Scenario;
 
 const KEY_HEADER: &str = "x-torture-client";
 
 /// Between two kills.
 const EVERY_US: u64 = 2_000_000;
 
-/// A gateway that does not accept connections by then has failed.
+/// The longest that a gateway takes until it accepts connections.
 const START: Duration = Duration::from_secs(10);
 
-/// A gateway process and its file.
-struct Gateway {
+/// A gateway process and its configuration file.
+struct GatewayProcess {
     address: SocketAddr,
     file: PathBuf,
     child: Option<Child>,
 }
 
-/// Runs `plan`'s nodes as processes, kills one of them every two seconds, and judges what clients were let through. Judged
-/// by the bound alone: tokens in flight die with a process.
+/// Runs the nodes of `plan` as processes, kills one of them every two seconds, and judges what was admitted. Admitting too
+/// little is no broken promise: tokens in flight die with a process.
 ///
 /// # Errors
 /// When a gateway does not start.
-pub fn spawned(plan: &Plan, redis: &RedisSpec, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+pub fn run_processes(plan: &RunPlan, redis: &RedisSpec, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
     let mut rng = Rng::with_seed(plan.seed);
-    let mut gateways = (0..plan.nodes.get()).map(|_| Gateway::start(plan, redis)).collect::<Result<Vec<_>, _>>()?;
-    let urls = gateways.iter().map(Gateway::url).collect::<Result<Vec<_>, _>>()?;
+    let mut gateways =
+        (0..plan.nodes.get()).map(|_| GatewayProcess::start(plan, redis)).collect::<Result<Vec<_>, _>>()?;
+    let urls = gateways.iter().map(GatewayProcess::url).collect::<Result<Vec<_>, _>>()?;
     let per_node = plan.workers.saturating_mul(plan.clients);
     let targets = Targets {
         urls,
@@ -53,7 +55,7 @@ pub fn spawned(plan: &Plan, redis: &RedisSpec, progress: &mut dyn FnMut(Progress
         concurrency: NonZeroU32::MIN.max(per_node.saturating_mul(plan.nodes)),
     };
     let mut next_us = clock::monotonic_micros() + EVERY_US / 2;
-    let tally = target::drive(plan, &targets, progress, &mut |now_us| {
+    let observed = drive(plan, &targets, report, &mut |now_us| {
         if now_us >= next_us {
             next_us += EVERY_US;
             let index = rng.usize(0..gateways.len());
@@ -63,15 +65,15 @@ pub fn spawned(plan: &Plan, redis: &RedisSpec, progress: &mut dyn FnMut(Progress
         Ok(())
     })?;
     let name = format!("{} (kill -9)", Scenario::Crash.name());
-    Ok(Outcome::of(&name, &plan.limit, &tally, &[], Scenario::Crash.owes()))
+    Ok(RunReport::new(&name, &plan.limit, &observed, &[], Scenario::Crash.must_admit_expected()))
 }
 
-impl Gateway {
-    fn start(plan: &Plan, redis: &RedisSpec) -> Result<Self, Error> {
+impl GatewayProcess {
+    fn start(plan: &RunPlan, redis: &RedisSpec) -> Result<Self, Error> {
         let address = free_address()?;
         let file =
             std::env::temp_dir().join(format!("tollgate-torture-{}-{}.yaml", std::process::id(), address.port()));
-        // It holds what the URL holds, a password perhaps.
+        // The file holds the URL of Redis, perhaps with a password.
         let mut open = OpenOptions::new();
         open.write(true)
             .create_new(true)
@@ -80,7 +82,7 @@ impl Gateway {
             .write_all(configuration(plan, redis, address).as_bytes())?;
         let mut gateway = Self { address, file, child: None };
         gateway.launch()?;
-        gateway.until_up()?;
+        gateway.wait_until_up()?;
         Ok(gateway)
     }
 
@@ -91,7 +93,7 @@ impl Gateway {
         Ok(())
     }
 
-    fn until_up(&mut self) -> Result<(), Error> {
+    fn wait_until_up(&mut self) -> Result<(), Error> {
         let begun = clock::now();
         while TcpStream::connect(self.address).is_err() {
             let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
@@ -120,14 +122,14 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
+impl Drop for GatewayProcess {
     fn drop(&mut self) {
         self.kill();
         let _ = std::fs::remove_file(&self.file);
     }
 }
 
-/// Below the ports that systems hand out by themselves: a gateway that was killed must find its own free again.
+/// A free port below those that systems hand out by themselves: a gateway that was killed must find its own free again.
 fn free_address() -> Result<SocketAddr, Error> {
     let ports = std::iter::repeat_with(|| fastrand::u16(10_000..32_000)).take(100);
     let free = ports.map(|port| TcpListener::bind(("127.0.0.1", port))).find_map(Result::ok);
@@ -135,8 +137,8 @@ fn free_address() -> Result<SocketAddr, Error> {
     Ok(listener.local_addr()?)
 }
 
-/// One limit, one route that answers by itself. JSON is YAML, and quotes what needs it.
-fn configuration(plan: &Plan, redis: &RedisSpec, address: SocketAddr) -> String {
+/// A configuration with one limit and one route that answers by itself. It is JSON, which is YAML and quotes what needs it.
+fn configuration(plan: &RunPlan, redis: &RedisSpec, address: SocketAddr) -> String {
     let rate = format!("{}/{}s", plan.limit.rate.tokens, plan.limit.rate.period_us.get() / 1_000_000);
     let store = serde_json::json!({
         "redis": &*redis.url,

@@ -1,7 +1,6 @@
-//! A wire to Redis that can be bad: a TCP proxy on loopback, with faults that can be switched while it runs.
+//! A TCP proxy on loopback between a node and Redis, with faults that can be switched while it runs.
 //!
-//! Guarantees to keep the bytes of a connection in order, as TCP does; calls overtake each other by being on different
-//! connections. Refuses to know what the bytes mean.
+//! Guarantees to keep the bytes of a connection in order, as TCP does. Calls overtake each other on different connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,25 +16,25 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tollgate_limiter::clock::{self, Instant};
 
-use crate::Error;
-use crate::node::{runtime, spawn};
+use crate::drive::thread::{runtime, spawn};
+use crate::error::Error;
 
-/// What is wrong with a link.
+/// A fault of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// Each piece sent to the server takes any time up to this; answers take none.
+    /// Each piece sent to the server takes a random time up to this; answers take none.
     Delay(Duration),
     /// Each piece sent to the server takes exactly this; answers take none.
     Distance(Duration),
-    /// Connections are closed, and new ones as soon as they are there.
+    /// Connections are closed, new ones as soon as they are accepted.
     Cut,
-    /// Connections stay, nothing passes. What was sent meanwhile arrives once the fault ends.
+    /// Connections stay open, and nothing passes. Bytes sent meanwhile arrive once the fault ends.
     Silence,
 }
 
-/// A proxy at work. Ends when dropped.
-pub struct Link {
+/// A running proxy. Ends when dropped.
+pub struct FaultyProxy {
     pub address: SocketAddr,
     fault: Arc<watch::Sender<Fault>>,
     _stop: oneshot::Sender<()>,
@@ -47,8 +46,8 @@ const IN_FLIGHT: usize = 1_024;
 
 const PIECE: usize = 16 * 1024;
 
-impl Link {
-    /// Opens one to `server`, on a port that the system chooses.
+impl FaultyProxy {
+    /// Opens a proxy to `server`, on a port that the system chooses.
     ///
     /// # Errors
     /// When the port or the thread cannot be had.
@@ -59,7 +58,7 @@ impl Link {
         let fault = Arc::new(watch::channel(fault).0);
         let (stop, stopped) = oneshot::channel::<()>();
         let (server, faults, runtime) = (server.to_owned(), fault.clone(), runtime()?);
-        let thread = spawn("torture-link", move || {
+        let thread = spawn("torture-proxy", move || {
             runtime.block_on(async {
                 tokio::select! {
                     _ = stopped => {}
@@ -81,7 +80,7 @@ async fn accept(socket: std::net::TcpListener, server: String, fault: Arc<watch:
     loop {
         match listener.accept().await {
             Ok((client, _)) if *fault.borrow() != Fault::Cut => {
-                tokio::spawn(carry(client, server.clone(), fault.subscribe(), rng.fork()));
+                tokio::spawn(relay(client, server.clone(), fault.subscribe(), rng.fork()));
             }
             Ok(_) => {}
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -89,8 +88,8 @@ async fn accept(socket: std::net::TcpListener, server: String, fault: Arc<watch:
     }
 }
 
-/// One connection, until either side ends it or the link is cut.
-async fn carry(client: TcpStream, server: String, fault: watch::Receiver<Fault>, rng: Rng) {
+/// Relays one connection until either side ends it or the fault cuts it.
+async fn relay(client: TcpStream, server: String, fault: watch::Receiver<Fault>, rng: Rng) {
     let mut cut = fault.clone();
     let both = async {
         let server = TcpStream::connect(&server).await?;
@@ -104,13 +103,13 @@ async fn carry(client: TcpStream, server: String, fault: watch::Receiver<Fault>,
         tokio::try_join!(there, back).map(|_| ())
     };
     tokio::select! {
-        // Either side has gone: so does the other.
+        // When one side has gone, the other is closed.
         _ = both => {}
         _ = cut.wait_for(|fault| *fault == Fault::Cut) => {}
     }
 }
 
-/// How long pieces of one direction take.
+/// The delays of one direction of a connection.
 struct Delays {
     fault: watch::Receiver<Fault>,
     rng: Option<Rng>,
@@ -137,11 +136,11 @@ impl Delays {
 async fn one_way(from: OwnedReadHalf, to: OwnedWriteHalf, delays: Delays) -> std::io::Result<()> {
     let fault = delays.fault.clone();
     let (pieces, arriving) = mpsc::channel(IN_FLIGHT);
-    tokio::try_join!(depart(from, pieces, delays), arrive(to, arriving, fault)).map(|_| ())
+    tokio::try_join!(receive(from, pieces, delays), deliver(to, arriving, fault)).map(|_| ())
 }
 
-/// Stamps each piece with the time of its arrival.
-async fn depart(
+/// Reads pieces and stamps each with the time at which it arrives.
+async fn receive(
     mut from: OwnedReadHalf,
     pieces: mpsc::Sender<(Instant, BytesMut)>,
     mut delays: Delays,
@@ -151,22 +150,22 @@ async fn depart(
         if from.read_buf(&mut piece).await? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        let due = clock::now() + delays.next();
-        if pieces.send((due, piece)).await.is_err() {
+        let arrival = clock::now() + delays.next();
+        if pieces.send((arrival, piece)).await.is_err() {
             return Ok(());
         }
     }
 }
 
-/// In order: none before the one ahead of it.
-async fn arrive(
+/// Writes pieces in order, each at its time.
+async fn deliver(
     mut to: OwnedWriteHalf,
     mut pieces: mpsc::Receiver<(Instant, BytesMut)>,
     mut fault: watch::Receiver<Fault>,
 ) -> std::io::Result<()> {
-    while let Some((due, piece)) = pieces.recv().await {
-        if clock::now() < due {
-            sleep_until(due).await;
+    while let Some((arrival, piece)) = pieces.recv().await {
+        if clock::now() < arrival {
+            sleep_until(arrival).await;
         }
         if fault.wait_for(|fault| *fault != Fault::Silence).await.is_err() {
             return Ok(());
@@ -183,13 +182,13 @@ mod tests {
 
     use super::*;
 
-    /// A link to a listener, and both ends of a connection through it.
-    fn linked(fault: Fault) -> (Link, TcpStream, TcpStream) {
+    /// A proxy to a listener, and both ends of a connection through it.
+    fn connected(fault: Fault) -> (FaultyProxy, TcpStream, TcpStream) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let link = Link::open(&server.local_addr().unwrap().to_string(), fault, 1).unwrap();
-        let client = TcpStream::connect(link.address).unwrap();
+        let proxy = FaultyProxy::open(&server.local_addr().unwrap().to_string(), fault, 1).unwrap();
+        let client = TcpStream::connect(proxy.address).unwrap();
         let (accepted, _) = server.accept().unwrap();
-        (link, client, accepted)
+        (proxy, client, accepted)
     }
 
     fn passes(from: &mut TcpStream, to: &mut TcpStream, text: &[u8]) -> bool {
@@ -201,7 +200,7 @@ mod tests {
     #[test]
     fn carries_bytes_both_ways_and_delays_those_to_the_server() {
         let distance = Duration::from_millis(20);
-        let (_link, mut client, mut server) = linked(Fault::Distance(distance));
+        let (_proxy, mut client, mut server) = connected(Fault::Distance(distance));
         let begun = clock::now();
         assert!(passes(&mut client, &mut server, b"there"));
         assert!(clock::now().saturating_duration_since(begun) >= distance);
@@ -210,23 +209,23 @@ mod tests {
 
     #[test]
     fn a_cut_closes_connections_and_refuses_new_ones_until_it_ends() {
-        let (link, mut client, _server) = linked(Fault::None);
-        link.set(Fault::Cut);
+        let (proxy, mut client, _server) = connected(Fault::None);
+        proxy.set(Fault::Cut);
         assert!(!client.read(&mut [0]).is_ok_and(|count| count > 0));
-        let mut refused = TcpStream::connect(link.address).unwrap();
+        let mut refused = TcpStream::connect(proxy.address).unwrap();
         assert!(!refused.read(&mut [0]).is_ok_and(|count| count > 0));
     }
 
     #[test]
-    fn what_was_sent_into_silence_arrives_after_it() {
-        let (link, mut client, mut server) = linked(Fault::None);
+    fn bytes_sent_into_silence_arrive_after_it() {
+        let (proxy, mut client, mut server) = connected(Fault::None);
         assert!(passes(&mut client, &mut server, b"before"));
-        link.set(Fault::Silence);
+        proxy.set(Fault::Silence);
         client.write_all(b"meanwhile").unwrap();
         server.set_read_timeout(Some(Duration::from_millis(30))).unwrap();
         assert!(server.read(&mut [0]).is_err());
         server.set_read_timeout(None).unwrap();
-        link.set(Fault::None);
+        proxy.set(Fault::None);
         let mut read = [0; 9];
         server.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"meanwhile");

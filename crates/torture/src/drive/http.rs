@@ -1,7 +1,7 @@
-//! Gateways over HTTP, judged by the same bound: whatever they are, an operator names them.
+//! Drives any gateways over HTTP and judges them by the bound of a limit.
 //!
-//! Keeps a number of HTTP/1.1 connections to each busy with GET requests, one at a time on each. 2xx lets through, 429 and
-//! 503 deny; anything else is counted and lets nothing through. Refuses to know what a gateway says beyond its status.
+//! Keeps a number of HTTP/1.1 connections to each gateway busy with GET requests, one at a time. A 2xx answer admits, 429 and
+//! 503 deny; any other is counted and admits nothing. Only the status is read.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -21,23 +21,26 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::clock;
 
-use crate::drive::{self, Demand};
-use crate::node::{runtime, spawn};
-use crate::plan::{Plan, Scenario};
-use crate::report::Outcome;
-use crate::tally::{Answer, Seen, Tally};
-use crate::{Error, Progress};
+use crate::drive::client;
+use crate::drive::load::OfferedLoad;
+use crate::drive::progress::{self, Progress};
+use crate::drive::thread::{runtime, spawn};
+use crate::error::Error;
+use crate::plan::RunPlan;
+use crate::report::RunReport;
+use crate::report::observations::{AnswerKind, Observation, Observations};
+use crate::scenario::Scenario;
 
-/// An answer that takes longer is none.
+/// An answer that takes longer counts as a broken connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Between two looks whether the run is over.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two checks whether the run is over.
+const STOP_CHECK: Duration = Duration::from_millis(20);
 
-/// Before a connection that failed is tried again.
+/// Pause before a failed connection is tried again.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// What is to be driven.
+/// The gateways to drive.
 #[derive(Clone, Debug)]
 pub struct Targets {
     pub urls: Vec<Uri>,
@@ -47,19 +50,19 @@ pub struct Targets {
     pub concurrency: NonZeroU32,
 }
 
-/// One of them, found.
+/// A gateway, with its name resolved.
 #[derive(Clone)]
-struct Site {
+struct TargetAddress {
     address: SocketAddr,
     host: HeaderValue,
     path: Uri,
 }
 
-/// What all connections share.
-struct Shared {
-    sites: Vec<Site>,
+/// The state that all connections share.
+struct HttpLoad {
+    addresses: Vec<TargetAddress>,
     key_header: Option<HeaderName>,
-    demand: Arc<Demand>,
+    load: Arc<OfferedLoad>,
     stop: Arc<AtomicBool>,
 }
 
@@ -67,24 +70,27 @@ struct Shared {
 ///
 /// # Errors
 /// When a URL is not one, or nothing listens there.
-pub fn target(plan: &Plan, targets: &Targets, progress: &mut dyn FnMut(Progress)) -> Result<Outcome, Error> {
+pub fn run_targets(plan: &RunPlan, targets: &Targets, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
     let name = if targets.urls.len() == 1 { "1 target".to_owned() } else { format!("{} targets", targets.urls.len()) };
-    let tally = drive(plan, targets, progress, &mut |_| Ok(()))?;
-    Ok(Outcome::of(&name, &plan.limit, &tally, &[], true))
+    let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
+    Ok(RunReport::new(&name, &plan.limit, &observed, &[], true))
 }
 
-/// The same, with something to do meanwhile.
-pub(super) fn drive(
-    plan: &Plan,
+/// Drives the targets, and calls `step` with the time in microseconds meanwhile.
+///
+/// # Errors
+/// When a URL is not one, nothing listens there, or a step fails.
+pub fn drive(
+    plan: &RunPlan,
     targets: &Targets,
-    progress: &mut dyn FnMut(Progress),
+    report: &mut dyn FnMut(Progress),
     step: &mut dyn FnMut(u64) -> Result<(), Error>,
-) -> Result<Tally, Error> {
-    let plan = &Plan { demand: f64::INFINITY, ..plan.clone() };
-    let demand = Arc::new(Demand::new(plan, Scenario::Steady, targets.concurrency.get()));
+) -> Result<Observations, Error> {
+    let plan = &RunPlan { demand: f64::INFINITY, ..plan.clone() };
+    let load = Arc::new(OfferedLoad::new(plan, Scenario::Steady, targets.concurrency.get()));
     let stop = Arc::new(AtomicBool::new(false));
-    let sites = targets.urls.iter().map(Site::find).collect::<Result<_, _>>()?;
-    let shared = Shared { sites, key_header: targets.key_header.clone(), demand: demand.clone(), stop: stop.clone() };
+    let addresses = targets.urls.iter().map(TargetAddress::resolve).collect::<Result<_, _>>()?;
+    let shared = HttpLoad { addresses, key_header: targets.key_header.clone(), load: load.clone(), stop: stop.clone() };
     let shared = Arc::new(shared);
     let cores = std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
     let threads = cores.min(targets.concurrency.get());
@@ -95,37 +101,37 @@ pub(super) fn drive(
         spawn("torture-http", move || work(&shared, connections, seed))
     });
     let workers = workers.collect::<Result<Vec<_>, _>>()?;
-    let waited = crate::wait(plan.duration, &demand, progress, step);
+    let waited = progress::wait(plan.duration, &load, report, step);
     stop.store(true, Ordering::Relaxed);
-    let mut all = Tally::default();
+    let mut all = Observations::default();
     for worker in workers {
         all.absorb(worker.join().map_err(|_| Error::Panicked)??);
     }
     waited.map(|()| all)
 }
 
-fn work(shared: &Arc<Shared>, connections: Vec<u32>, seed: u64) -> Result<Tally, Error> {
-    let tally = Arc::new(Mutex::new(Tally::default()));
+fn work(shared: &Arc<HttpLoad>, connections: Vec<u32>, seed: u64) -> Result<Observations, Error> {
+    let observed = Arc::new(Mutex::new(Observations::default()));
     let mut rng = Rng::with_seed(seed);
     runtime()?.block_on(async {
         let clients = connections.into_iter().map(|index| {
-            let (shared, tally, rng) = (shared.clone(), tally.clone(), rng.fork());
-            tokio::spawn(client(shared, index as usize, tally, rng))
+            let (shared, observed, rng) = (shared.clone(), observed.clone(), rng.fork());
+            tokio::spawn(send_requests(shared, index as usize, observed, rng))
         });
         let clients = clients.collect();
         while !shared.stop.load(Ordering::Relaxed) {
-            sleep(LOOK).await;
+            sleep(STOP_CHECK).await;
         }
-        drive::finish(clients, PATIENCE).await;
+        client::finish(clients, PATIENCE).await;
     });
-    let tally = std::mem::take(&mut *tally.lock());
-    Ok(tally)
+    let observed = std::mem::take(&mut *observed.lock());
+    Ok(observed)
 }
 
-impl Site {
+impl TargetAddress {
     /// # Errors
     /// When it is no URL of HTTP, or nothing listens there.
-    fn find(url: &Uri) -> Result<Self, Error> {
+    fn resolve(url: &Uri) -> Result<Self, Error> {
         let wrong = || Error::Target(url.to_string());
         let authority = url.authority().filter(|_| url.scheme_str() == Some("http")).ok_or_else(wrong)?;
         let port = authority.port_u16().unwrap_or(80);
@@ -144,30 +150,31 @@ impl Site {
         let stream = timeout(PATIENCE, TcpStream::connect(self.address)).await.ok()?.ok()?;
         stream.set_nodelay(true).ok()?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
-        // What breaks it, its sender is told.
+        // An error of the connection reaches the client through its sender.
         tokio::spawn(async move { drop(connection.await) });
         Some(sender)
     }
 }
 
-async fn client(shared: Arc<Shared>, index: usize, tally: Arc<Mutex<Tally>>, mut rng: Rng) {
-    let Some(site) = shared.sites.get(index % shared.sites.len().max(1)) else { return };
+/// Sends requests to one target, one at a time, until the run is over.
+async fn send_requests(shared: Arc<HttpLoad>, index: usize, observed: Arc<Mutex<Observations>>, mut rng: Rng) {
+    let Some(address) = shared.addresses.get(index % shared.addresses.len().max(1)) else { return };
     let mut kept = None;
     while !shared.stop.load(Ordering::Relaxed) {
-        let Some(mut sender) = ready(kept.take(), site).await else {
+        let Some(mut sender) = ready(kept.take(), address).await else {
             sleep(RETRY).await;
             continue;
         };
-        let key = shared.demand.pick(&mut rng);
-        let asked_us = clock::monotonic_micros();
-        let due = shared.demand.ask(key, asked_us);
-        let head = timeout(PATIENCE, sender.send_request(shared.request(site, key))).await;
+        let key = shared.load.pick_key(&mut rng);
+        let sent_us = clock::monotonic_micros();
+        let expected = shared.load.count_request(key, sent_us);
+        let head = timeout(PATIENCE, sender.send_request(shared.request(address, key))).await;
         let now_us = clock::monotonic_micros();
         let response = head.ok().and_then(Result::ok);
         let status = response.as_ref().map(|response| response.status().as_u16());
-        let answer = status.map_or(Answer::Broken, Answer::Status);
-        let admitted = (status.and_then(Answer::admits) == Some(true)).then_some(shared.demand.cost);
-        tally.lock().record(Seen { key, asked_us, now_us, answer, admitted, due });
+        let answer = status.map_or(AnswerKind::Broken, AnswerKind::Status);
+        let admitted = (status.and_then(AnswerKind::admits) == Some(true)).then_some(shared.load.cost);
+        observed.lock().record(Observation { key, sent_us, now_us, answer, admitted, expected });
         if let Some(response) = response
             && timeout(PATIENCE, read_to_end(response)).await == Ok(true)
         {
@@ -177,20 +184,20 @@ async fn client(shared: Arc<Shared>, index: usize, tally: Arc<Mutex<Tally>>, mut
 }
 
 /// The connection that was kept, if it still works, or a new one.
-async fn ready(kept: Option<SendRequest<Empty<Bytes>>>, site: &Site) -> Option<SendRequest<Empty<Bytes>>> {
+async fn ready(kept: Option<SendRequest<Empty<Bytes>>>, address: &TargetAddress) -> Option<SendRequest<Empty<Bytes>>> {
     if let Some(mut sender) = kept
         && sender.ready().await.is_ok()
     {
         return Some(sender);
     }
-    site.connect().await
+    address.connect().await
 }
 
-impl Shared {
-    fn request(&self, site: &Site, key: u32) -> Request<Empty<Bytes>> {
+impl HttpLoad {
+    fn request(&self, address: &TargetAddress, key: u32) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = site.path.clone();
-        request.headers_mut().insert(http::header::HOST, site.host.clone());
+        *request.uri_mut() = address.path.clone();
+        request.headers_mut().insert(http::header::HOST, address.host.clone());
         if let Some(name) = &self.key_header {
             request.headers_mut().insert(name.clone(), HeaderValue::from(key));
         }
@@ -198,7 +205,7 @@ impl Shared {
     }
 }
 
-/// Reads what is left of an answer, so that the connection can carry the next. Whether that worked.
+/// Reads the rest of an answer, so that the connection can carry the next. Returns whether that worked.
 async fn read_to_end(mut response: Response<Incoming>) -> bool {
     while let Some(frame) = response.frame().await {
         if frame.is_err() {

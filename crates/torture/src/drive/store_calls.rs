@@ -1,4 +1,4 @@
-//! Counts the calls to the store, by the gateway's own metrics: what is measured is what an operator would see.
+//! Counts the calls to the store by the limiter's own metrics, so that it measures what an operator sees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, Share
 
 const CALLS: &str = "tollgate_store_calls_total";
 
-/// For everything that resolves its metrics while this is the local recorder.
+/// The calls of every store client that resolves its metrics while this is the local recorder.
 #[derive(Clone, Debug, Default)]
 pub struct StoreCalls {
     ok: Arc<AtomicU64>,

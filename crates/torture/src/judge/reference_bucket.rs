@@ -1,24 +1,24 @@
-//! What a limiter owed: a bucket of our own, asked the same questions, that nothing delays.
+//! A token bucket beside the limiter: it sees the same requests without any delay, and says how many a correct limiter admits.
 //!
 //! Guarantees to share no arithmetic with the limiter that is judged.
 
 use parking_lot::Mutex;
 
-use crate::plan::Limit;
+use crate::limit::TestedLimit;
 
 /// A token bucket. Levels are in tokens times the rate's period.
 #[derive(Default)]
-pub struct Bucket(Mutex<Level>);
+pub struct ReferenceBucket(Mutex<ReferenceLevel>);
 
 #[derive(Default)]
-struct Level {
+struct ReferenceLevel {
     used: u128,
     at_us: u64,
 }
 
-impl Bucket {
+impl ReferenceBucket {
     /// Whether `cost` tokens were there at `now_us`, which takes them. Time that runs back stands still.
-    pub fn take(&self, limit: &Limit, cost: u64, now_us: u64) -> bool {
+    pub fn take(&self, limit: &TestedLimit, cost: u64, now_us: u64) -> bool {
         let mut level = self.0.lock();
         let passed = u128::from(now_us.saturating_sub(level.at_us));
         level.at_us = level.at_us.max(now_us);
@@ -37,11 +37,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owes_the_burst_and_then_the_rate() {
-        let (limit, bucket) = (Limit::per_second(10, 5), Bucket::default());
-        let owed = |from: u64, to: u64| (from..to).filter(|at| bucket.take(&limit, 1, at * 1_000)).count();
-        assert_eq!(owed(1, 101), 5);
-        assert_eq!(owed(101, 1_101), 10);
+    fn admits_the_burst_and_then_the_rate() {
+        let (limit, bucket) = (TestedLimit::per_second(10, 5), ReferenceBucket::default());
+        let admitted = |from: u64, to: u64| (from..to).filter(|at| bucket.take(&limit, 1, at * 1_000)).count();
+        assert_eq!(admitted(1, 101), 5);
+        assert_eq!(admitted(101, 1_101), 10);
         assert!(!bucket.take(&limit, 1, 0), "time that runs back refills nothing");
     }
 }

@@ -1,29 +1,29 @@
-//! The address within a Redis URL, to put a [`Link`] in its place.
+//! Finds the address within a Redis URL and puts a [`FaultyProxy`] in its place.
 
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
-use crate::Error;
-use crate::link::{Fault, Link};
+use crate::error::Error;
+use crate::faults::proxy::{Fault, FaultyProxy};
 
 const PORT: u16 = 6379;
 
-/// A new link to the Redis of `spec`, and the same `spec` through it.
+/// Opens a proxy to the Redis of `spec`, and returns it with a `spec` that goes through it.
 ///
 /// # Errors
-/// When the URL speaks TLS, whose certificates name no link, or the link cannot be opened.
-pub fn through_link(spec: &RedisSpec, fault: Fault, seed: u64) -> Result<(Link, RedisSpec), Error> {
-    let (before, server, after) = split(&spec.url).ok_or(Error::NoLink)?;
-    let link = Link::open(&with_port(server), fault, seed)?;
-    let url = format!("{before}{}{after}", link.address);
-    Ok((link, RedisSpec { url: url.into(), ..spec.clone() }))
+/// When the URL speaks TLS, whose certificates do not name the proxy, or the proxy cannot be opened.
+pub fn through_proxy(spec: &RedisSpec, fault: Fault, seed: u64) -> Result<(FaultyProxy, RedisSpec), Error> {
+    let (before, server, after) = split(&spec.url).ok_or(Error::NoProxy)?;
+    let proxy = FaultyProxy::open(&with_port(server), fault, seed)?;
+    let url = format!("{before}{}{after}", proxy.address);
+    Ok((proxy, RedisSpec { url: url.into(), ..spec.clone() }))
 }
 
-/// Whether a link can stand in the place of the address.
-pub fn takes_link(url: &str) -> bool {
+/// Whether a proxy can stand in the place of the address.
+pub fn takes_proxy(url: &str) -> bool {
     split(url).is_some()
 }
 
-/// What stands before the address, the address, and what stands after it.
+/// The URL in three parts: before the address, the address, after it.
 fn split(url: &str) -> Option<(&str, &str, &str)> {
     let authority = "redis://".len();
     let rest = url.strip_prefix("redis://")?;

@@ -1,0 +1,74 @@
+//! The load that all clients of a run offer together: which keys they ask for, and how fast.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fastrand::Rng;
+use tollgate_limiter::limit::key::Key;
+
+use crate::judge::reference_bucket::ReferenceBucket;
+use crate::limit::TestedLimit;
+use crate::plan::RunPlan;
+use crate::scenario::Scenario;
+
+/// The load of a run, shared by its clients.
+pub struct OfferedLoad {
+    /// The least that a correct limiter admits of each key.
+    expected_limit: TestedLimit,
+    /// Tokens per request.
+    pub cost: u64,
+    keys: Vec<Key>,
+    /// One per key.
+    reference_buckets: Vec<ReferenceBucket>,
+    spread: KeySpread,
+    /// Between two requests of a client; zero: none.
+    pub interval: Duration,
+    /// Requests sent so far.
+    pub asked: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+enum KeySpread {
+    Even,
+    /// Half of the requests go to one key of a hundred.
+    Skewed,
+}
+
+impl OfferedLoad {
+    /// The load of `plan`, for `clients` clients in all.
+    pub fn new(plan: &RunPlan, scenario: Scenario, clients: u32) -> Self {
+        let keys = plan.keys.get();
+        let per_second = plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
+        let seconds = f64::from(clients) / per_second;
+        Self {
+            expected_limit: plan.expected_limit(),
+            cost: plan.cost.get(),
+            keys: (0..keys).map(|number| Key::from(format!("torture:{number}").as_str())).collect(),
+            reference_buckets: (0..keys).map(|_| ReferenceBucket::default()).collect(),
+            spread: if scenario == Scenario::ManyKeys { KeySpread::Skewed } else { KeySpread::Even },
+            interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// The number of the key that the next request is for.
+    pub fn pick_key(&self, rng: &mut Rng) -> u32 {
+        let keys = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        match self.spread {
+            KeySpread::Skewed if rng.bool() => rng.u32(0..keys.div_ceil(100)),
+            _ => rng.u32(0..keys),
+        }
+    }
+
+    /// Counts a request for `key` that is sent at `now_us`. Returns the tokens that the reference bucket admits for it.
+    pub fn count_request(&self, key: u32, now_us: u64) -> u64 {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let bucket = self.reference_buckets.get(key as usize);
+        if bucket.is_some_and(|bucket| bucket.take(&self.expected_limit, self.cost, now_us)) { self.cost } else { 0 }
+    }
+
+    /// The key with this number.
+    pub fn key(&self, number: u32) -> Key {
+        self.keys.get(number as usize).cloned().unwrap_or_else(|| Key::from("torture:"))
+    }
+}

@@ -1,0 +1,241 @@
+//! The nodes of a run, and the faults that its scenario inflicts on them over time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+
+use crate::drive::load::OfferedLoad;
+use crate::drive::node::{Backing, DrivenNode};
+use crate::error::Error;
+use crate::faults::proxy::{Fault, FaultyProxy};
+use crate::faults::redis_url;
+use crate::judge::Concession;
+use crate::limit::TestedLimit;
+use crate::plan::RunPlan;
+use crate::report::observations::Observations;
+use crate::scenario::Scenario;
+
+/// Pause between two faults.
+const EVERY_US: u64 = 2_000_000;
+
+/// How long Redis is out of reach, each time.
+const AWAY_US: u64 = 700_000;
+
+/// The longest until a node knows that Redis is back: a round of probes, a connection, and its answer.
+const RECOVERY_US: u64 = 1_000_000;
+
+/// Between two changes of the limit, and between the nodes that take it over.
+const RELOAD_US: u64 = 1_000_000;
+const STAGGER_US: u64 = 50_000;
+
+/// Extra tokens of an outage, in bursts: Redis refills while the nodes admit their shares, and does not learn of those.
+const BURSTS_PER_OUTAGE: u64 = 1;
+
+/// The longest that a call is delayed: below the store's usual time limit, or it would be an outage.
+const LONGEST_DELAY: Duration = Duration::from_millis(8);
+
+/// The nodes of a run with the proxies between them and Redis.
+pub struct FaultyFleet<'a> {
+    plan: &'a RunPlan,
+    scenario: Scenario,
+    load: Arc<OfferedLoad>,
+    /// One per node.
+    slots: Vec<FleetSlot>,
+    rng: Rng,
+    next_us: u64,
+    /// Observations of the nodes that crashed.
+    crashed: Vec<Observations>,
+    calls: (u64, u64),
+    away_since: Option<u64>,
+    concessions: Vec<Concession>,
+    /// Changes of the limit so far.
+    reloads: u64,
+    /// Nodes that have taken over the last one.
+    reloaded: usize,
+}
+
+/// The place of a node in the fleet, with its way to the store. A node that crashes is replaced in its place.
+struct FleetSlot {
+    node: Option<DrivenNode>,
+    backing: Backing,
+    proxy: Option<FaultyProxy>,
+}
+
+/// The result of a run.
+pub struct FleetResult {
+    pub observations: Observations,
+    /// To the store: all, and those without an answer.
+    pub calls: (u64, u64),
+    pub concessions: Vec<Concession>,
+}
+
+impl<'a> FaultyFleet<'a> {
+    /// Starts the nodes and waits until all of them are ready.
+    pub fn start(
+        plan: &'a RunPlan,
+        scenario: Scenario,
+        backing: &Backing,
+        load: &Arc<OfferedLoad>,
+    ) -> Result<Self, Error> {
+        let mut fleet = Self {
+            plan,
+            scenario,
+            load: load.clone(),
+            slots: Vec::new(),
+            rng: Rng::with_seed(plan.seed),
+            next_us: 0,
+            crashed: Vec::new(),
+            calls: (0, 0),
+            away_since: None,
+            concessions: Vec::new(),
+            reloads: 0,
+            reloaded: 0,
+        };
+        for index in 0..plan.nodes.get() {
+            let seed = fleet.rng.u64(..);
+            let slot = FleetSlot::start(&fleet, backing, index, seed)?;
+            fleet.slots.push(slot);
+        }
+        Ok(fleet)
+    }
+
+    /// Lets the clients begin.
+    pub fn go(&mut self, now_us: u64) {
+        self.next_us = now_us + if self.scenario == Scenario::Reload { RELOAD_US } else { EVERY_US / 2 };
+        self.nodes().for_each(DrivenNode::go);
+    }
+
+    /// Inflicts the faults that are planned by `now_us`.
+    pub fn step(&mut self, now_us: u64) -> Result<(), Error> {
+        if let Some(since) = self.away_since.filter(|since| now_us >= since + AWAY_US) {
+            self.reconnect(since, now_us);
+        }
+        if self.scenario == Scenario::Reload {
+            self.reload(now_us)?;
+        }
+        if now_us < self.next_us {
+            return Ok(());
+        }
+        self.next_us += EVERY_US;
+        match self.scenario {
+            Scenario::Crash => self.crash(),
+            Scenario::Flap => {
+                self.cut_off(now_us);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Calls to the store so far: all, and those without an answer.
+    pub fn calls(&self) -> (u64, u64) {
+        self.nodes().fold(self.calls, |(all, failed), node| (all + node.calls.all(), failed + node.calls.failed()))
+    }
+
+    /// Ends all nodes in order.
+    pub fn stop(mut self, now_us: u64) -> Result<FleetResult, Error> {
+        if let Some(since) = self.away_since {
+            self.reconnect(since, now_us);
+        }
+        let mut observations = Observations::default();
+        let nodes: Vec<DrivenNode> = self.slots.iter_mut().filter_map(|slot| slot.node.take()).collect();
+        for node in &nodes {
+            node.settings.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        for node in nodes {
+            let calls = node.calls.clone();
+            observations.absorb(node.stop()?);
+            self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
+        }
+        self.crashed.into_iter().for_each(|crashed| observations.absorb(crashed));
+        Ok(FleetResult { observations, calls: self.calls, concessions: self.concessions })
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &DrivenNode> {
+        self.slots.iter().filter_map(|slot| slot.node.as_ref())
+    }
+
+    /// Crashes a random node in the middle of its calls, and starts one with no memory in its place.
+    fn crash(&mut self) -> Result<(), Error> {
+        let index = self.rng.usize(0..self.slots.len());
+        let seed = self.rng.u64(..);
+        let slot = &mut self.slots[index];
+        if let Some(node) = slot.node.take() {
+            let calls = node.calls.clone();
+            self.crashed.push(node.crash()?);
+            self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
+        }
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let node = DrivenNode::start(self.plan, &slot.backing, &self.load, index, seed)?;
+        node.go();
+        slot.node = Some(node);
+        Ok(())
+    }
+
+    /// Makes Redis unreachable, in turns by closing connections and by silence.
+    fn cut_off(&mut self, now_us: u64) {
+        let fault = if self.concessions.len().is_multiple_of(2) { Fault::Cut } else { Fault::Silence };
+        self.slots.iter().filter_map(|slot| slot.proxy.as_ref()).for_each(|proxy| proxy.set(fault));
+        self.away_since = Some(now_us);
+    }
+
+    /// Makes Redis reachable again, and concedes the tokens of the outage.
+    fn reconnect(&mut self, since: u64, now_us: u64) {
+        self.slots.iter().filter_map(|slot| slot.proxy.as_ref()).for_each(|proxy| proxy.set(Fault::None));
+        self.away_since = None;
+        self.concessions.push(Concession {
+            from_us: since,
+            to_us: now_us + RECOVERY_US,
+            tokens: self.plan.limit.burst.get() * BURSTS_PER_OUTAGE,
+        });
+    }
+
+    /// Halves the limit on one node after the other, then restores it in the same way.
+    fn reload(&mut self, now_us: u64) -> Result<(), Error> {
+        if now_us < self.next_us {
+            return Ok(());
+        }
+        let half = halved(&self.plan.limit, self.plan.cost.get());
+        let limit = if self.reloads.is_multiple_of(2) { half } else { self.plan.limit };
+        if let Some(node) = self.slots.get(self.reloaded).and_then(|slot| slot.node.as_ref()) {
+            node.settings.limit.store(Arc::new(self.plan.token_bucket(&limit)?));
+        }
+        self.reloaded += 1;
+        if self.reloaded < self.slots.len() {
+            self.next_us += STAGGER_US;
+        } else {
+            self.reloads += 1;
+            self.reloaded = 0;
+            self.next_us += RELOAD_US;
+        }
+        Ok(())
+    }
+}
+
+/// Half of rate and burst, but with room for a request.
+fn halved(limit: &TestedLimit, cost: u64) -> TestedLimit {
+    let half = limit.divided_by(std::num::NonZeroU64::MIN.saturating_add(1));
+    let burst = std::num::NonZeroU64::new(cost).map_or(half.burst, |cost| half.burst.max(cost));
+    TestedLimit { burst, ..half }
+}
+
+impl FleetSlot {
+    fn start(fleet: &FaultyFleet<'_>, backing: &Backing, index: u32, seed: u64) -> Result<Self, Error> {
+        let FaultyFleet { plan, scenario, load, .. } = fleet;
+        let fault = match scenario {
+            Scenario::Skew => Fault::Distance(LONGEST_DELAY * index / plan.nodes.get()),
+            Scenario::Reorder => Fault::Delay(LONGEST_DELAY),
+            _ => Fault::None,
+        };
+        let (backing, proxy) = match backing {
+            Backing::Redis(spec) if scenario.needs_proxy() => {
+                let (proxy, spec) = redis_url::through_proxy(spec, fault, seed)?;
+                (Backing::Redis(spec), Some(proxy))
+            }
+            other => (other.clone(), None),
+        };
+        let node = DrivenNode::start(plan, &backing, load, index, seed)?;
+        Ok(Self { node: Some(node), backing, proxy })
+    }
+}

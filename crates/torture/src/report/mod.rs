@@ -1,0 +1,11 @@
+//! The report of a run: what its clients observed, the figures, and the verdict.
+//!
+//! `observations` is what clients record while a run lasts, `run_report` judges it, and `table` prints reports for people.
+
+mod latencies;
+pub mod observations;
+mod run_report;
+mod table;
+
+pub use run_report::RunReport;
+pub use table::table;
