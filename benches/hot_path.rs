@@ -17,12 +17,12 @@ use tollgate::route::{Action, HostMatch, Match, PathPattern, Respond, Route, Seg
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::OnOutage;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::headers::Standing;
 use tollgate_limiter::store::BucketCharge;

@@ -12,12 +12,12 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
-use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::definition::Limit;
+use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::Limit;
-use tollgate_limiter::limit::spec::LimitUse;
 use tollgate_limiter::store::memory::MemoryStore;
 
 #[tokio::main(flavor = "current_thread")]

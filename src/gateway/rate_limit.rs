@@ -6,8 +6,8 @@ use http::Response;
 use http_body::Body as _;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::{Admitted, LimitedRequest, LimiterOf};
-use tollgate_limiter::limit::host;
 use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::headers::RateLimitFields;
 

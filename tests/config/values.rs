@@ -10,25 +10,25 @@ use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segme
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
 use tollgate_limiter::algorithm::concurrency::Scope;
-use tollgate_limiter::limit::algorithm_kind::Algorithm;
-use tollgate_limiter::limit::algorithm_kind::Per;
-use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::algorithm_kind::WindowRate;
+use tollgate_limiter::limit::algorithm::Algorithm;
+use tollgate_limiter::limit::algorithm::Per;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::algorithm::WindowRate;
 use tollgate_limiter::limit::cost::ByResponse;
 use tollgate_limiter::limit::cost::Cost;
 use tollgate_limiter::limit::cost::Field;
-use tollgate_limiter::limit::json_path::Path;
+use tollgate_limiter::limit::cost::json_path::Path;
+use tollgate_limiter::limit::definition::Consistency;
+use tollgate_limiter::limit::definition::Degrade;
+use tollgate_limiter::limit::definition::OnLimit;
+use tollgate_limiter::limit::definition::OnOutage;
+use tollgate_limiter::limit::definition::Queueing;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::limit::plan::PlanHash;
 use tollgate_limiter::limit::plan::PlanSource;
 use tollgate_limiter::limit::plan::Plans;
 use tollgate_limiter::limit::rollout::Enforced;
-use tollgate_limiter::limit::spec::Consistency;
-use tollgate_limiter::limit::spec::Degrade;
-use tollgate_limiter::limit::spec::OnLimit;
-use tollgate_limiter::limit::spec::OnOutage;
-use tollgate_limiter::limit::spec::Queueing;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 

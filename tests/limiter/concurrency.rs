@@ -13,7 +13,7 @@ use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::decision::Verdict;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker;
 use tollgate_limiter::node::breaker::Breaker;

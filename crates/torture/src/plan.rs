@@ -5,8 +5,8 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
-use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::definition::Consistency;
 
 /// The longest that a token taken ahead may live, and the part of the burst that leases may cost at most: as documented, and
 /// not as the limiter computes it.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::Holds;
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, WindowLength};
+use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
 use tollgate_limiter::limit::cost::{ByResponse, Field};
-use tollgate_limiter::limit::spec::{Limit, OnOutage};
+use tollgate_limiter::limit::definition::{Limit, OnOutage};
 use tollgate_limiter::limit::units::show_rate;
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
-use tollgate_limiter::limit::algorithm_kind::Algorithm;
+use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::cost::{ByResponse, Cost};
 
 use crate::config::file::limit::RawCost;

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::plan::Plans;
-use tollgate_limiter::limit::spec::{Limit, LimitUse};
 
 use super::cost;
 use super::named::NamedSection;

@@ -22,7 +22,7 @@ use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
-use crate::limit::spec::OnOutage;
+use crate::limit::definition::OnOutage;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, BucketCharge, Change};
 

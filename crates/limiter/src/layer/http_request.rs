@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response};
 
 use crate::layer::limited_request::{Admitted, LimitedRequest};
-use crate::limit::host;
 use crate::limit::key::Facts;
+use crate::limit::key::host;
 use crate::limit::on_limit::Degrade;
 use crate::request::denial::Denial;
 use crate::request::headers::RateLimitFields;

@@ -8,10 +8,10 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tower::{ServiceExt, service_fn};
 
 use super::*;
-use crate::limit::algorithm_kind::{Algorithm, Rate};
+use crate::limit::algorithm::{Algorithm, Rate};
+use crate::limit::cost::json_path::JsonPath;
 use crate::limit::cost::{ByResponse, Cost, Field};
 use crate::limit::fixed_response::FixedResponse;
-use crate::limit::json_path::JsonPath;
 use crate::limit::key::{KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit, Queueing};
 use crate::limit::rollout::Rollout;

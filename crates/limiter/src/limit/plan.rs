@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use crate::algorithm::concurrency::MAX_PERMITS;
 use crate::algorithm::token_bucket::MAX_BURST;
-use crate::limit::algorithm_kind::{
-    Algorithm, AlgorithmKind, Counting, QuotaError, Unsupported, WindowLength, WindowRate,
-};
+use crate::limit::algorithm::{Algorithm, AlgorithmKind, Counting, QuotaError, Unsupported, WindowLength, WindowRate};
 use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
@@ -187,7 +185,7 @@ mod tests {
     use crate::algorithm::concurrency::Scope;
     use crate::algorithm::token_bucket::TokenBucketError;
     use crate::algorithm::window::WindowError;
-    use crate::limit::algorithm_kind::Rate;
+    use crate::limit::algorithm::Rate;
 
     const BUCKET: AlgorithmKind = AlgorithmKind::TokenBucket;
     const SLIDING: AlgorithmKind = AlgorithmKind::SlidingWindow;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Uri};
 
 use crate::decide::plans::cache::PlanCaches;
-use crate::limit::algorithm_kind::QuotaError;
+use crate::limit::algorithm::QuotaError;
+use crate::limit::definition::Limit;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
-use crate::limit::spec::Limit;
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::explanation::{AppliedLimit, BucketUse, part_name};
 
@@ -145,7 +145,7 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::limit::algorithm_kind::Rate;
+    use crate::limit::algorithm::Rate;
     use crate::limit::cost::Cost;
 
     fn listed(parts: Vec<KeyPart>) -> Listed {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, Reading};
-use crate::limit::algorithm_kind::{Counting, QuotaError};
+use crate::limit::algorithm::{Counting, QuotaError};
 use crate::limit::cost::{ByResponse, Cost};
+use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
 use crate::limit::plan::{Plan, PlanSource};
-use crate::limit::spec::{Consistency, Limit, LimitUse};
 
 /// A limit as one route uses it: what it asks, before anything is counted.
 #[derive(Clone, Debug)]

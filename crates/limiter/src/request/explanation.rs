@@ -9,11 +9,11 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use crate::decide::plans::cache::PlanQuery;
-use crate::limit::algorithm_kind::{Algorithm, Counting};
+use crate::limit::algorithm::{Algorithm, Counting};
 use crate::limit::cost::ByResponse;
+use crate::limit::definition::Limit;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
-use crate::limit::spec::Limit;
 use crate::node::permits::PermitNeed;
 pub use crate::request::compiled_limit::PlanOrigin;
 use crate::request::compiled_limit::{Charge, CompiledLimit};

@@ -8,7 +8,7 @@ use crate::algorithm::level::Level;
 use crate::decide::check::{CheckPolicy, Checks, PermitCheck};
 use crate::decide::decision::Decision;
 use crate::decide::plans::cache::PlanQuery;
-use crate::limit::algorithm_kind::Counting;
+use crate::limit::algorithm::Counting;
 use crate::limit::key::{Facts, Key};
 use crate::node::permits::PermitNeed;
 use crate::request::compiled_limit::Charge;

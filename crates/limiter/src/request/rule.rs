@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::algorithm::level::Level;
 use crate::decide::plans::cache::PlanCaches;
-use crate::limit::algorithm_kind::{Counting, QuotaError};
+use crate::limit::algorithm::{Counting, QuotaError};
 use crate::limit::cost::ByResponse;
+use crate::limit::definition::{Limit, LimitUse};
 use crate::limit::key::{Extracted, Facts};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
-use crate::limit::spec::{Limit, LimitUse};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::headers::{PolicyItem, Standing};
 use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};

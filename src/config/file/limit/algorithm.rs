@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
 use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError};
 use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::algorithm::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::units::{self, RATE_FORMS};
 
 use crate::config::file::scalar::number::WholeNumber;

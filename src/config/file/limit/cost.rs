@@ -4,7 +4,7 @@ use http::HeaderName;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
 use tollgate_limiter::limit::cost::Field;
-use tollgate_limiter::limit::json_path::JsonPath;
+use tollgate_limiter::limit::cost::json_path::JsonPath;
 
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
 use crate::config::report::{Location, Problem, Report, quote};

@@ -13,7 +13,7 @@ use std::time::Duration;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
-use crate::limit::algorithm_kind::AlgorithmKind;
+use crate::limit::algorithm::AlgorithmKind;
 use crate::limit::key::Key;
 use crate::limit::plan::{Plan, PlanError};
 use crate::node::bounded_table::BoundedTable;

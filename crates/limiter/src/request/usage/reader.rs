@@ -131,7 +131,7 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::limit::json_path::JsonPath;
+    use crate::limit::cost::json_path::JsonPath;
 
     fn by(field: Field) -> UsageReader {
         let nonzero = |number| NonZeroU64::new(number).unwrap();

@@ -3,6 +3,9 @@
 //! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+pub mod address_text;
+pub mod host;
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::limit::address_text as text;
+use crate::limit::key::address_text as text;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,12 +4,14 @@
 //! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
 //! a request's body: what is not told in the head counts as the most.
 
+pub mod json_path;
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::json_path::JsonPath;
+use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
 
 /// What a request is charged by.
