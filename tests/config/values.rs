@@ -14,9 +14,9 @@ use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::algorithm::Per;
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::algorithm::WindowRate;
-use tollgate_limiter::limit::cost::ByResponse;
 use tollgate_limiter::limit::cost::Cost;
-use tollgate_limiter::limit::cost::Field;
+use tollgate_limiter::limit::cost::CostField;
+use tollgate_limiter::limit::cost::ResponseCost;
 use tollgate_limiter::limit::cost::json_path::Path;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::definition::Degrade;
@@ -71,13 +71,13 @@ fn reads_every_kind_of_cost() {
     );
     assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
     let by = |field, reserve, max| {
-        Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(reserve), max: nonzero(max) }))
+        Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(reserve), max: nonzero(max) }))
     };
-    let header = Field::Header(HeaderName::from_static("x-used"));
+    let header = CostField::Header(HeaderName::from_static("x-used"));
     assert_eq!(cost("{response_header: X-Used}"), by(header.clone(), 1, 9));
     assert_eq!(cost("{response_header: x-used, reserve: 5, max: 8000}"), by(header, 5, 8_000));
     let path = Path::parse(r"usage.total\.tokens").unwrap();
-    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(Field::Json(path), 2, 9));
+    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(CostField::Json(path), 2, 9));
     assert_eq!(cost("4"), tokens(4));
 }
 

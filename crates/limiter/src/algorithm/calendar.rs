@@ -22,7 +22,7 @@ enum Kind {
 
 /// A unit of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unit {
+pub enum CalendarUnit {
     Minute,
     Hour,
     Day,
@@ -32,16 +32,16 @@ pub enum Unit {
 /// The windows of one place. There is one of each: see [`Period::calendar`].
 #[derive(Debug)]
 struct Calendar {
-    unit: Unit,
+    unit: CalendarUnit,
     zone: TimeZone,
     name: Box<str>,
     /// The window that was last asked for, since the next to ask mostly means the same.
-    last: Mutex<Bounds>,
+    last: Mutex<WindowBounds>,
 }
 
 /// A window, in microseconds since 1970-01-01T00:00Z. It ends where the next begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Bounds {
+pub struct WindowBounds {
     pub start_us: u64,
     pub end_us: u64,
 }
@@ -51,7 +51,7 @@ static CALENDARS: Mutex<Vec<&'static Calendar>> = Mutex::new(Vec::new());
 
 const HOUR_US: u64 = 3_600_000_000;
 
-impl Unit {
+impl CalendarUnit {
     pub fn name(self) -> &'static str {
         match self {
             Self::Minute => "m",
@@ -79,7 +79,7 @@ impl Period {
     }
 
     /// By the calendar of the time zone called `zone`. `None`: there is no such zone.
-    pub fn calendar(unit: Unit, zone: &str) -> Option<Self> {
+    pub fn calendar(unit: CalendarUnit, zone: &str) -> Option<Self> {
         let mut known = CALENDARS.lock();
         let same = |calendar: &&&Calendar| calendar.unit == unit && *calendar.name == *zone;
         if let Some(calendar) = known.iter().find(same) {
@@ -101,7 +101,7 @@ impl Period {
     }
 
     /// The unit and the name of the place, of those that have one.
-    pub fn place(self) -> Option<(Unit, &'static str)> {
+    pub fn place(self) -> Option<(CalendarUnit, &'static str)> {
         match self.0 {
             Kind::Every(_) => None,
             Kind::Calendar(calendar) => Some((calendar.unit, &calendar.name)),
@@ -109,34 +109,34 @@ impl Period {
     }
 
     /// The window of `unix_us`, in microseconds since 1970-01-01T00:00Z.
-    pub fn span_at(self, unix_us: u64) -> Bounds {
+    pub fn window_at(self, unix_us: u64) -> WindowBounds {
         match self.0 {
             Kind::Every(width_us) => {
                 let start_us = unix_us - unix_us % width_us;
-                Bounds { start_us, end_us: start_us.saturating_add(width_us) }
+                WindowBounds { start_us, end_us: start_us.saturating_add(width_us) }
             }
-            Kind::Calendar(calendar) => calendar.span_at(unix_us),
+            Kind::Calendar(calendar) => calendar.window_at(unix_us),
         }
     }
 }
 
 impl Calendar {
-    fn span_at(&self, unix_us: u64) -> Bounds {
+    fn window_at(&self, unix_us: u64) -> WindowBounds {
         let mut last = self.last.lock();
         if !(last.start_us..last.end_us).contains(&unix_us) {
             // Beyond the calendar, which ends in the year 9999, all time is one window.
-            *last = self.find(unix_us).unwrap_or(Bounds { start_us: unix_us, end_us: u64::MAX >> 11 });
+            *last = self.find(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX >> 11 });
         }
         *last
     }
 
-    fn find(&self, unix_us: u64) -> Option<Bounds> {
+    fn find(&self, unix_us: u64) -> Option<WindowBounds> {
         let now = Timestamp::from_microsecond(i64::try_from(unix_us).ok()?).ok()?.to_zoned(self.zone.clone());
         let (start, end) = match self.unit {
-            Unit::Minute => self.clock_hands(&now, 60)?,
-            Unit::Hour => self.clock_hands(&now, 3_600)?,
-            Unit::Day => (self.midnight(now.date())?, self.midnight(now.date().tomorrow().ok()?)?),
-            Unit::Month => {
+            CalendarUnit::Minute => self.clock_hands(&now, 60)?,
+            CalendarUnit::Hour => self.clock_hands(&now, 3_600)?,
+            CalendarUnit::Day => (self.midnight(now.date())?, self.midnight(now.date().tomorrow().ok()?)?),
+            CalendarUnit::Month => {
                 let first = now.date().first_of_month();
                 (self.midnight(first)?, self.midnight(first.checked_add(1.month()).ok()?)?)
             }
@@ -144,7 +144,7 @@ impl Calendar {
         // Where midnight comes twice, what lies between belongs to the day before.
         let end_us = if end > now.timestamp() { end } else { now.timestamp().checked_add(1.hour()).ok()? };
         let micros = |time: Timestamp| u64::try_from(time.as_microsecond()).ok();
-        Some(Bounds { start_us: micros(start)?.min(unix_us), end_us: micros(end_us)? })
+        Some(WindowBounds { start_us: micros(start)?.min(unix_us), end_us: micros(end_us)? })
     }
 
     /// The first moment of a day.
@@ -188,19 +188,19 @@ mod tests {
         u64::try_from(text.parse::<Timestamp>().unwrap().as_microsecond()).unwrap()
     }
 
-    fn window(unit: Unit, zone: &str, at: &str) -> [String; 2] {
-        let Bounds { start_us, end_us } = Period::calendar(unit, zone).unwrap().span_at(micros(at));
+    fn window(unit: CalendarUnit, zone: &str, at: &str) -> [String; 2] {
+        let WindowBounds { start_us, end_us } = Period::calendar(unit, zone).unwrap().window_at(micros(at));
         [start_us, end_us].map(|us| Timestamp::from_microsecond(i64::try_from(us).unwrap()).unwrap().to_string())
     }
 
     #[test]
     fn days_and_months_are_those_of_the_place() {
         assert_eq!(
-            window(Unit::Day, "Europe/Berlin", "2026-07-14T22:30:00Z"),
+            window(CalendarUnit::Day, "Europe/Berlin", "2026-07-14T22:30:00Z"),
             ["2026-07-14T22:00:00Z", "2026-07-15T22:00:00Z"]
         );
         assert_eq!(
-            window(Unit::Month, "America/New_York", "2028-02-15T00:00:00Z"),
+            window(CalendarUnit::Month, "America/New_York", "2028-02-15T00:00:00Z"),
             ["2028-02-01T05:00:00Z", "2028-03-01T05:00:00Z"]
         );
     }
@@ -208,11 +208,11 @@ mod tests {
     #[test]
     fn a_day_of_a_clock_change_is_an_hour_longer_or_shorter() {
         assert_eq!(
-            window(Unit::Day, "Europe/Berlin", "2026-03-29T12:00:00Z"),
+            window(CalendarUnit::Day, "Europe/Berlin", "2026-03-29T12:00:00Z"),
             ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]
         );
         assert_eq!(
-            window(Unit::Day, "Europe/Berlin", "2026-10-25T12:00:00Z"),
+            window(CalendarUnit::Day, "Europe/Berlin", "2026-10-25T12:00:00Z"),
             ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"]
         );
     }
@@ -220,36 +220,42 @@ mod tests {
     #[test]
     fn hours_are_full_ones_where_the_place_is_half_an_hour_off() {
         assert_eq!(
-            window(Unit::Hour, "Asia/Kolkata", "2026-01-01T10:10:00Z"),
+            window(CalendarUnit::Hour, "Asia/Kolkata", "2026-01-01T10:10:00Z"),
             ["2026-01-01T09:30:00Z", "2026-01-01T10:30:00Z"]
         );
     }
 
     #[test]
     fn an_unknown_place_is_none_and_a_known_one_is_the_same_twice() {
-        assert_eq!(Period::calendar(Unit::Day, "Europe/Atlantis"), None);
-        assert_eq!(Period::calendar(Unit::Day, "Asia/Tokyo"), Period::calendar(Unit::Day, "Asia/Tokyo"));
-        assert_ne!(Period::calendar(Unit::Day, "Asia/Tokyo"), Period::calendar(Unit::Hour, "Asia/Tokyo"));
+        assert_eq!(Period::calendar(CalendarUnit::Day, "Europe/Atlantis"), None);
+        assert_eq!(
+            Period::calendar(CalendarUnit::Day, "Asia/Tokyo"),
+            Period::calendar(CalendarUnit::Day, "Asia/Tokyo")
+        );
+        assert_ne!(
+            Period::calendar(CalendarUnit::Day, "Asia/Tokyo"),
+            Period::calendar(CalendarUnit::Hour, "Asia/Tokyo")
+        );
     }
 
     #[test]
     fn even_windows_are_counted_from_1970() {
-        let bounds = Period::every(90_000_000).span_at(100_000_000);
-        assert_eq!(bounds, Bounds { start_us: 90_000_000, end_us: 180_000_000 });
+        let bounds = Period::every(90_000_000).window_at(100_000_000);
+        assert_eq!(bounds, WindowBounds { start_us: 90_000_000, end_us: 180_000_000 });
     }
 
     #[test]
     fn time_beyond_the_calendar_is_a_window_too() {
-        let bounds = Period::calendar(Unit::Month, "UTC").unwrap().span_at(1 << 52);
+        let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(1 << 52);
         assert!(bounds.start_us <= 1 << 52 && bounds.end_us > 1 << 52, "{bounds:?}");
-        Period::calendar(Unit::Month, "UTC").unwrap().span_at((1 << 53) - 1);
+        Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at((1 << 53) - 1);
     }
 
     proptest! {
         #[test]
         fn windows_follow_each_other_without_gap_or_overlap(
             seconds in 0_u64..4_000_000_000,
-            unit in prop::sample::select(vec![Unit::Minute, Unit::Hour, Unit::Day, Unit::Month]),
+            unit in prop::sample::select(vec![CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day, CalendarUnit::Month]),
             zone in prop::sample::select(vec![
                 "UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Asia/Kolkata", "Africa/Cairo",
                 "America/Sao_Paulo", "Pacific/Apia", "Asia/Gaza",
@@ -257,11 +263,11 @@ mod tests {
         ) {
             let period = Period::calendar(unit, zone).unwrap();
             let now = seconds * 1_000_000;
-            let this = period.span_at(now);
+            let this = period.window_at(now);
             prop_assert!(this.start_us <= now && now < this.end_us, "{:?} at {}", this, now);
-            let next = period.span_at(this.end_us);
+            let next = period.window_at(this.end_us);
             prop_assert_eq!(next.start_us, this.end_us);
-            prop_assert_eq!(period.span_at(this.end_us - 1), this);
+            prop_assert_eq!(period.window_at(this.end_us - 1), this);
         }
     }
 }

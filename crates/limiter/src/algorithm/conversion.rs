@@ -14,65 +14,65 @@
 //! `lua/carry.lua` is the same. Refuses to know clocks and stores.
 
 use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, Pace, Taken, TokenBucket};
+use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS, TickRate, TokenBucket};
 
 /// What a bucket lacks, in the ticks that it is stored by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     pub ticks: u64,
-    pub pace: Pace,
+    pub tick_rate: TickRate,
 }
 
 /// The same as a limit sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct ConvertedBacklog {
     /// In ticks of that limit. May be more than its capacity.
     pub backlog: u64,
     /// What to keep when nothing is granted.
     pub kept: Backlog,
     /// What is stored is something else.
     pub moved: bool,
-    own: Pace,
+    own: TickRate,
 }
 
 impl Backlog {
     /// Whole tokens that are missing, rounded up.
     pub fn tokens(self) -> u64 {
-        self.pace.tokens(self.ticks)
+        self.tick_rate.tokens(self.ticks)
     }
 
     /// As `shape` sees it.
-    pub fn carried(self, shape: TokenBucket) -> Carried {
-        let own = shape.pace();
-        let backlog = bucket::convert(self.ticks, self.pace, own);
-        let moved = own.is_faster_than(self.pace) && self.ticks > 0 && backlog < MAX_TICKS;
-        let kept = if moved || self.ticks == 0 { Self { ticks: backlog, pace: own } } else { self };
-        Carried { backlog, kept, moved, own }
+    pub fn carried(self, shape: TokenBucket) -> ConvertedBacklog {
+        let own = shape.tick_rate();
+        let backlog = bucket::convert(self.ticks, self.tick_rate, own);
+        let moved = own.is_faster_than(self.tick_rate) && self.ticks > 0 && backlog < MAX_TICKS;
+        let kept = if moved || self.ticks == 0 { Self { ticks: backlog, tick_rate: own } } else { self };
+        ConvertedBacklog { backlog, kept, moved, own }
     }
 }
 
-impl Carried {
+impl ConvertedBacklog {
     /// Stored by the limit that sees it.
     pub fn is_own(&self) -> bool {
-        !self.moved && self.kept.pace == self.own
+        !self.moved && self.kept.tick_rate == self.own
     }
 
     /// Charges `granted` of the `units` asked for, of `part`: the limit, or a node's share of it.
-    pub fn settle(&self, part: TokenBucket, cost: u64, granted: u32, units: u32) -> Taken {
+    pub fn settle(&self, part: TokenBucket, cost: u64, granted: u32, units: u32) -> ChargeOutcome {
         let taken = bucket::settle(part, self.backlog, cost, granted, units);
-        let Backlog { ticks, pace } = self.kept;
-        if granted > 0 || pace == self.own {
+        let Backlog { ticks, tick_rate } = self.kept;
+        if granted > 0 || tick_rate == self.own {
             return taken;
         }
         let room = part.usable().saturating_sub(part.charge(cost));
-        let missing = ticks.saturating_sub(bucket::convert_room(room, self.own, pace));
-        let retry_after_us = if units > 0 { pace.micros(missing) } else { 0 };
-        Taken { retry_after_us, reset_after_us: pace.micros(ticks), ..taken }
+        let missing = ticks.saturating_sub(bucket::convert_room(room, self.own, tick_rate));
+        let retry_after_us = if units > 0 { tick_rate.micros(missing) } else { 0 };
+        ChargeOutcome { retry_after_us, reset_after_us: tick_rate.micros(ticks), ..taken }
     }
 
     /// What to store for what [`Self::settle`] said.
-    pub fn after(&self, taken: &Taken) -> Backlog {
-        if taken.granted > 0 { Backlog { ticks: taken.backlog, pace: self.own } } else { self.kept }
+    pub fn after(&self, taken: &ChargeOutcome) -> Backlog {
+        if taken.granted > 0 { Backlog { ticks: taken.backlog, tick_rate: self.own } } else { self.kept }
     }
 
     /// What to store when `ticks`, of the limit that sees it, are owed besides, which make it owe no more than `most` or
@@ -84,13 +84,13 @@ impl Carried {
 
     /// Ticks of the limit that sees it, in those that it is kept by.
     pub fn as_kept(&self, ticks: u64) -> u64 {
-        bucket::convert(ticks, self.own, self.kept.pace)
+        bucket::convert(ticks, self.own, self.kept.tick_rate)
     }
 
     /// The same with so much less that only `ticks` are missing, of those that it is kept by.
     pub fn lowered(self, ticks: u64) -> Self {
         let kept = Backlog { ticks: self.kept.ticks.min(ticks), ..self.kept };
-        Self { backlog: bucket::convert(kept.ticks, kept.pace, self.own), kept, ..self }
+        Self { backlog: bucket::convert(kept.ticks, kept.tick_rate, self.own), kept, ..self }
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn consumed(tokens: u64, by: TokenBucket) -> Backlog {
-        Backlog { ticks: by.charge(tokens), pace: by.pace() }
+        Backlog { ticks: by.charge(tokens), tick_rate: by.tick_rate() }
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn what_a_faster_limit_cannot_count_stays_with_the_slower_one() {
         let (old, new) = (shape(1, 86_400 * SECOND, 366), shape(997, 997 * 80_000 * SECOND + 1, 1));
-        assert!(new.pace().is_faster_than(old.pace()));
+        assert!(new.tick_rate().is_faster_than(old.tick_rate()));
         let carried = consumed(366, old).carried(new);
         assert_eq!((carried.kept, carried.moved), (consumed(366, old), false));
         assert_eq!(carried.settle(new, 1, 0, 1).retry_after_us, 366 * 86_400 * SECOND);

@@ -10,7 +10,7 @@ use crate::algorithm::window::{Timestamp, Window};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quota {
     /// Tokens that flow back one by one.
-    Bucket(TokenBucket),
+    TokenBucket(TokenBucket),
     /// Tokens that come back with the time they were taken at.
     Window(Window),
 }
@@ -19,7 +19,7 @@ impl Quota {
     /// The part of it that one of `nodes` equal nodes enforces.
     pub fn shared_by(self, nodes: u32) -> Self {
         match self {
-            Self::Bucket(shape) => Self::Bucket(shape.shared_by(nodes)),
+            Self::TokenBucket(shape) => Self::TokenBucket(shape.shared_by(nodes)),
             Self::Window(window) => Self::Window(window.shared_by(nodes)),
         }
     }
@@ -27,7 +27,7 @@ impl Quota {
     /// Of how many equal parts of `whole` this is one.
     pub fn parts_of(self, whole: Self) -> u32 {
         let parts = match (self, whole) {
-            (Self::Bucket(part), Self::Bucket(whole)) => part.emission() / whole.emission(),
+            (Self::TokenBucket(part), Self::TokenBucket(whole)) => part.emission() / whole.emission(),
             (Self::Window(part), Self::Window(whole)) => u64::from(part.weight() / whole.weight()),
             _ => 1,
         };
@@ -37,7 +37,7 @@ impl Quota {
     /// The same limit, for tokens that may be spent a while after they were taken. Only buckets know such a thing.
     pub fn leased(self, largest_cost: u64) -> Self {
         match self {
-            Self::Bucket(shape) => Self::Bucket(shape.leased(largest_cost)),
+            Self::TokenBucket(shape) => Self::TokenBucket(shape.leased(largest_cost)),
             Self::Window(_) => self,
         }
     }
@@ -45,7 +45,7 @@ impl Quota {
     /// Microseconds from the moment it was asked for that a token taken ahead may be spent; 0: none may be.
     pub fn lease_us(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.lease_us(),
+            Self::TokenBucket(shape) => shape.lease_us(),
             Self::Window(_) => 0,
         }
     }
@@ -53,7 +53,7 @@ impl Quota {
     /// Tokens that may be taken at once, at most.
     pub fn burst(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.burst(),
+            Self::TokenBucket(shape) => shape.burst(),
             Self::Window(window) => window.quota(),
         }
     }
@@ -61,7 +61,7 @@ impl Quota {
     /// Microseconds in which all of them are back for sure.
     pub fn fill_us(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.capacity()),
+            Self::TokenBucket(shape) => shape.micros(shape.capacity()),
             Self::Window(window) => window.width_us(),
         }
     }
@@ -69,23 +69,23 @@ impl Quota {
     /// Microseconds before all tokens are back at which a request of `tokens` passes for sure.
     pub fn spare_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
+            Self::TokenBucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
             Self::Window(_) => 0,
         }
     }
 
     /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
-    pub fn moment(self, now_us: u64, epoch_us: u64) -> Timestamp {
+    pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::Bucket(_) => Timestamp { now_us, horizon_us: u64::MAX },
-            Self::Window(window) => Timestamp { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
+            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX },
+            Self::Window(window) => Timestamp { now_us, expires_at_us: window.span().expires_at(now_us, epoch_us) },
         }
     }
 
     /// What `tokens` weigh: ticks of a bucket, tokens of a window.
     pub fn charge(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens),
+            Self::TokenBucket(shape) => shape.charge(tokens),
             Self::Window(window) => window.charge(tokens),
         }
     }
@@ -93,7 +93,7 @@ impl Quota {
     /// Whether a request of `tokens` can ever pass.
     pub fn holds(self, tokens: u64) -> bool {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens) <= shape.usable(),
+            Self::TokenBucket(shape) => shape.charge(tokens) <= shape.usable(),
             Self::Window(window) => window.charge(tokens) <= window.quota(),
         }
     }
@@ -101,7 +101,7 @@ impl Quota {
     /// Microseconds in which `tokens` flow back, rounded down; none where they come back together.
     pub fn flow_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
+            Self::TokenBucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
             Self::Window(_) => 0,
         }
     }
@@ -109,7 +109,7 @@ impl Quota {
     /// Microseconds that a request waits longer, at least, for `tokens` more than another waits for.
     pub fn dearer_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::TokenBucket(shape) => shape.micros(shape.charge(tokens)),
             Self::Window(_) => 0,
         }
     }
@@ -117,7 +117,7 @@ impl Quota {
     /// Microseconds from one request of `tokens` to the next, on average, when there are as many as may be.
     pub fn pace_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::TokenBucket(shape) => shape.micros(shape.charge(tokens)),
             Self::Window(window) => {
                 let all = u128::from(window.width_us()) * u128::from(window.charge(tokens));
                 u64::try_from(all.div_ceil(window.quota().max(1).into())).unwrap_or(u64::MAX)
@@ -128,7 +128,7 @@ impl Quota {
 
 impl From<TokenBucket> for Quota {
     fn from(shape: TokenBucket) -> Self {
-        Self::Bucket(shape)
+        Self::TokenBucket(shape)
     }
 }
 

@@ -45,7 +45,7 @@ pub struct TokenBucket {
 
 /// What a tick of a backlog is worth, in time and in tokens: the rate of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct TickRate {
     emission: u64,
     ticks_per_us: u64,
 }
@@ -63,7 +63,7 @@ pub enum TokenBucketError {
 
 /// What taking from a bucket came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct ChargeOutcome {
     /// Units granted.
     pub granted: u32,
     /// Ticks until the bucket is full again, after the charge.
@@ -131,8 +131,8 @@ impl TokenBucket {
     }
 
     /// What its ticks are worth.
-    pub fn pace(self) -> Pace {
-        Pace { emission: self.emission, ticks_per_us: self.ticks_per_us }
+    pub fn tick_rate(self) -> TickRate {
+        TickRate { emission: self.emission, ticks_per_us: self.ticks_per_us }
     }
 
     /// Ticks in a microsecond.
@@ -177,12 +177,12 @@ impl TokenBucket {
 
     /// Whole microseconds, rounded up.
     pub fn micros(self, ticks: u64) -> u64 {
-        self.pace().micros(ticks)
+        self.tick_rate().micros(ticks)
     }
 }
 
-impl Pace {
-    /// As it was stored somewhere. `None`: these are not numbers of a pace.
+impl TickRate {
+    /// As it was stored somewhere. `None`: these are not numbers of a tick_rate.
     pub fn new(emission: u64, ticks_per_us: u64) -> Option<Self> {
         (emission > 0 && ticks_per_us > 0).then_some(Self { emission, ticks_per_us })
     }
@@ -217,11 +217,11 @@ pub fn grants(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> u32 {
 }
 
 /// Charges `granted` of the `units` asked for. The caller made sure with [`grants`] that they fit.
-pub fn settle(shape: TokenBucket, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
+pub fn settle(shape: TokenBucket, backlog: u64, cost: u64, granted: u32, units: u32) -> ChargeOutcome {
     let charge = shape.charge(cost);
     let backlog = backlog.saturating_add(charge.saturating_mul(u64::from(granted)));
     let missing = backlog.saturating_add(charge).saturating_sub(shape.usable());
-    Taken {
+    ChargeOutcome {
         granted,
         backlog,
         remaining: shape.usable().saturating_sub(backlog) / shape.emission,
@@ -231,7 +231,7 @@ pub fn settle(shape: TokenBucket, backlog: u64, cost: u64, granted: u32, units: 
 }
 
 /// Takes as many of `units` requests of `cost` tokens each as fit, from a bucket that is `backlog` ticks from full.
-pub fn take(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> Taken {
+pub fn take(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> ChargeOutcome {
     settle(shape, backlog, cost, grants(shape, backlog, cost, units), units)
 }
 
@@ -261,8 +261,8 @@ pub fn covered_us(shape: TokenBucket, spent: u64, held_us: u64) -> u64 {
     (spent / shape.ticks_per_us).min(held_us)
 }
 
-/// Carries a backlog over to another pace: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
-pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
+/// Carries a backlog over to another tick_rate: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
+pub fn convert(backlog: u64, old: TickRate, new: TickRate) -> u64 {
     // Nearly always: a limit meets what it stored itself.
     if old.emission == new.emission {
         return backlog.min(MAX_TICKS);
@@ -272,7 +272,7 @@ pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
 }
 
 /// The same rounded down: what a backlog may still be.
-pub fn convert_room(room: u64, old: Pace, new: Pace) -> u64 {
+pub fn convert_room(room: u64, old: TickRate, new: TickRate) -> u64 {
     let scaled = u128::from(room) * u128::from(new.emission) / u128::from(old.emission.max(1));
     u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
 }

@@ -12,7 +12,7 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::calendar::Period;
-use crate::algorithm::token_bucket::Taken;
+use crate::algorithm::token_bucket::ChargeOutcome;
 
 /// Tokens of a window at most.
 pub const MAX_QUOTA: u64 = 1_000_000_000;
@@ -50,19 +50,19 @@ pub enum Span {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct WindowEntries {
     /// In the order in which they end, each later than the one before.
-    entries: SmallVec<[Entry; 2]>,
+    entries: SmallVec<[WindowEntry; 2]>,
 }
 
 /// A time, and when a token taken then comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Timestamp {
     pub now_us: u64,
-    pub horizon_us: u64,
+    pub expires_at_us: u64,
 }
 
 /// Tokens that come back together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct WindowEntry {
     pub until_us: u64,
     pub tokens: u64,
 }
@@ -139,10 +139,10 @@ impl Window {
 
 impl Span {
     /// When a token taken at `now_us` comes back, of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z.
-    pub fn horizon(self, now_us: u64, epoch_us: u64) -> u64 {
+    pub fn expires_at(self, now_us: u64, epoch_us: u64) -> u64 {
         match self {
             Self::Fixed(period) => {
-                let end_us = period.span_at(epoch_us.saturating_add(now_us)).end_us;
+                let end_us = period.window_at(epoch_us.saturating_add(now_us)).end_us;
                 end_us.saturating_sub(epoch_us).max(now_us.saturating_add(1))
             }
             Self::Sliding { width_us, grain_us } => {
@@ -161,13 +161,13 @@ impl WindowEntries {
     }
 
     /// Entries as they were stored, in any order.
-    pub fn collect(entries: impl Iterator<Item = Entry>) -> Self {
+    pub fn collect(entries: impl Iterator<Item = WindowEntry>) -> Self {
         let mut ledger = Self::default();
         entries.for_each(|entry| ledger.add(entry.tokens, entry.until_us));
         ledger
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[WindowEntry] {
         &self.entries
     }
 
@@ -178,14 +178,14 @@ impl WindowEntries {
     /// Without what has come back by `now_us`. Nothing is out for longer than what is taken now would be: a longer window
     /// that the limit had before, or a clock that stepped back, locks nobody out.
     /// Says whether anything was.
-    pub fn settle_time(&mut self, now_us: u64, horizon_us: u64) -> bool {
+    pub fn settle_time(&mut self, now_us: u64, expires_at_us: u64) -> bool {
         self.entries.retain(|entry| entry.until_us > now_us);
         let mut late = 0;
-        while let Some(last) = self.entries.last().filter(|last| last.until_us > horizon_us) {
+        while let Some(last) = self.entries.last().filter(|last| last.until_us > expires_at_us) {
             late = last.tokens.saturating_add(late);
             self.entries.pop();
         }
-        self.add(late, horizon_us);
+        self.add(late, expires_at_us);
         late > 0
     }
 
@@ -218,13 +218,13 @@ impl WindowEntries {
         window: Window,
         cost: u64,
         [granted, units]: [u32; 2],
-        Timestamp { now_us, horizon_us }: Timestamp,
-    ) -> Taken {
+        Timestamp { now_us, expires_at_us }: Timestamp,
+    ) -> ChargeOutcome {
         let charge = window.charge(cost);
-        self.add(charge.saturating_mul(granted.into()), horizon_us);
+        self.add(charge.saturating_mul(granted.into()), expires_at_us);
         let used = self.used();
         let missing = used.saturating_add(charge).saturating_sub(window.quota);
-        Taken {
+        ChargeOutcome {
             granted,
             backlog: used,
             remaining: window.quota.saturating_sub(used) / u64::from(window.weight),
@@ -250,10 +250,10 @@ impl WindowEntries {
 
     /// Charges a debt: tokens that were admitted without asking. That makes a window owe at most its quota or the debt, if
     /// that is more, and never less than before.
-    pub fn owe(&mut self, quota: u64, tokens: u64, horizon_us: u64) {
+    pub fn owe(&mut self, quota: u64, tokens: u64, expires_at_us: u64) {
         let used = self.used();
         let after = used.saturating_add(tokens).min(quota.max(tokens)).max(used);
-        self.add(after - used, horizon_us);
+        self.add(after - used, expires_at_us);
     }
 
     /// Gives back tokens that were taken when they were to come back at `until_us`, as far as they are still out.
@@ -286,7 +286,7 @@ impl WindowEntries {
         let place = self.entries.partition_point(|entry| entry.until_us < until_us);
         match self.entries.get_mut(place).filter(|entry| entry.until_us == until_us) {
             Some(entry) => entry.tokens = entry.tokens.saturating_add(tokens),
-            None => self.entries.insert(place, Entry { until_us, tokens }),
+            None => self.entries.insert(place, WindowEntry { until_us, tokens }),
         }
         if self.entries.len() > MAX_ENTRIES {
             let first = self.entries.remove(0);

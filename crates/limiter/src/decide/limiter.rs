@@ -310,7 +310,7 @@ fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) 
         // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
         let charged_us = part.flow_us(store::cost_of(charges, charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let at = node.memory.moment(charge.quota, now_us);
+        let at = node.memory.timestamp(charge.quota, now_us);
         node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
     }
 }

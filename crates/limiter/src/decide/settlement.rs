@@ -205,7 +205,7 @@ impl Settler {
             let change = Change::Charge(owed.saturating_mul(parts.into()).min(MAX_TICKS));
             self.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
-        let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.moment(charge.quota, now_us));
+        let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.timestamp(charge.quota, now_us));
         node.debts.incur(&BucketCharge { cost, ..charge }, parts, known_us, at);
     }
 }
@@ -256,7 +256,7 @@ fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, 
         node.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
     }
     let (back, _) = unspent(charge.quota, charge.cost, actual, held_us);
-    let from_us = node.memory.moment(charge.quota, *taken_at_us).horizon_us;
+    let from_us = node.memory.timestamp(charge.quota, *taken_at_us).expires_at_us;
     node.debts.lessen(&charge.key, charge.quota, back, from_us, now_us);
 }
 
@@ -276,7 +276,7 @@ fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u
 fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64) {
     let charge = quota.charge(reserved.saturating_sub(actual));
     match quota {
-        Quota::Bucket(shape) => {
+        Quota::TokenBucket(shape) => {
             let covered_us = bucket::covered_us(shape, shape.charge(actual), held_us);
             let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
             (charge.saturating_sub(flowed), covered_us)

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Uri};
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::QuotaError;
 use crate::limit::definition::Limit;
-use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::key::{ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::explanation::{AppliedLimit, BucketUse, part_name};
 
@@ -79,7 +79,7 @@ impl Listed {
         let parts = &self.limit().key.parts;
         let lacking: Vec<String> = parts.iter().filter(|part| !described.has(part)).map(part_name).collect();
         match described.extract(parts.clone(), &self.limit().name) {
-            Extracted::Key(key) if lacking.is_empty() => Ok(key),
+            ExtractedKey::Key(key) if lacking.is_empty() => Ok(key),
             _ => Err(lacking),
         }
     }
@@ -115,11 +115,11 @@ impl Described {
         match part {
             KeyPart::Method => self.method.is_some(),
             KeyPart::Route => self.route.is_some(),
-            other => matches!(self.extract(vec![other.clone()], ""), Extracted::Key(_)),
+            other => matches!(self.extract(vec![other.clone()], ""), ExtractedKey::Key(_)),
         }
     }
 
-    fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> Extracted {
+    fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> ExtractedKey {
         self.with_facts(|facts| KeySpec { parts, on_missing: OnMissing::Refuse }.extract(limit, facts))
     }
 

@@ -151,10 +151,10 @@ impl AlgorithmChoice<'_> {
         (burst.is_some() && rate.is_some() && max_in_flight.is_some()).then_some(())
     }
 
-    fn by_rate(&self, manner: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+    fn by_rate(&self, kind: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
-        let algorithm = match manner.algorithm(rate.value.clone(), burst) {
+        let algorithm = match kind.algorithm(rate.value.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
                 let problem = Problem::new(unsupported.to_string());
@@ -176,13 +176,15 @@ impl AlgorithmChoice<'_> {
         let burst = quota.burst.valid().map_or(&rate.location, |burst| &burst.location);
         let zone = self.time_zone.map_or(&rate.location, |zone| &zone.location);
         let (location, hint) = match bound {
-            QuotaError::Bucket(TokenBucketError::TooFast) => {
+            QuotaError::TokenBucket(TokenBucketError::TooFast) => {
                 (&rate.location, format!("write at most {MAX_TOKENS_PER_SECOND}/s"))
             }
-            QuotaError::Bucket(TokenBucketError::BurstTooLarge) => {
+            QuotaError::TokenBucket(TokenBucketError::BurstTooLarge) => {
                 (burst, format!("set \"burst\" to at most {MAX_BURST}"))
             }
-            QuotaError::Bucket(TokenBucketError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
+            QuotaError::TokenBucket(TokenBucketError::TooSlow) => {
+                (burst, "lower the burst or raise the rate".to_owned())
+            }
             QuotaError::Window(WindowError::QuotaTooLarge) => {
                 (&rate.location, format!("write at most {MAX_QUOTA} tokens"))
             }

@@ -105,9 +105,9 @@ fn a_backlog_over_the_capacity_leaves_nothing_until_it_has_flowed_off() {
 fn a_changed_limit_keeps_the_tokens_consumed() {
     let (per_second, per_hour) = (shape(10, SECOND, 20), shape(10, 3_600 * SECOND, 20));
     let used = take(per_second, 0, 1, 7).backlog;
-    assert_eq!(take(per_hour, convert(used, per_second.pace(), per_hour.pace()), 1, 20).granted, 13);
+    assert_eq!(take(per_hour, convert(used, per_second.tick_rate(), per_hour.tick_rate()), 1, 20).granted, 13);
     let few = shape(20, SECOND, 5);
-    assert_eq!(convert(used, per_second.pace(), few.pace()), few.charge(7), "more than it can hold");
+    assert_eq!(convert(used, per_second.tick_rate(), few.tick_rate()), few.charge(7), "more than it can hold");
 }
 
 #[test]
@@ -207,12 +207,12 @@ proptest! {
     ) {
         let (old, new) = (shape(t1, p1, b1), shape(t2, p2, b2));
         let before = take(old, 0, 1, used);
-        let after = convert(before.backlog, old.pace(), new.pace());
+        let after = convert(before.backlog, old.tick_rate(), new.tick_rate());
         prop_assume!(after < MAX_TICKS);
         prop_assert_eq!(after, new.charge(before.granted.into()));
         let part = before.backlog / 3;
-        let back = convert(convert(part, old.pace(), new.pace()), new.pace(), old.pace());
+        let back = convert(convert(part, old.tick_rate(), new.tick_rate()), new.tick_rate(), old.tick_rate());
         prop_assert!(back >= part);
-        prop_assert!(convert_room(convert(part, old.pace(), new.pace()), new.pace(), old.pace()) >= part);
+        prop_assert!(convert_room(convert(part, old.tick_rate(), new.tick_rate()), new.tick_rate(), old.tick_rate()) >= part);
     }
 }

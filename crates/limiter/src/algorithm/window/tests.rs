@@ -8,15 +8,15 @@ fn minute(quota: u64) -> Window {
     Window::fixed(quota, Period::every(60 * SECOND)).unwrap()
 }
 
-fn horizon(window: Window, now_us: u64) -> u64 {
-    window.span().horizon(now_us, 0)
+fn expires_at(window: Window, now_us: u64) -> u64 {
+    window.span().expires_at(now_us, 0)
 }
 
-fn take(ledger: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> Taken {
-    let horizon_us = horizon(window, now_us);
-    ledger.settle_time(now_us, horizon_us);
+fn take(ledger: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> ChargeOutcome {
+    let expires_at_us = horizon(window, now_us);
+    ledger.settle_time(now_us, expires_at_us);
     let granted = ledger.grants(window, cost, units);
-    ledger.settle(window, cost, [granted, units], Timestamp { now_us, horizon_us })
+    ledger.settle(window, cost, [granted, units], Timestamp { now_us, expires_at_us })
 }
 
 #[test]

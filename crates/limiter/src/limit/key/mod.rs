@@ -82,7 +82,7 @@ pub struct Facts<'a> {
 
 /// What became of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Extracted {
+pub enum ExtractedKey {
     Key(Key),
     /// A part is missing and the limit does not apply without it.
     Skip,
@@ -196,7 +196,7 @@ impl From<&str> for Key {
 
 impl KeySpec {
     /// The key of a request's bucket under the limit called `limit`.
-    pub fn extract(&self, limit: &str, facts: &Facts<'_>) -> Extracted {
+    pub fn extract(&self, limit: &str, facts: &Facts<'_>) -> ExtractedKey {
         let mut key = Key::from(limit);
         key.0.push(b':');
         for (at, part) in self.parts.iter().enumerate() {
@@ -206,19 +206,19 @@ impl KeySpec {
             if part.push(&mut key, facts).is_none() {
                 match self.on_missing {
                     OnMissing::Share => key.0.push(MISSING),
-                    OnMissing::Skip => return Extracted::Skip,
-                    OnMissing::Refuse => return Extracted::Refuse,
+                    OnMissing::Skip => return ExtractedKey::Skip,
+                    OnMissing::Refuse => return ExtractedKey::Refuse,
                 }
             }
         }
-        Extracted::Key(key)
+        ExtractedKey::Key(key)
     }
 }
 
 impl KeyPart {
     /// Lends what this part of the request says, as it stands there: escaped and hashed by nobody. `None`: the request
     /// lacks it, or has it twice with different values.
-    pub fn lend<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn with_value<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let looked = match self {
             Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
                 look(Key::of_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix).as_bytes())
@@ -235,10 +235,10 @@ impl KeyPart {
         Some(looked)
     }
 
-    /// What [`Self::lend`] lends, as the field of a hash that operators write: as it is up to 64 bytes, and else, if it is a
+    /// What [`Self::with_value`] lends, as the field of a hash that operators write: as it is up to 64 bytes, and else, if it is a
     /// secret, or if it begins with `#`, that and the first 32 hexadecimal digits of its SHA-256. Always on the stack.
     pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
-        self.lend(facts, |value| Key::of_field(value, self.is_secret()))
+        self.with_value(facts, |value| Key::of_field(value, self.is_secret()))
     }
 
     /// Whether what it says leaves the process only as a hash.

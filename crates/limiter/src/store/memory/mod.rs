@@ -22,7 +22,7 @@ use crate::algorithm::concurrency::{GrantedPermits, PermitHolder};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
-use crate::algorithm::state::State;
+use crate::algorithm::state::QuotaState;
 use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
@@ -93,8 +93,8 @@ impl MemoryStore {
     }
 
     /// A time of the monotonic clock, with what `quota` needs of it.
-    pub fn moment(&self, quota: Quota, now_us: u64) -> Timestamp {
-        quota.moment(now_us, self.epoch_us())
+    pub fn timestamp(&self, quota: Quota, now_us: u64) -> Timestamp {
+        quota.timestamp(now_us, self.epoch_us())
     }
 
     fn epoch_us(&self) -> u64 {
@@ -151,7 +151,7 @@ impl MemoryStore {
                 Change::ForceCharge(charge) => state.owe(charge),
                 Change::Charge(charge) => state.charge_late(charge),
                 Change::Refund { charge, taken_at_us } => {
-                    let from_us = self.moment(*quota, taken_at_us).horizon_us;
+                    let from_us = self.timestamp(*quota, taken_at_us).expires_at_us;
                     state.give_back(charge, taken_at_us, from_us);
                 }
             });
@@ -164,7 +164,7 @@ impl MemoryStore {
     }
 
     /// What `key` had, and has after `to`.
-    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut State)) -> [State; 2] {
+    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
         let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, quota, now_us, self.epoch_us());

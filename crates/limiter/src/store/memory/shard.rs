@@ -11,8 +11,8 @@ use hashbrown::HashTable;
 
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::state::{Kept, State};
-use crate::algorithm::token_bucket::{MAX_TICKS, Pace};
+use crate::algorithm::state::{QuotaState, StoredState};
+use crate::algorithm::token_bucket::{MAX_TICKS, TickRate};
 use crate::algorithm::window::{Timestamp, WindowEntries};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
@@ -45,7 +45,7 @@ enum Stored {
         /// When the bucket is full again, in ticks since the clock's zero.
         full_at: u64,
         /// What those ticks are worth.
-        pace: Pace,
+        tick_rate: TickRate,
     },
     /// Boxed: most keys have buckets.
     Window(Box<WindowEntries>),
@@ -60,7 +60,7 @@ struct Floor {
 /// A key as found.
 pub(crate) struct Found {
     slot: Option<usize>,
-    pub state: State,
+    pub state: QuotaState,
 }
 
 impl Shard {
@@ -94,7 +94,7 @@ impl Shard {
 
     /// What `key` has at `now_us`, as `quota` sees it. Of one that is not known at most all tokens are missing.
     pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> Found {
-        let at = quota.moment(self.time(now_us), epoch_us);
+        let at = quota.timestamp(self.time(now_us), epoch_us);
         let slot = self.slot(hash, key);
         let state = match slot.map(|slot| &self.entries[slot]) {
             Some(entry) => entry.stored.kept(at.now_us).seen(quota, at),
@@ -103,26 +103,26 @@ impl Shard {
         Found { slot, state }
     }
 
-    fn unknown(&self, quota: Quota, at: Timestamp) -> State {
+    fn unknown(&self, quota: Quota, at: Timestamp) -> QuotaState {
         match quota {
-            Quota::Bucket(shape) => {
-                let pace = shape.pace();
-                let until_floor = pace.ticks(self.floor_us.saturating_sub(at.now_us));
+            Quota::TokenBucket(shape) => {
+                let tick_rate = shape.tick_rate();
+                let until_floor = tick_rate.ticks(self.floor_us.saturating_sub(at.now_us));
                 let ticks = until_floor.min(shape.capacity());
-                let state = Kept::Bucket(Backlog { ticks, pace }).seen(quota, at);
+                let state = StoredState::Bucket(Backlog { ticks, tick_rate }).seen(quota, at);
                 // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
                 if until_floor > shape.capacity() { state.changed() } else { state }
             }
             Quota::Window(window) if self.window_floor.until_us > at.now_us => {
                 let Floor { tokens, until_us } = self.window_floor;
-                Kept::Window(WindowEntries::of(tokens.min(window.quota()), until_us)).seen(quota, at)
+                StoredState::Window(WindowEntries::of(tokens.min(window.quota()), until_us)).seen(quota, at)
             }
-            Quota::Window(_) => Kept::full(quota).seen(quota, at),
+            Quota::Window(_) => StoredState::full(quota).seen(quota, at),
         }
     }
 
     /// Keeps what has become of what [`Self::find`] found. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: Kept, now_us: u64) {
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: StoredState, now_us: u64) {
         let now_us = self.advance(now_us);
         let stored = Stored::new(kept, now_us);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
@@ -141,7 +141,7 @@ impl Shard {
         let full_at_us = now_us.saturating_add(full_in_us);
         let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
         match &mut entry.stored {
-            Stored::Bucket { full_at, pace } => *full_at = (*full_at).min(pace.ticks(full_at_us)),
+            Stored::Bucket { full_at, tick_rate } => *full_at = (*full_at).min(tick_rate.ticks(full_at_us)),
             Stored::Window(ledger) => ledger.end_by(now_us, full_at_us),
         }
         true
@@ -219,30 +219,30 @@ impl Floor {
 }
 
 impl Stored {
-    fn new(kept: Kept, now_us: u64) -> Self {
+    fn new(kept: StoredState, now_us: u64) -> Self {
         match kept {
-            Kept::Bucket(Backlog { ticks, pace }) => {
-                Self::Bucket { full_at: pace.ticks(now_us).saturating_add(ticks), pace }
+            StoredState::Bucket(Backlog { ticks, tick_rate }) => {
+                Self::Bucket { full_at: tick_rate.ticks(now_us).saturating_add(ticks), tick_rate }
             }
-            Kept::Window(ledger) => Self::Window(Box::new(ledger)),
+            StoredState::Window(ledger) => Self::Window(Box::new(ledger)),
             // They are not kept here.
         }
     }
 
-    fn kept(&self, now_us: u64) -> Kept {
+    fn kept(&self, now_us: u64) -> StoredState {
         match self {
-            Self::Bucket { full_at, pace } => {
-                let left = full_at.saturating_sub(pace.ticks(now_us));
-                Kept::Bucket(Backlog { ticks: left.min(MAX_TICKS), pace: *pace })
+            Self::Bucket { full_at, tick_rate } => {
+                let left = full_at.saturating_sub(tick_rate.ticks(now_us));
+                StoredState::Bucket(Backlog { ticks: left.min(MAX_TICKS), tick_rate: *tick_rate })
             }
-            Self::Window(ledger) => Kept::Window(WindowEntries::clone(ledger)),
+            Self::Window(ledger) => StoredState::Window(WindowEntries::clone(ledger)),
         }
     }
 
     /// What forgetting it would take back: until when, and of how many tokens as far as that counts.
     fn loss(&self) -> (u64, u64) {
         match self {
-            Self::Bucket { full_at, pace } => (pace.micros(*full_at), 0),
+            Self::Bucket { full_at, tick_rate } => (tick_rate.micros(*full_at), 0),
             Self::Window(ledger) => (ledger.last_us(), ledger.used()),
         }
     }

@@ -14,10 +14,10 @@ use futures_util::future::BoxFuture;
 use crate::algorithm::concurrency::{MAX_PERMITS, PermitRequest};
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::state::Kept;
+use crate::algorithm::state::StoredState;
 use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::Pace;
-use crate::algorithm::window::{Entry, WindowEntries};
+use crate::algorithm::token_bucket::TickRate;
+use crate::algorithm::window::{WindowEntries, WindowEntry};
 use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
 use crate::store::redis::client::{ConnectError, Voice};
@@ -198,21 +198,21 @@ fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
     let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
     let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
     let seen = |numbers: &[u64]| {
-        Some(BucketState { part, state: kept(numbers, part, now_us)?.seen(part, part.moment(now_us, 0)) })
+        Some(BucketState { part, state: kept(numbers, part, now_us)?.seen(part, part.timestamp(now_us, 0)) })
     };
     Some([seen(&before)?, seen(&after)?])
 }
 
 /// A state as its algorithm's file tells it.
-fn kept(numbers: &[u64], quota: Quota, now_us: u64) -> Option<Kept> {
+fn kept(numbers: &[u64], quota: Quota, now_us: u64) -> Option<StoredState> {
     match (quota, numbers) {
-        (_, []) => Some(Kept::full(quota)),
-        (Quota::Bucket(_), [ticks, emission, ticks_per_us]) => {
-            Some(Kept::Bucket(Backlog { ticks: *ticks, pace: Pace::new(*emission, *ticks_per_us)? }))
+        (_, []) => Some(StoredState::full(quota)),
+        (Quota::TokenBucket(_), [ticks, emission, ticks_per_us]) => {
+            Some(StoredState::Bucket(Backlog { ticks: *ticks, tick_rate: TickRate::new(*emission, *ticks_per_us)? }))
         }
         (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
-            let entry = |pair: &[u64]| Entry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
-            Some(Kept::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
+            let entry = |pair: &[u64]| WindowEntry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
+            Some(StoredState::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
         }
         _ => None,
     }

@@ -71,7 +71,7 @@ pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
 /// Of an algorithm: its place in [`TAKE`].
 fn place(quota: Quota) -> usize {
     match quota {
-        Quota::Bucket(_) => 0,
+        Quota::TokenBucket(_) => 0,
         Quota::Window(window) => match window.span() {
             Span::Fixed(_) => 1,
             Span::Sliding { .. } => 2,
@@ -88,14 +88,14 @@ pub(crate) fn letter(quota: Quota) -> Value {
 /// no earlier than twice its `timeout` before.
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let numbers = match quota {
-        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::TokenBucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
             Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
             Span::Fixed(period) => {
                 let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
-                let this = period.span_at(u64::try_from(deadline).unwrap_or(0).saturating_sub(twice));
-                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
+                let this = period.window_at(u64::try_from(deadline).unwrap_or(0).saturating_sub(twice));
+                [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]
             }
         },
     };
@@ -105,7 +105,7 @@ pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
 /// The same where nothing of what is owed is waived because there is less: see `lua/adjust.lua`.
 pub(crate) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
     let place = match quota {
-        Quota::Bucket(_) => 1,
+        Quota::TokenBucket(_) => 1,
         Quota::Window(_) => 0,
     };
     numbers[place] = crate::store::redis::integer(MAX_TICKS);
