@@ -111,8 +111,8 @@ fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
 fn take_from_a_bucket(bencher: Bencher<'_, '_>) {
     let shape = shape(1_000_000);
     bencher.bench(|| {
-        let granted = bucket::grants(shape, black_box(17), 1, 1);
-        bucket::settle(shape, black_box(17), 1, granted, 1)
+        let granted = bucket::fitting(shape, black_box(17), 1, 1);
+        bucket::charge(shape, black_box(17), 1, granted, 1)
     });
 }
 

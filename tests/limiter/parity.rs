@@ -31,7 +31,7 @@ macro_rules! lua {
     ($last:literal) => {
         concat!(
             include_str!("../../lua/values.lua"),
-            include_str!("../../lua/carry.lua"),
+            include_str!("../../lua/conversion.lua"),
             include_str!("../../lua/token_bucket.lua"),
             include_str!("../../lua/window.lua"),
             include_str!("../../lua/fixed_window.lua"),
@@ -43,7 +43,7 @@ macro_rules! lua {
 
 const TAKE: &str = lua!("take");
 const ADJUST: &str = lua!("adjust");
-const GIVE: &str = lua!("give");
+const GIVE: &str = lua!("grant");
 const CONCURRENCY: &str = include_str!("../../lua/concurrency.lua");
 
 /// The part of Redis that the scripts use, on a clock of the test's own.
@@ -99,7 +99,7 @@ fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
         Quota::TokenBucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) if !period.is_calendar() => [window.quota(), period.longest_us(), 0, 0],
             Span::Fixed(period) => {
                 let this = period.window_at(now_us.saturating_sub(40_000));
                 [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]

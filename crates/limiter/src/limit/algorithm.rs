@@ -5,7 +5,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::algorithm::calendar::{CalendarUnit, Period};
+use crate::algorithm::calendar::{CalendarError, CalendarUnit, Period};
 use crate::algorithm::concurrency::{ConcurrencyLimit, Scope};
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::{TokenBucket, TokenBucketError};
@@ -89,6 +89,8 @@ pub enum QuotaError {
     NoUnit,
     #[error("there is no time zone \"{0}\"")]
     UnknownZone(Arc<str>),
+    #[error("months and time zones need the feature \"calendar\" of tollgate-limiter")]
+    NoCalendar,
 }
 
 impl CompiledAlgorithm {
@@ -132,7 +134,10 @@ impl WindowLength {
             (per, zone) => {
                 let unit = per.unit().ok_or(QuotaError::NoUnit)?;
                 let name = zone.map_or("UTC", |zone| zone);
-                Period::calendar(unit, name).ok_or_else(|| QuotaError::UnknownZone(name.into()))
+                Period::calendar(unit, name).map_err(|error| match error {
+                    CalendarError::UnknownZone => QuotaError::UnknownZone(name.into()),
+                    CalendarError::Unavailable => QuotaError::NoCalendar,
+                })
             }
         }
     }

@@ -137,7 +137,7 @@ impl Debts {
                 let ticks = bucket::convert_room(charge, shape.tick_rate(), flowing.shape.tick_rate());
                 flowing.ticks = flowing.ticks.saturating_sub(ticks);
             }
-            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.give_back(charge, from_us),
+            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.refund(charge, from_us),
             _ => {}
         });
     }
@@ -202,7 +202,9 @@ impl Debt {
     fn owe(&mut self, quota: Quota, charge: u64, expires_at_us: u64) {
         match (self, quota) {
             (Self::Bucket(flowing), Quota::TokenBucket(shape)) => flowing.owe(shape, charge),
-            (Self::Window { ledger, .. }, Quota::Window(window)) => ledger.owe(window.quota(), charge, expires_at_us),
+            (Self::Window { ledger, .. }, Quota::Window(window)) => {
+                ledger.force_charge(window.quota(), charge, expires_at_us)
+            }
             _ => {}
         }
     }
@@ -258,7 +260,7 @@ impl Flowing {
     fn owe(&mut self, shape: TokenBucket, ticks: u64) {
         let own = |ticks| bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
         let capacity = self.shape.capacity().max(own(shape.capacity()));
-        self.ticks = bucket::owe(self.ticks, own(ticks), capacity);
+        self.ticks = bucket::force_charge(self.ticks, own(ticks), capacity);
     }
 }
 

@@ -105,7 +105,7 @@ impl TokenGrant {
     pub fn applied(self, state: QuotaState) -> QuotaState {
         match self {
             Self::All => state.full_by(0),
-            Self::Tokens(tokens) => state.given(tokens),
+            Self::Tokens(tokens) => state.grant(tokens),
         }
     }
 }
@@ -126,8 +126,8 @@ mod tests {
     }
 
     fn lacking(ticks: u64, by: TokenBucket) -> BucketState {
-        let kept = StoredState::Bucket(Backlog { ticks, tick_rate: by.tick_rate() });
-        BucketState { part: shape().into(), state: kept.seen(shape().into(), Timestamp::default()) }
+        let kept = StoredState::TokenBucket(Backlog { ticks, tick_rate: by.tick_rate() });
+        BucketState { part: shape().into(), state: kept.read_as(shape().into(), Timestamp::default()) }
     }
 
     #[test]

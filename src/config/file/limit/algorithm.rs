@@ -190,6 +190,7 @@ impl AlgorithmChoice<'_> {
             }
             QuotaError::Window(WindowError::TooLong) => (&rate.location, "write a shorter window".to_owned()),
             QuotaError::NoUnit => (&rate.location, "write a rate per m, h, d or month".to_owned()),
+            QuotaError::NoCalendar => (zone, "build with the feature \"calendar\"".to_owned()),
             QuotaError::UnknownZone(_) => (zone, "write a name such as Europe/Berlin or UTC".to_owned()),
         };
         report.mistake(location, Problem::new(bound.to_string()).hint(hint));
