@@ -18,12 +18,12 @@ use tollgate_limiter::TrustedProxies;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
-use tollgate_limiter::limit::host::RequestHost;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::key::OnMissing;
+use tollgate_limiter::limit::key::host::RequestHost;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::headers::Standing;
 use tollgate_limiter::store::BucketCharge;
@@ -110,8 +110,8 @@ fn extract_a_key(bencher: Bencher<'_, '_>, part: &str) {
 fn take_from_a_bucket(bencher: Bencher<'_, '_>) {
     let shape = shape(1_000_000);
     bencher.bench(|| {
-        let granted = bucket::grants(shape, black_box(17), 1, 1);
-        bucket::settle(shape, black_box(17), 1, granted, 1)
+        let granted = bucket::fitting(shape, black_box(17), 1, 1);
+        bucket::charge(shape, black_box(17), 1, granted, 1)
     });
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use control::{Live, Signals};
-use tollgate_limiter::limit::algorithm_kind::QuotaError;
+use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;

@@ -9,7 +9,7 @@ use axum::http::header::COOKIE;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::catalog::{self, Listed};
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 

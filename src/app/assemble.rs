@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use metrics::counter;
-use tollgate_limiter::limit::algorithm_kind::QuotaError;
-use tollgate_limiter::limit::spec::LimitUse;
+use tollgate_limiter::limit::algorithm::QuotaError;
+use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;

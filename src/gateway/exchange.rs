@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, Version};
-use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tollgate_limiter::request::headers::RateLimitFields;
 

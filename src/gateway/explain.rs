@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tollgate_limiter::limit::host::{self, RequestHost};
 use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::limit::key::host::{self, RequestHost};
 use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 

@@ -7,8 +7,8 @@ use http_body::Body as _;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::{Admitted, LimitedRequest, LimiterOf};
 use tollgate_limiter::limit::client_address::TrustedProxies;
-use tollgate_limiter::limit::host::RequestHost;
 use tollgate_limiter::limit::key::Facts;
+use tollgate_limiter::limit::key::host::RequestHost;
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::headers::RateLimitFields;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tollgate_limiter::layer::RateLimitLayer;
-use tollgate_limiter::limit::host;
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::permit::Permit;
 use tollgate_limiter::request::rule_set::RuleSet;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
+use tollgate_limiter::limit::definition::LimitUse;
 pub use tollgate_limiter::limit::fixed_response::FixedResponse;
-use tollgate_limiter::limit::spec::LimitUse;
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,14 +9,14 @@ use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
 use tollgate_limiter::algorithm::concurrency::Scope;
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, Rate, WindowLength, WindowRate};
-use tollgate_limiter::limit::cost::{ByResponse, Cost, Field};
-use tollgate_limiter::limit::json_path::JsonPath;
+use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
+use tollgate_limiter::limit::cost::json_path::JsonPath;
+use tollgate_limiter::limit::cost::{Cost, CostField, ResponseCost};
+use tollgate_limiter::limit::definition::{Consistency, OnOutage};
 use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -59,13 +59,13 @@ fn reads_every_kind_of_cost() {
     );
     assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
     let by = |field, reserve, max| {
-        Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(reserve), max: nonzero(max) }))
+        Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(reserve), max: nonzero(max) }))
     };
-    let header = Field::Header(HeaderName::from_static("x-used"));
+    let header = CostField::Header(HeaderName::from_static("x-used"));
     assert_eq!(cost("{response_header: X-Used}"), by(header.clone(), 1, 9));
     assert_eq!(cost("{response_header: x-used, reserve: 5, max: 8000}"), by(header, 5, 8_000));
     let path = JsonPath::parse(r"usage.total\.tokens").unwrap();
-    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(Field::Json(path), 2, 9));
+    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(CostField::Json(path), 2, 9));
     assert_eq!(cost("4"), tokens(4));
 }
 

@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
-use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
-use tollgate_limiter::limit::spec::{Limit, LimitUse};
 use tollgate_limiter::store::memory::MemoryStore;
 
 const HOUR_US: u64 = 3_600_000_000;

@@ -15,7 +15,7 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::check::{CheckPolicy, Checks};
 use tollgate_limiter::decide::decision::{DecidedBy, Decision};
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::spec::OnOutage;
+use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
-use tollgate_limiter::algorithm::calendar::{Period, Unit};
+use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
 use tollgate_limiter::algorithm::concurrency::{GrantedPermits, LEASE_US, PermitRequest};
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
@@ -24,7 +24,7 @@ macro_rules! lua {
     ($last:literal) => {
         concat!(
             include_str!("../../lua/values.lua"),
-            include_str!("../../lua/carry.lua"),
+            include_str!("../../lua/conversion.lua"),
             include_str!("../../lua/token_bucket.lua"),
             include_str!("../../lua/window.lua"),
             include_str!("../../lua/fixed_window.lua"),
@@ -36,7 +36,7 @@ macro_rules! lua {
 
 const TAKE: &str = lua!("take");
 const ADJUST: &str = lua!("adjust");
-const GIVE: &str = lua!("give");
+const GIVE: &str = lua!("grant");
 const CONCURRENCY: &str = include_str!("../../lua/concurrency.lua");
 
 /// The part of Redis that the scripts use, on a clock of the test's own.
@@ -77,7 +77,7 @@ impl FakeRedis {
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
     match quota {
-        Quota::Bucket(_) => "b",
+        Quota::TokenBucket(_) => "b",
         Quota::Window(window) => match window.span() {
             Span::Fixed(_) => "f",
             Span::Sliding { .. } => "s",
@@ -88,13 +88,13 @@ fn letter(quota: Quota) -> &'static str {
 /// Its four numbers there.
 fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
     let numbers = match quota {
-        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
+        Quota::TokenBucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
         Quota::Window(window) => match window.span() {
             Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
+            Span::Fixed(period) if !period.is_calendar() => [window.quota(), period.longest_us(), 0, 0],
             Span::Fixed(period) => {
-                let this = period.span_at(now_us.saturating_sub(40_000));
-                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
+                let this = period.window_at(now_us.saturating_sub(40_000));
+                [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]
             }
         },
     };
@@ -148,7 +148,7 @@ impl ScriptRunner {
         for Adjustment { quota, change, .. } in adjustments {
             let mut numbers = numbers(*quota, now_us);
             if let Change::Charge(_) = change {
-                numbers[usize::from(matches!(quota, Quota::Bucket(_)))] = MAX_TICKS.to_string();
+                numbers[usize::from(matches!(quota, Quota::TokenBucket(_)))] = MAX_TICKS.to_string();
             }
             let change = match *change {
                 Change::ForceCharge(charge) | Change::Charge(charge) => [charge, 0, 0],
@@ -250,9 +250,9 @@ fn any_quota() -> impl Strategy<Value = Quota> {
     let period = prop_oneof![
         Just(Period::every(SECOND)),
         Just(Period::every(90 * SECOND)),
-        Just(Period::calendar(Unit::Minute, "Asia/Kolkata").unwrap()),
-        Just(Period::calendar(Unit::Day, "Europe/Berlin").unwrap()),
-        Just(Period::calendar(Unit::Month, "UTC").unwrap()),
+        Just(Period::calendar(CalendarUnit::Minute, "Asia/Kolkata").unwrap()),
+        Just(Period::calendar(CalendarUnit::Day, "Europe/Berlin").unwrap()),
+        Just(Period::calendar(CalendarUnit::Month, "UTC").unwrap()),
     ];
     prop_oneof![
         2 => any_shape().prop_map(Quota::from),
@@ -325,7 +325,7 @@ fn any_turns() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn bucket(quota: Quota) -> Option<TokenBucket> {
-    if let Quota::Bucket(shape) = quota { Some(shape) } else { None }
+    if let Quota::TokenBucket(shape) = quota { Some(shape) } else { None }
 }
 
 /// Asserts that the script admits, when versions of a limit take turns, in every window at most the largest burst and
@@ -418,7 +418,7 @@ proptest! {
 #[test]
 fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let script = ScriptRunner::new(true);
-    let window = Window::fixed(5, Period::calendar(Unit::Day, "Europe/Berlin").unwrap()).unwrap();
+    let window = Window::fixed(5, Period::calendar(CalendarUnit::Day, "Europe/Berlin").unwrap()).unwrap();
     let charges = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;

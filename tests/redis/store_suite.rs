@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_limiter::algorithm::calendar::{Period, Unit};
+use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
 use tollgate_limiter::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
@@ -226,7 +226,7 @@ async fn a_fixed_window_ends_when_the_clock_says_so(store: Fixture) {
 }
 
 async fn a_window_of_a_calendar_has_its_quota_once(store: Fixture) {
-    let month = Period::calendar(Unit::Month, "Europe/Berlin").unwrap();
+    let month = Period::calendar(CalendarUnit::Month, "Europe/Berlin").unwrap();
     let charges = [charge("k", Window::fixed(5, month).unwrap(), 5), charge("b", shape(5, HOUR, 5), 1)];
     let first = store.take(&charges, 1).await;
     assert_eq!((first.units, first.levels[1].remaining), (1, 4));

@@ -75,6 +75,6 @@ pub use limit::builder::{
     LimitBuilder, LimitError, client_ip, cookie, everyone, extension, header, host, key_fn, route,
 };
 pub use limit::client_address::TrustedProxies;
-pub use limit::spec::Limit;
+pub use limit::definition::Limit;
 #[cfg(feature = "redis")]
 pub use shared::SharedLimiter;

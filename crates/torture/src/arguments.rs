@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use http::{HeaderName, Uri};
-use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::units;
 
 use crate::scenario::Scenario;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use tollgate_limiter::limit::algorithm_kind::Rate;
+use tollgate_limiter::limit::algorithm::Rate;
 
 /// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::definition::Consistency;
 
 use crate::limit::TestedLimit;
 

@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use serde::Serialize;
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::limit::spec::Consistency;
 use tollgate_limiter::request::catalog::Listed;
 use tollgate_limiter::request::explanation::part_name;
 

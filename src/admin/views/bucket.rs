@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::store::inspect::TokenGrant;
 
 use super::policy::{LevelView, PolicyView};

@@ -3,9 +3,9 @@
 //! Repeats no value of a header field, neither of the request nor of a route's conditions.
 
 use serde::{Deserialize, Serialize};
+use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::Limit;
 use tollgate_limiter::limit::units::{show_duration, show_size};
 use tollgate_limiter::request::explanation::{AppliedLimit, CountedBy};
 

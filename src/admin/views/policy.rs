@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::Holds;
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, WindowLength};
-use tollgate_limiter::limit::cost::{ByResponse, Field};
-use tollgate_limiter::limit::spec::{Limit, OnOutage};
+use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
+use tollgate_limiter::limit::cost::{CostField, ResponseCost};
+use tollgate_limiter::limit::definition::{Limit, OnOutage};
 use tollgate_limiter::limit::units::show_rate;
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 
@@ -75,7 +75,7 @@ impl PolicyView {
         };
         let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
-            algorithm: algorithm.manner().name().to_owned(),
+            algorithm: algorithm.kind().name().to_owned(),
             rate: show_algorithm(algorithm),
             burst: algorithm.burst().get(),
             cost,
@@ -89,10 +89,10 @@ impl PolicyView {
 }
 
 impl SettledView {
-    fn of(later: &ByResponse) -> Self {
+    fn of(later: &ResponseCost) -> Self {
         let by = match &later.field {
-            Field::Header(name) => format!("response_header {name}"),
-            Field::Json(path) => format!("response_json {path}"),
+            CostField::Header(name) => format!("response_header {name}"),
+            CostField::Json(path) => format!("response_json {path}"),
         };
         Self { by, max: later.max.get() }
     }

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBucketError};
-use tollgate_limiter::limit::algorithm_kind::Algorithm;
-use tollgate_limiter::limit::cost::{ByResponse, Cost};
+use tollgate_limiter::limit::algorithm::Algorithm;
+use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 
 use crate::config::file::limit::RawCost;
 use crate::config::file::scalar::number::WholeNumber;
@@ -50,7 +50,7 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
                 report.mistake(field.location(), problem.hint("raise \"max\" or lower \"reserve\""));
                 return None;
             }
-            Some(Cost::Response(Arc::new(ByResponse { field: field.field(), reserve, max })))
+            Some(Cost::Response(Arc::new(ResponseCost { field: field.field(), reserve, max })))
         }
         RawCost::Body { unit, max } => {
             let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;

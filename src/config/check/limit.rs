@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::KeySpec;
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::Limit;
 
 use super::cost;
 use super::named::NamedSection;

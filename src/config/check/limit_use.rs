@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::plan::Plans;
-use tollgate_limiter::limit::spec::{Limit, LimitUse};
 
 use super::cost;
 use super::named::NamedSection;
@@ -58,7 +58,7 @@ fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) ->
 fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report) -> Option<LimitUse> {
     let cost = setting.build(|raw| {
         let cost = cost::build(raw, &limit.algorithm, &format!("the burst of {}", quote(&limit.name)), report)?;
-        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.counting().burst()).min();
+        let smallest = limit.plans.iter().flat_map(Plans::all).map(|plan| plan.compiled().burst()).min();
         if let Some(burst) = smallest.and_then(NonZeroU64::new) {
             let whose = format!("the smallest burst of the plans of {}", quote(&limit.name));
             cost::check_fixed(&cost, burst, &whose, raw.location(), report)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
-use tollgate_limiter::limit::spec::Limit;
+use tollgate_limiter::limit::definition::Limit;
 
 use super::limit_use::{path_params, uses};
 use super::named::NamedSection;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use tollgate_limiter::limit::spec::Limit;
+use tollgate_limiter::limit::definition::Limit;
 
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use http::header::{CONNECTION, COOKIE, FORWARDED, TE, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
-use tollgate_limiter::limit::address_text as text;
+use tollgate_limiter::limit::key::address_text as text;
 
 use super::forwarded::{ClientOrigin, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::h1::encode::field;

@@ -1,96 +1,110 @@
-//! A bucket that is stored by one limit and asked for by another: by nodes that have heard of a change, and by those that
-//! have not; or by a client's plans.
+//! Conversion of a bucket that is stored by one limit and asked for by another: while nodes reload one after the other, or
+//! because clients have plans.
 //!
-//! Guarantees that admitted in any time t is at most the largest burst + the largest rate · t of the limits that are in use:
-//! what is consumed counts in tokens, which flow off at the rate of one of these limits and are lowered by nothing else; a
-//! grant is given only where they and its cost fit the burst of its own limit; so after a grant they are at most the
-//! largest burst, however often the limits take turns. Conversions round up.
+//! Guarantees that admitted in any time t is at most the largest burst + the largest rate · t of the limits in use:
+//! consumption counts in tokens, which flow off at the rate of one of these limits and are lowered by nothing else; a grant
+//! needs room for them and its cost in the burst of its own limit. So after a grant they are at most the largest burst,
+//! however often the limits take turns. Conversions round up.
 //!
 //! Guarantees that nobody is locked out: a bucket is stored by the limit that granted last, or else by the fastest that asked
-//! since. So what is consumed flows off in the time that the old limit would have taken, or that the new rate takes
-//! for it, whichever is shorter. (It may be more than the new burst. To forget that would refill the larger bucket of
-//! whoever still has the old limit, as often as both ask.) A faster limit that cannot count so many tokens, months of
-//! them, leaves them to the slower one.
-//! `lua/carry.lua` is the same. Refuses to know clocks and stores.
+//! since. So consumption flows off in the time that the old limit would have taken, or that the new rate takes for it,
+//! whichever is shorter. It may be more than the new burst: forgetting that would refill the larger bucket of nodes with
+//! the old limit as often as both ask. A faster limit that cannot count so many tokens leaves them to the slower one.
+//! `lua/conversion.lua` does the same.
 
-use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, Pace, Taken, TokenBucket};
+use crate::algorithm::token_bucket;
+use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS, TickRate, TokenBucket};
 
-/// What a bucket lacks, in the ticks that it is stored by.
+/// The ticks that a bucket lacks, as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backlog {
     pub ticks: u64,
-    pub pace: Pace,
+    /// The worth of those ticks.
+    pub tick_rate: TickRate,
 }
 
-/// The same as a limit sees it.
+/// A stored backlog as a limit reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct ConvertedBacklog {
     /// In ticks of that limit. May be more than its capacity.
-    pub backlog: u64,
-    /// What to keep when nothing is granted.
-    pub kept: Backlog,
-    /// What is stored is something else.
-    pub moved: bool,
-    own: Pace,
+    pub ticks: u64,
+    /// The backlog to store when nothing is granted.
+    pub stored: Backlog,
+    /// Whether that differs from what is stored.
+    pub changed: bool,
+    own_rate: TickRate,
 }
 
 impl Backlog {
-    /// Whole tokens that are missing, rounded up.
-    pub fn tokens(self) -> u64 {
-        self.pace.tokens(self.ticks)
+    /// `ticks` of `bucket`, at most [`MAX_TICKS`].
+    #[inline]
+    pub fn of(bucket: TokenBucket, ticks: u64) -> Self {
+        Self { ticks: ticks.min(MAX_TICKS), tick_rate: bucket.tick_rate() }
     }
 
-    /// As `shape` sees it.
-    pub fn carried(self, shape: TokenBucket) -> Carried {
-        let own = shape.pace();
-        let backlog = bucket::convert(self.ticks, self.pace, own);
-        let moved = own.is_faster_than(self.pace) && self.ticks > 0 && backlog < MAX_TICKS;
-        let kept = if moved || self.ticks == 0 { Self { ticks: backlog, pace: own } } else { self };
-        Carried { backlog, kept, moved, own }
+    /// Whole tokens that are missing, rounded up.
+    #[inline]
+    pub fn tokens(self) -> u64 {
+        self.tick_rate.tokens(self.ticks)
+    }
+
+    /// This backlog as `bucket` reads it.
+    #[inline]
+    pub fn convert_to(self, bucket: TokenBucket) -> ConvertedBacklog {
+        let own_rate = bucket.tick_rate();
+        let ticks = token_bucket::convert(self.ticks, self.tick_rate, own_rate);
+        let changed = own_rate.is_faster_than(self.tick_rate) && self.ticks > 0 && ticks < MAX_TICKS;
+        let stored = if changed || self.ticks == 0 { Self { ticks, tick_rate: own_rate } } else { self };
+        ConvertedBacklog { ticks, stored, changed, own_rate }
     }
 }
 
-impl Carried {
-    /// Stored by the limit that sees it.
+impl ConvertedBacklog {
+    /// Whether it is stored by the limit that reads it.
+    #[inline]
     pub fn is_own(&self) -> bool {
-        !self.moved && self.kept.pace == self.own
+        !self.changed && self.stored.tick_rate == self.own_rate
     }
 
-    /// Charges `granted` of the `units` asked for, of `part`: the limit, or a node's share of it.
-    pub fn settle(&self, part: TokenBucket, cost: u64, granted: u32, units: u32) -> Taken {
-        let taken = bucket::settle(part, self.backlog, cost, granted, units);
-        let Backlog { ticks, pace } = self.kept;
-        if granted > 0 || pace == self.own {
-            return taken;
+    /// Charges `granted` of the `units` asked for to `part`: the limit, or a node's share of it.
+    #[inline]
+    pub fn charge(&self, part: TokenBucket, cost: u64, granted: u32, units: u32) -> ChargeOutcome {
+        let outcome = token_bucket::charge(part, self.ticks, cost, granted, units);
+        let Backlog { ticks, tick_rate } = self.stored;
+        if granted > 0 || tick_rate == self.own_rate {
+            return outcome;
         }
         let room = part.usable().saturating_sub(part.charge(cost));
-        let missing = ticks.saturating_sub(bucket::convert_room(room, self.own, pace));
-        let retry_after_us = if units > 0 { pace.micros(missing) } else { 0 };
-        Taken { retry_after_us, reset_after_us: pace.micros(ticks), ..taken }
+        let missing = ticks.saturating_sub(token_bucket::convert_room(room, self.own_rate, tick_rate));
+        let retry_after_us = if units > 0 { tick_rate.micros(missing) } else { 0 };
+        ChargeOutcome { retry_after_us, reset_after_us: tick_rate.micros(ticks), ..outcome }
     }
 
-    /// What to store for what [`Self::settle`] said.
-    pub fn after(&self, taken: &Taken) -> Backlog {
-        if taken.granted > 0 { Backlog { ticks: taken.backlog, pace: self.own } } else { self.kept }
+    /// The backlog to store after an outcome of [`Self::charge`].
+    #[inline]
+    pub fn after(&self, outcome: &ChargeOutcome) -> Backlog {
+        if outcome.granted > 0 { Backlog { ticks: outcome.backlog, tick_rate: self.own_rate } } else { self.stored }
     }
 
-    /// What to store when `ticks`, of the limit that sees it, are owed besides, which make it owe no more than `most` or
-    /// themselves.
-    pub fn owe(&self, ticks: u64, most: u64) -> Backlog {
-        let ticks = bucket::owe(self.kept.ticks, self.as_kept(ticks), self.as_kept(most));
-        Backlog { ticks, ..self.kept }
+    /// The backlog to store when `ticks` of the reading limit are owed besides. That leaves at most `capacity` missing, or
+    /// the debt itself if it is more.
+    #[inline]
+    pub fn force_charge(&self, ticks: u64, capacity: u64) -> Backlog {
+        let ticks = token_bucket::force_charge(self.stored.ticks, self.as_stored(ticks), self.as_stored(capacity));
+        Backlog { ticks, ..self.stored }
     }
 
-    /// Ticks of the limit that sees it, in those that it is kept by.
-    pub fn as_kept(&self, ticks: u64) -> u64 {
-        bucket::convert(ticks, self.own, self.kept.pace)
+    /// Ticks of the reading limit, in those that the backlog is stored by.
+    #[inline]
+    pub fn as_stored(&self, ticks: u64) -> u64 {
+        token_bucket::convert(ticks, self.own_rate, self.stored.tick_rate)
     }
 
-    /// The same with so much less that only `ticks` are missing, of those that it is kept by.
+    /// This backlog with at most `ticks` missing, of those that it is stored by.
+    #[inline]
     pub fn lowered(self, ticks: u64) -> Self {
-        let kept = Backlog { ticks: self.kept.ticks.min(ticks), ..self.kept };
-        Self { backlog: bucket::convert(kept.ticks, kept.pace, self.own), kept, ..self }
+        let stored = Backlog { ticks: self.stored.ticks.min(ticks), ..self.stored };
+        Self { ticks: token_bucket::convert(stored.ticks, stored.tick_rate, self.own_rate), stored, ..self }
     }
 }
 
@@ -102,61 +116,64 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    fn shape(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
+    fn bucket(tokens: u64, period_us: u64, burst: u64) -> TokenBucket {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         TokenBucket::new(nonzero(tokens), nonzero(period_us), nonzero(burst)).unwrap()
     }
 
     fn consumed(tokens: u64, by: TokenBucket) -> Backlog {
-        Backlog { ticks: by.charge(tokens), pace: by.pace() }
+        Backlog { ticks: by.charge(tokens), tick_rate: by.tick_rate() }
     }
 
     #[test]
-    fn a_slower_limit_waits_for_what_the_faster_one_left_to_flow_off_as_that_would_have() {
-        let (old, new) = (shape(1_000, SECOND, 1_000), shape(10, 3_600 * SECOND, 10));
-        let carried = consumed(1_000, old).carried(new);
-        assert_eq!((carried.kept, carried.moved, carried.is_own()), (consumed(1_000, old), false, false));
-        let denied = carried.settle(new, 1, 0, 1);
+    fn a_backlog_of_a_faster_limit_flows_off_at_its_rate() {
+        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let converted = consumed(1_000, old).convert_to(new);
+        assert_eq!((converted.stored, converted.changed, converted.is_own()), (consumed(1_000, old), false, false));
+        let denied = converted.charge(new, 1, 0, 1);
         assert_eq!((denied.remaining, denied.retry_after_us, denied.reset_after_us), (0, 991_000, SECOND));
-        assert_eq!(carried.after(&denied), consumed(1_000, old));
+        assert_eq!(converted.after(&denied), consumed(1_000, old));
     }
 
     #[test]
-    fn a_faster_limit_takes_over_what_was_consumed_with_its_own_rate() {
-        let (old, new) = (shape(10, 3_600 * SECOND, 100), shape(20, SECOND, 10));
-        let carried = consumed(100, old).carried(new);
-        assert_eq!((carried.kept, carried.moved, carried.is_own()), (consumed(100, new), true, false));
-        assert_eq!(carried.settle(new, 1, 0, 1).retry_after_us, 91 * SECOND / 20);
+    fn a_faster_limit_stores_the_backlog_at_its_own_rate() {
+        let (old, new) = (bucket(10, 3_600 * SECOND, 100), bucket(20, SECOND, 10));
+        let converted = consumed(100, old).convert_to(new);
+        assert_eq!((converted.stored, converted.changed, converted.is_own()), (consumed(100, new), true, false));
+        assert_eq!(converted.charge(new, 1, 0, 1).retry_after_us, 91 * SECOND / 20);
     }
 
     #[test]
     fn a_grant_stores_the_bucket_by_its_own_limit() {
-        let (old, new) = (shape(1_000, SECOND, 1_000), shape(10, 3_600 * SECOND, 10));
-        let carried = consumed(4, old).carried(new);
-        let granted = carried.settle(new, 2, 2, 5);
+        let (old, new) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
+        let converted = consumed(4, old).convert_to(new);
+        let granted = converted.charge(new, 2, 2, 5);
         assert_eq!((granted.backlog, granted.remaining), (new.charge(8), 2));
-        assert_eq!(carried.after(&granted), consumed(8, new));
+        assert_eq!(converted.after(&granted), consumed(8, new));
     }
 
     #[test]
-    fn a_debt_is_kept_by_the_faster_limit_and_lowers_nothing() {
-        let (fast, slow) = (shape(1_000, SECOND, 1_000), shape(10, 3_600 * SECOND, 10));
-        assert_eq!(consumed(900, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(900, fast));
-        assert_eq!(consumed(5, fast).carried(slow).owe(slow.charge(3), slow.capacity()), consumed(8, fast));
-        assert_eq!(consumed(5, slow).carried(fast).owe(fast.charge(3), fast.capacity()), consumed(8, fast));
+    fn a_debt_is_stored_by_the_faster_limit_and_lowers_nothing() {
+        let (fast, slow) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
         assert_eq!(
-            consumed(5, slow).carried(slow).owe(slow.charge(30), slow.capacity()),
+            consumed(900, fast).convert_to(slow).force_charge(slow.charge(3), slow.capacity()),
+            consumed(900, fast)
+        );
+        assert_eq!(consumed(5, fast).convert_to(slow).force_charge(slow.charge(3), slow.capacity()), consumed(8, fast));
+        assert_eq!(consumed(5, slow).convert_to(fast).force_charge(fast.charge(3), fast.capacity()), consumed(8, fast));
+        assert_eq!(
+            consumed(5, slow).convert_to(slow).force_charge(slow.charge(30), slow.capacity()),
             consumed(30, slow),
             "a larger limit's"
         );
     }
 
     #[test]
-    fn what_a_faster_limit_cannot_count_stays_with_the_slower_one() {
-        let (old, new) = (shape(1, 86_400 * SECOND, 366), shape(997, 997 * 80_000 * SECOND + 1, 1));
-        assert!(new.pace().is_faster_than(old.pace()));
-        let carried = consumed(366, old).carried(new);
-        assert_eq!((carried.kept, carried.moved), (consumed(366, old), false));
-        assert_eq!(carried.settle(new, 1, 0, 1).retry_after_us, 366 * 86_400 * SECOND);
+    fn a_backlog_that_a_faster_limit_cannot_count_stays_with_the_slower_one() {
+        let (old, new) = (bucket(1, 86_400 * SECOND, 366), bucket(997, 997 * 80_000 * SECOND + 1, 1));
+        assert!(new.tick_rate().is_faster_than(old.tick_rate()));
+        let converted = consumed(366, old).convert_to(new);
+        assert_eq!((converted.stored, converted.changed), (consumed(366, old), false));
+        assert_eq!(converted.charge(new, 1, 0, 1).retry_after_us, 366 * 86_400 * SECOND);
     }
 }

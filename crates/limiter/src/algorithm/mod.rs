@@ -4,6 +4,7 @@
 //! holds of any of them, and [`conversion`] carries consumption from one limit over to another.
 
 pub mod calendar;
+pub(crate) mod compact_state;
 pub mod concurrency;
 pub mod conversion;
 pub mod level;

@@ -1,134 +1,239 @@
-//! How much a limit allows, whatever its algorithm: what the limiter asks of all of them alike.
+//! The numbers of a limit, whatever its algorithm: the questions that the limiter and its stores ask of every algorithm.
 //!
-//! Guarantees that each algorithm answers each question; what the answers come from is in [`bucket`](crate::algorithm::token_bucket) and
-//! [`window`](crate::algorithm::window). Refuses to know clocks, keys and stores.
+//! Guarantees an answer for each algorithm to each question; the arithmetic is in
+//! [`token_bucket`](crate::algorithm::token_bucket) and [`window`](crate::algorithm::window).
 
+use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::TokenBucket;
-use crate::algorithm::window::{Timestamp, Window};
+use crate::algorithm::window::{Span, Timestamp, Window};
 
 /// The numbers of a limit, as the arithmetic uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quota {
     /// Tokens that flow back one by one.
-    Bucket(TokenBucket),
-    /// Tokens that come back with the time they were taken at.
+    TokenBucket(TokenBucket),
+    /// Tokens that come back when they expire, several at once.
     Window(Window),
+}
+
+/// The script of an algorithm, in `lua/`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlgorithmScript {
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+}
+
+/// The part of a reservation that was not spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unspent {
+    /// Ticks of a bucket, tokens of a window.
+    pub charge: u64,
+    /// Microseconds since the reservation in which nothing was lost of it.
+    pub covered_us: u64,
+}
+
+impl AlgorithmScript {
+    /// The letter that stands for the algorithm in the scripts' arguments.
+    #[inline]
+    pub fn letter(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "b",
+            Self::FixedWindow => "f",
+            Self::SlidingWindow => "s",
+        }
+    }
 }
 
 impl Quota {
     /// The part of it that one of `nodes` equal nodes enforces.
+    #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         match self {
-            Self::Bucket(shape) => Self::Bucket(shape.shared_by(nodes)),
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.shared_by(nodes)),
             Self::Window(window) => Self::Window(window.shared_by(nodes)),
         }
     }
 
-    /// Of how many equal parts of `whole` this is one.
+    /// The number of equal parts of `whole` that this is one of.
+    #[inline]
     pub fn parts_of(self, whole: Self) -> u32 {
         let parts = match (self, whole) {
-            (Self::Bucket(part), Self::Bucket(whole)) => part.emission() / whole.emission(),
+            (Self::TokenBucket(part), Self::TokenBucket(whole)) => part.emission() / whole.emission(),
             (Self::Window(part), Self::Window(whole)) => u64::from(part.weight() / whole.weight()),
             _ => 1,
         };
         u32::try_from(parts).unwrap_or(u32::MAX)
     }
 
-    /// The same limit, for tokens that may be spent a while after they were taken. Only buckets know such a thing.
+    /// This limit for tokens that may be spent a while after they were taken. Windows have no leases.
+    #[inline]
     pub fn leased(self, largest_cost: u64) -> Self {
         match self {
-            Self::Bucket(shape) => Self::Bucket(shape.leased(largest_cost)),
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.leased(largest_cost)),
             Self::Window(_) => self,
         }
     }
 
-    /// Microseconds from the moment it was asked for that a token taken ahead may be spent; 0: none may be.
+    /// Microseconds from the call for it that a token taken ahead may be spent; 0: none may be.
+    #[inline]
     pub fn lease_us(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.lease_us(),
+            Self::TokenBucket(bucket) => bucket.lease_us(),
             Self::Window(_) => 0,
         }
     }
 
     /// Tokens that may be taken at once, at most.
+    #[inline]
     pub fn burst(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.burst(),
+            Self::TokenBucket(bucket) => bucket.burst(),
             Self::Window(window) => window.quota(),
         }
     }
 
-    /// Microseconds in which all of them are back for sure.
+    /// Microseconds in which all tokens are back for certain.
+    #[inline]
     pub fn fill_us(self) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.capacity()),
+            Self::TokenBucket(bucket) => bucket.micros(bucket.capacity()),
             Self::Window(window) => window.width_us(),
         }
     }
 
-    /// Microseconds before all tokens are back at which a request of `tokens` passes for sure.
+    /// Microseconds before all tokens are back at which a request of `tokens` passes for certain.
+    #[inline]
     pub fn spare_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.usable().saturating_sub(shape.charge(tokens))),
+            Self::TokenBucket(bucket) => bucket.micros(bucket.usable().saturating_sub(bucket.charge(tokens))),
             Self::Window(_) => 0,
         }
     }
 
-    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, with what windows need of it.
-    pub fn moment(self, now_us: u64, epoch_us: u64) -> Timestamp {
+    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, and when a token taken then expires.
+    #[inline]
+    pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::Bucket(_) => Timestamp { now_us, horizon_us: u64::MAX },
-            Self::Window(window) => Timestamp { now_us, horizon_us: window.span().horizon(now_us, epoch_us) },
+            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX },
+            Self::Window(window) => Timestamp { now_us, expires_at_us: window.span().expires_at(now_us, epoch_us) },
         }
     }
 
-    /// What `tokens` weigh: ticks of a bucket, tokens of a window.
+    /// The charge of `tokens`: ticks of a bucket, units of a window's quota.
+    #[inline]
     pub fn charge(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens),
+            Self::TokenBucket(bucket) => bucket.charge(tokens),
             Self::Window(window) => window.charge(tokens),
         }
     }
 
     /// Whether a request of `tokens` can ever pass.
+    #[inline]
     pub fn holds(self, tokens: u64) -> bool {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens) <= shape.usable(),
+            Self::TokenBucket(bucket) => bucket.charge(tokens) <= bucket.usable(),
             Self::Window(window) => window.charge(tokens) <= window.quota(),
         }
     }
 
     /// Microseconds in which `tokens` flow back, rounded down; none where they come back together.
+    #[inline]
     pub fn flow_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.charge(tokens) / shape.ticks_per_us(),
+            Self::TokenBucket(bucket) => bucket.charge(tokens) / bucket.ticks_per_us(),
             Self::Window(_) => 0,
         }
     }
 
     /// Microseconds that a request waits longer, at least, for `tokens` more than another waits for.
+    #[inline]
     pub fn dearer_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::TokenBucket(bucket) => bucket.micros(bucket.charge(tokens)),
             Self::Window(_) => 0,
         }
     }
 
     /// Microseconds from one request of `tokens` to the next, on average, when there are as many as may be.
+    #[inline]
     pub fn pace_us(self, tokens: u64) -> u64 {
         match self {
-            Self::Bucket(shape) => shape.micros(shape.charge(tokens)),
+            Self::TokenBucket(bucket) => bucket.micros(bucket.charge(tokens)),
             Self::Window(window) => {
                 let all = u128::from(window.width_us()) * u128::from(window.charge(tokens));
                 u64::try_from(all.div_ceil(window.quota().max(1).into())).unwrap_or(u64::MAX)
             }
         }
     }
+
+    /// This limit for debts that nothing bounds.
+    #[inline]
+    pub fn unbounded(self) -> Self {
+        match self {
+            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.unbounded()),
+            Self::Window(window) => Self::Window(window.unbounded()),
+        }
+    }
+
+    /// The bucket of a limit that is one. Leases are for buckets alone.
+    #[inline]
+    pub fn token_bucket(self) -> Option<TokenBucket> {
+        match self {
+            Self::TokenBucket(bucket) => Some(bucket),
+            Self::Window(_) => None,
+        }
+    }
+
+    /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the request cost
+    /// `actual`. A window has tokens until they expire together, so unspent ones are as good as never taken.
+    pub fn unspent(self, reserved: u64, actual: u64, held_us: u64) -> Unspent {
+        let charge = self.charge(reserved.saturating_sub(actual));
+        match self {
+            Self::TokenBucket(bucket) => {
+                let covered_us = token_bucket::covered_us(bucket, bucket.charge(actual), held_us);
+                let flowed = held_us.saturating_sub(covered_us).saturating_mul(bucket.ticks_per_us());
+                Unspent { charge: charge.saturating_sub(flowed), covered_us }
+            }
+            Self::Window(_) => Unspent { charge, covered_us: 0 },
+        }
+    }
+
+    /// The script that counts by this algorithm.
+    #[inline]
+    pub fn script(self) -> AlgorithmScript {
+        match self {
+            Self::TokenBucket(_) => AlgorithmScript::TokenBucket,
+            Self::Window(window) => match window.span() {
+                Span::Fixed(_) => AlgorithmScript::FixedWindow,
+                Span::Sliding { .. } => AlgorithmScript::SlidingWindow,
+            },
+        }
+    }
+
+    /// The four numbers that the script has from ARGV, explained in its file. `earliest_us`: the earliest time, in microseconds
+    /// since 1970-01-01T00:00Z, at which it may run.
+    pub fn script_numbers(self, earliest_us: u64) -> [u64; 4] {
+        match self {
+            Self::TokenBucket(bucket) => {
+                [bucket.emission(), bucket.capacity(), bucket.ticks_per_us(), bucket.reserve()]
+            }
+            Self::Window(window) => match window.span() {
+                Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
+                Span::Fixed(period) if !period.is_calendar() => [window.quota(), period.longest_us(), 0, 0],
+                Span::Fixed(period) => {
+                    let this = period.window_at(earliest_us);
+                    [window.quota(), this.start_us, this.end_us, period.window_at(this.end_us).end_us]
+                }
+            },
+        }
+    }
 }
 
 impl From<TokenBucket> for Quota {
-    fn from(shape: TokenBucket) -> Self {
-        Self::Bucket(shape)
+    fn from(bucket: TokenBucket) -> Self {
+        Self::TokenBucket(bucket)
     }
 }
 

@@ -1,313 +1,281 @@
-//! What a key holds, as a limit sees it: how a bucket or a window is charged and corrected, whichever it is.
+//! What a key holds: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota) this is
+//! the one place that tells the algorithms apart.
 //!
-//! Guarantees that a limit which changes its algorithm forgets nothing: what was consumed by the one counts in tokens by the
-//! other. A window that was a bucket has all of them out until its horizon; a bucket that was a window lacks all of them.
-//! `lua/values.lua` and what stands behind it are the same. Refuses to know clocks and stores.
+//! Guarantees that a limit which changes its algorithm forgets nothing: tokens consumed under one algorithm count under
+//! the other. A window that was a bucket has all of them out until they would expire now; a bucket that was a window lacks
+//! all of them. `lua/values.lua` and the scripts behind it do the same.
 
-use crate::algorithm::conversion::{Backlog, Carried};
+use crate::algorithm::conversion::{Backlog, ConvertedBacklog};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, Taken};
-use crate::algorithm::window::{Timestamp, WindowEntries};
+use crate::algorithm::token_bucket;
+use crate::algorithm::token_bucket::{ChargeOutcome, TickRate};
+use crate::algorithm::window::{Timestamp, WindowEntries, WindowEntry};
 
-/// As it is kept, at some time.
+/// A key's state as it is stored, at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    Bucket(Backlog),
+pub enum StoredState {
+    TokenBucket(Backlog),
     Window(WindowEntries),
 }
 
-/// As a limit sees it, at some time.
+/// A key's state as the limit with `quota` reads it, at some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct QuotaState {
     quota: Quota,
     at: Timestamp,
-    held: Held,
+    consumed: Consumption,
     changed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Held {
-    Bucket(Carried),
+enum Consumption {
+    TokenBucket(ConvertedBacklog),
     Window(WindowEntries),
 }
 
-impl Kept {
-    /// Nothing is missing.
+impl StoredState {
+    /// No token is missing.
+    #[inline]
     pub fn full(quota: Quota) -> Self {
         match quota {
-            Quota::Bucket(shape) => Self::Bucket(Backlog { ticks: 0, pace: shape.pace() }),
+            Quota::TokenBucket(bucket) => Self::TokenBucket(Backlog { ticks: 0, tick_rate: bucket.tick_rate() }),
             Quota::Window(_) => Self::Window(WindowEntries::default()),
         }
     }
 
-    /// `tokens` are missing, those of a window until its horizon.
+    /// `tokens` are missing; those of a window expire as if they were taken now.
+    #[inline]
     pub fn lacking(quota: Quota, tokens: u64, at: Timestamp) -> Self {
         match quota {
-            Quota::Bucket(shape) => {
-                Self::Bucket(Backlog { ticks: shape.charge(tokens).min(MAX_TICKS), pace: shape.pace() })
-            }
-            Quota::Window(_) => Self::Window(WindowEntries::of(tokens, at.horizon_us)),
+            Quota::TokenBucket(bucket) => Self::TokenBucket(Backlog::of(bucket, bucket.charge(tokens))),
+            Quota::Window(_) => Self::Window(WindowEntries::of(tokens, at.expires_at_us)),
         }
     }
 
+    /// The state in a reply of `lua/grant.lua`, given at `now_us`: for a bucket its ticks and the two numbers that they count
+    /// by; for a window pairs of microseconds and tokens. `None`: no such reply.
+    pub fn from_reply(quota: Quota, numbers: &[u64], now_us: u64) -> Option<Self> {
+        match (quota, numbers) {
+            (_, []) => Some(Self::full(quota)),
+            (Quota::TokenBucket(_), [ticks, emission, ticks_per_us]) => {
+                let tick_rate = TickRate::new(*emission, *ticks_per_us)?;
+                Some(Self::TokenBucket(Backlog { ticks: *ticks, tick_rate }))
+            }
+            (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
+                let entry = |pair: &[u64]| WindowEntry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
+                Some(Self::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether no token is missing.
+    #[inline]
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Bucket(backlog) => backlog.ticks == 0,
-            Self::Window(ledger) => ledger.is_empty(),
+            Self::TokenBucket(backlog) => backlog.ticks == 0,
+            Self::Window(entries) => entries.is_empty(),
         }
     }
 
-    /// As the limit with this quota sees it. A share sees what the whole limit sees.
-    pub fn seen(self, quota: Quota, at: Timestamp) -> State {
-        let (held, changed) = match (self, quota) {
-            (Self::Bucket(backlog), Quota::Bucket(shape)) => {
-                let carried = backlog.carried(shape);
-                (Held::Bucket(carried), carried.moved)
+    /// This state as the limit with this quota reads it. A share reads the same as the whole limit.
+    #[inline]
+    pub fn read_as(self, quota: Quota, at: Timestamp) -> QuotaState {
+        let (consumed, changed) = match (self, quota) {
+            (Self::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
+                let backlog = backlog.convert_to(bucket);
+                (Consumption::TokenBucket(backlog), backlog.changed)
             }
-            (Self::Window(mut ledger), Quota::Bucket(shape)) => {
-                ledger.end_by(at.now_us, u64::MAX);
-                let ticks = shape.charge(ledger.used()).min(MAX_TICKS);
-                let mut carried = Backlog { ticks, pace: shape.pace() }.carried(shape);
-                carried.moved = ticks > 0;
-                (Held::Bucket(carried), ticks > 0)
+            (Self::Window(mut entries), Quota::TokenBucket(bucket)) => {
+                entries.end_by(at.now_us, u64::MAX);
+                let mut backlog = Backlog::of(bucket, bucket.charge(entries.used())).convert_to(bucket);
+                backlog.changed = backlog.stored.ticks > 0;
+                (Consumption::TokenBucket(backlog), backlog.changed)
             }
-            (Self::Bucket(backlog), Quota::Window(_)) => {
-                (Held::Window(WindowEntries::of(backlog.tokens(), at.horizon_us)), backlog.ticks > 0)
+            (Self::TokenBucket(backlog), Quota::Window(_)) => {
+                let entries = WindowEntries::of(backlog.tokens(), at.expires_at_us);
+                (Consumption::Window(entries), backlog.ticks > 0)
             }
-            (Self::Window(mut ledger), Quota::Window(_)) => {
-                let late = ledger.settle_time(at.now_us, at.horizon_us);
-                (Held::Window(ledger), late)
+            (Self::Window(mut entries), Quota::Window(_)) => {
+                let late = entries.expire(at.now_us, at.expires_at_us);
+                (Consumption::Window(entries), late)
             }
         };
-        State { quota, at, held, changed }
+        QuotaState { quota, at, consumed, changed }
     }
 }
 
-impl State {
-    /// Whether it must be kept anew.
+impl QuotaState {
+    /// Whether it must be stored again.
+    #[inline]
     pub fn is_changed(&self) -> bool {
         self.changed
     }
 
-    /// The same, to be kept whatever becomes of it.
+    /// This state, to be stored again in any case.
     #[must_use]
+    #[inline]
     pub fn changed(self) -> Self {
         Self { changed: true, ..self }
     }
 
-    /// What to keep.
-    pub fn kept(&self) -> Kept {
-        match &self.held {
-            Held::Bucket(carried) => Kept::Bucket(carried.kept),
-            Held::Window(ledger) => Kept::Window(ledger.clone()),
+    /// The state to store.
+    #[inline]
+    pub fn stored(&self) -> StoredState {
+        match &self.consumed {
+            Consumption::TokenBucket(backlog) => StoredState::TokenBucket(backlog.stored),
+            Consumption::Window(entries) => StoredState::Window(entries.clone()),
         }
     }
 
-    /// Microseconds until all tokens are back, as it is kept.
+    /// Microseconds until all tokens are back, by the rate that the state is stored by.
+    #[inline]
     pub fn full_in_us(&self) -> u64 {
-        match &self.held {
-            Held::Bucket(carried) => carried.kept.pace.micros(carried.kept.ticks),
-            Held::Window(ledger) => ledger.last_us().saturating_sub(self.at.now_us),
+        match &self.consumed {
+            Consumption::TokenBucket(backlog) => backlog.stored.tick_rate.micros(backlog.stored.ticks),
+            Consumption::Window(entries) => entries.last_us().saturating_sub(self.at.now_us),
         }
     }
 
     /// How many of `units` requests of `cost` tokens each fit `part`: the limit, or a node's share of it.
-    pub fn grants(&self, part: Quota, cost: u64, units: u32) -> u32 {
-        match (&self.held, part) {
-            (Held::Bucket(carried), Quota::Bucket(part)) => bucket::grants(part, carried.backlog, cost, units),
-            (Held::Window(ledger), Quota::Window(part)) => ledger.grants(part, cost, units),
+    #[inline]
+    pub fn fitting(&self, part: Quota, cost: u64, units: u32) -> u32 {
+        match (&self.consumed, part) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(part)) => {
+                token_bucket::fitting(part, backlog.ticks, cost, units)
+            }
+            (Consumption::Window(entries), Quota::Window(part)) => entries.fitting(part, cost, units),
             _ => 0,
         }
     }
 
-    /// Charges `granted` of the `units` asked for, of `part`.
+    /// Charges `granted` of the `units` asked for to `part`.
+    #[inline]
     pub fn charge(&mut self, part: Quota, cost: u64, granted: u32, units: u32) -> Level {
         self.changed |= granted > 0;
-        let taken = match (&mut self.held, part) {
-            (Held::Bucket(carried), Quota::Bucket(part)) => {
-                let taken = carried.settle(part, cost, granted, units);
-                carried.kept = carried.after(&taken);
-                carried.backlog = taken.backlog;
-                taken
+        let outcome = match (&mut self.consumed, part) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(part)) => {
+                let outcome = backlog.charge(part, cost, granted, units);
+                backlog.stored = backlog.after(&outcome);
+                backlog.ticks = outcome.backlog;
+                outcome
             }
-            (Held::Window(ledger), Quota::Window(part)) => ledger.settle(part, cost, [granted, units], self.at),
-            _ => Taken { granted: 0, backlog: 0, remaining: 0, retry_after_us: 0, reset_after_us: 0 },
+            (Consumption::Window(entries), Quota::Window(part)) => {
+                entries.charge(part, cost, [granted, units], self.at)
+            }
+            _ => ChargeOutcome::default(),
         };
-        Level { remaining: taken.remaining, retry_after_us: taken.retry_after_us, reset_after_us: taken.reset_after_us }
+        Level {
+            remaining: outcome.remaining,
+            retry_after_us: outcome.retry_after_us,
+            reset_after_us: outcome.reset_after_us,
+        }
     }
 
-    /// What a request of `cost` would meet. It takes nothing.
+    /// The level that a request of `cost` would meet. Charges nothing.
     pub fn level(&self, part: Quota, cost: u64) -> Level {
         self.clone().charge(part, cost, 0, 1)
     }
 
-    /// Charges what was admitted without asking.
-    pub fn owe(&mut self, charge: u64) {
-        let before = self.kept();
-        match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => {
-                *carried = carried.owe(charge, shape.capacity()).carried(shape)
-            }
-            (Held::Window(ledger), Quota::Window(window)) => ledger.owe(window.quota(), charge, self.at.horizon_us),
-            _ => {}
-        }
-        self.changed |= self.kept() != before;
+    /// Charges tokens that were admitted without asking. Such a debt is bounded by a full burst or quota, so that nobody is
+    /// locked out; one that is larger by itself counts whole.
+    pub fn force_charge(&mut self, charge: u64) {
+        self.charge_up_to(self.quota, charge);
     }
 
-    /// Charges all of what a request turned out to cost besides, however little there is.
+    /// Charges all of what a request turned out to cost beside its reservation, however little there is.
     pub fn charge_late(&mut self, charge: u64) {
-        let before = self.kept();
-        match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => {
-                *carried = carried.owe(charge, MAX_TICKS).carried(shape);
-            }
-            (Held::Window(ledger), Quota::Window(_)) => ledger.owe(MAX_TICKS, charge, self.at.horizon_us),
-            _ => {}
-        }
-        self.changed |= self.kept() != before;
+        self.charge_up_to(self.quota.unbounded(), charge);
     }
 
-    /// Gives back a charge that was made at `taken_us`, when the horizon was `from_us`.
-    pub fn give_back(&mut self, charge: u64, taken_us: u64, from_us: u64) {
-        let before = self.kept();
-        match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => {
-                if let Some(held_us) = self.at.now_us.checked_sub(taken_us).filter(|_| carried.is_own()) {
-                    let ticks = bucket::give_back(shape, carried.kept.ticks, charge, held_us);
-                    *carried = carried.lowered(ticks);
+    /// Charges a debt that leaves no more missing than all of `bound`, or the debt itself if that is more.
+    fn charge_up_to(&mut self, bound: Quota, charge: u64) {
+        self.correct(|consumed, quota, at| match (consumed, quota, bound) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket), Quota::TokenBucket(bound)) => {
+                *backlog = backlog.force_charge(charge, bound.capacity()).convert_to(bucket);
+            }
+            (Consumption::Window(entries), _, Quota::Window(bound)) => {
+                entries.force_charge(bound.quota(), charge, at.expires_at_us);
+            }
+            _ => {}
+        });
+    }
+
+    /// Refunds a charge that was made at `taken_us`, when it was to expire at `expired_at_us`.
+    pub fn refund(&mut self, charge: u64, taken_us: u64, expired_at_us: u64) {
+        self.correct(|consumed, quota, at| match (consumed, quota) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
+                if let Some(held_us) = at.now_us.checked_sub(taken_us).filter(|_| backlog.is_own()) {
+                    let ticks = token_bucket::refund(bucket, backlog.stored.ticks, charge, held_us);
+                    *backlog = backlog.lowered(ticks);
                 }
             }
-            (Held::Window(ledger), Quota::Window(_)) if taken_us <= self.at.now_us => ledger.give_back(charge, from_us),
-            _ => {}
-        }
-        self.changed |= self.kept() != before;
-    }
-
-    /// Tokens that are missing of the burst, what was consumed beyond it left aside.
-    fn missing(&self) -> u64 {
-        match (&self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => carried.kept.ticks.min(carried.as_kept(shape.capacity())),
-            (Held::Window(ledger), Quota::Window(window)) => ledger.used().min(window.quota()),
-            _ => 0,
-        }
-    }
-
-    /// The same with `tokens` more, though not more than all. What was consumed beyond the burst is given besides, or what is
-    /// given would not show.
-    #[must_use]
-    pub fn given(mut self, tokens: u64) -> Self {
-        let before = self.kept();
-        let missing = self.missing();
-        match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => {
-                *carried = carried.lowered(missing.saturating_sub(carried.as_kept(shape.charge(tokens))));
+            (Consumption::Window(entries), Quota::Window(_)) if taken_us <= at.now_us => {
+                entries.refund(charge, expired_at_us);
             }
-            (Held::Window(ledger), Quota::Window(_)) => ledger.lower(missing.saturating_sub(tokens)),
             _ => {}
-        }
-        self.changed |= self.kept() != before;
+        });
+    }
+
+    /// This state with `tokens` more, though not more than all. Consumption beyond the burst is forgiven besides: otherwise a
+    /// grant would not show.
+    #[must_use]
+    pub fn grant(mut self, tokens: u64) -> Self {
+        self.correct(|consumed, quota, _| match (consumed, quota) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
+                let missing = backlog.stored.ticks.min(backlog.as_stored(bucket.capacity()));
+                *backlog = backlog.lowered(missing.saturating_sub(backlog.as_stored(bucket.charge(tokens))));
+            }
+            (Consumption::Window(entries), Quota::Window(window)) => {
+                entries.lower(entries.used().min(window.quota()).saturating_sub(tokens));
+            }
+            _ => {}
+        });
         self
     }
 
-    /// The same with nothing missing beyond `full_in_us` from now.
+    /// This state with all tokens back in at most `full_in_us` microseconds.
     #[must_use]
     pub fn full_by(mut self, full_in_us: u64) -> Self {
-        let before = self.kept();
-        match &mut self.held {
-            Held::Bucket(carried) => *carried = carried.lowered(carried.kept.pace.ticks(full_in_us)),
-            Held::Window(ledger) => ledger.end_by(self.at.now_us, self.at.now_us.saturating_add(full_in_us)),
-        }
-        self.changed |= self.kept() != before;
+        self.correct(|consumed, _, at| match consumed {
+            Consumption::TokenBucket(backlog) => {
+                *backlog = backlog.lowered(backlog.stored.tick_rate.ticks(full_in_us));
+            }
+            Consumption::Window(entries) => entries.end_by(at.now_us, at.now_us.saturating_add(full_in_us)),
+        });
         self
     }
 
-    /// At least so much is missing: what `level` says is left, and how long the rest takes to come back. Time until all of
-    /// it is back, unlike tokens, means the same under every share; but where a bucket is kept by a faster limit, that time
-    /// is less than by this one, and what remains tells more.
+    /// Takes over a level that the store replied: at least so much is missing from now on. Time until all tokens are back,
+    /// unlike tokens, means the same under every share. Where a bucket is stored by a faster limit, that time is less than
+    /// by this one; then the remaining tokens tell more.
     pub fn observe(&mut self, level: &Level) {
-        let before = self.kept();
-        match (&mut self.held, self.quota) {
-            (Held::Bucket(carried), Quota::Bucket(shape)) => {
-                let fitting = shape.charge(level.remaining.saturating_add(1));
-                let by_time = shape.pace().ticks(level.reset_after_us);
-                let said = by_time.max((shape.usable() + 1).saturating_sub(fitting));
-                if said > carried.backlog {
-                    *carried = Backlog { ticks: said.min(MAX_TICKS), pace: shape.pace() }.carried(shape);
+        self.correct(|consumed, quota, at| match (consumed, quota) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
+                let fitting = bucket.charge(level.remaining.saturating_add(1));
+                let by_time = bucket.tick_rate().ticks(level.reset_after_us);
+                let observed = by_time.max((bucket.usable() + 1).saturating_sub(fitting));
+                if observed > backlog.ticks {
+                    *backlog = Backlog::of(bucket, observed).convert_to(bucket);
                 }
             }
-            (Held::Window(ledger), Quota::Window(window)) => {
-                let said = window.quota().saturating_sub(level.remaining);
-                let until_us = self.at.now_us.saturating_add(level.reset_after_us).min(self.at.horizon_us);
-                ledger.add(said.saturating_sub(ledger.used()), until_us.max(self.at.now_us + 1));
+            (Consumption::Window(entries), Quota::Window(window)) => {
+                let observed = window.quota().saturating_sub(level.remaining);
+                let until_us = at.now_us.saturating_add(level.reset_after_us).min(at.expires_at_us);
+                entries.add(observed.saturating_sub(entries.used()), until_us.max(at.now_us + 1));
             }
             _ => {}
-        }
-        self.changed |= self.kept() != before;
+        });
+    }
+
+    /// Corrects what was consumed, and remembers whether that changed what is to be stored.
+    fn correct(&mut self, correction: impl FnOnce(&mut Consumption, Quota, Timestamp)) {
+        let before = self.stored();
+        correction(&mut self.consumed, self.quota, self.at);
+        self.changed |= self.stored() != before;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroU64;
-
-    use super::*;
-    use crate::algorithm::token_bucket::TokenBucket;
-    use crate::algorithm::window::Window;
-
-    const AT: Timestamp = Timestamp { now_us: 1_000_000, horizon_us: 4_000_000 };
-
-    fn bucket() -> Quota {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
-        TokenBucket::new(nonzero(10), nonzero(1_000_000), nonzero(20)).unwrap().into()
-    }
-
-    fn window() -> Quota {
-        Window::sliding(20, 3_000_000).unwrap().into()
-    }
-
-    fn left(state: &State, quota: Quota) -> u64 {
-        state.level(quota, 1).remaining
-    }
-
-    #[test]
-    fn another_algorithm_sees_the_tokens_that_were_consumed() {
-        for (from, to) in [(bucket(), window()), (window(), bucket()), (window(), window()), (bucket(), bucket())] {
-            let mut state = Kept::full(from).seen(from, AT);
-            state.charge(from, 1, 7, 7);
-            assert_eq!(left(&state.kept().seen(to, AT), to), 13, "{from:?} to {to:?}");
-        }
-    }
-
-    #[test]
-    fn gifts_and_notes_are_of_tokens() {
-        for quota in [bucket(), window()] {
-            let spent = Kept::lacking(quota, 20, AT).seen(quota, AT);
-            assert_eq!(left(&spent.clone().given(5), quota), 5);
-            assert_eq!(left(&spent.clone().given(u64::MAX), quota), 20);
-            assert_eq!(left(&spent.full_by(0), quota), 20);
-            let mut full = Kept::full(quota).seen(quota, AT);
-            full.observe(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 1_000_000 });
-            assert_eq!(left(&full, quota), 8);
-        }
-    }
-
-    #[test]
-    fn a_gift_shows_at_once_also_where_more_was_consumed_than_the_burst() {
-        let spent = Kept::lacking(bucket(), 90, AT).seen(bucket(), AT);
-        assert_eq!(left(&spent.given(5), bucket()), 5);
-    }
-
-    #[test]
-    fn what_is_owed_and_given_back_changes_what_is_kept() {
-        for quota in [bucket(), window()] {
-            let mut state = Kept::full(quota).seen(quota, AT);
-            state.owe(quota.charge(6));
-            assert!(state.is_changed());
-            let mut state = state.kept().seen(quota, AT);
-            state.give_back(quota.charge(4), AT.now_us, AT.horizon_us);
-            assert_eq!((left(&state, quota), state.is_changed()), (18, true));
-        }
-    }
-}
+mod tests;

@@ -2,10 +2,10 @@
 //!
 //! A bucket is one number: its *backlog*, the time until it is full again. Taking a token adds the token's emission
 //! interval to the backlog, time takes it away, and a request passes while the backlog fits the capacity (the generic cell
-//! rate algorithm). `lua/token_bucket.lua` is the same algorithm for the shared store; a test demands the same decisions.
+//! rate algorithm, ITU-T I.371). `lua/token_bucket.lua` is this algorithm in Redis; a test demands the same decisions.
 //!
 //! Guarantees that every number stays below 2^53, so that Lua's doubles hold it exactly, and that rounding never admits
-//! more than asked for. Refuses to know clocks, keys and stores: no I/O, no allocation.
+//! more than asked for.
 
 use std::num::NonZeroU64;
 
@@ -24,13 +24,13 @@ const MAX_FILL_US: u128 = 366 * 86_400 * 1_000_000;
 /// Ticks per microsecond up to which a rate is kept as the exact fraction, and otherwise rounded to.
 const FINE_TICKS: u64 = 1_000;
 
-/// The longest that a token taken ahead may live.
+/// Microseconds that a token taken ahead may live at most.
 const LONGEST_LEASE_US: u64 = 50_000;
 
 /// A lease shorter than this ends before it saves a call.
 const SHORTEST_LEASE_US: u64 = 1_000;
 
-/// Requests that a full bucket must hold for leases to be worth their price: it can be one whole token of the burst.
+/// Requests that a full bucket must hold for leases to be worth their price, which can be one whole token of the burst.
 const LEASABLE_BURST: u64 = 40;
 
 /// A rate and a burst, as the arithmetic uses them. A tick is `1 / ticks_per_us` microseconds.
@@ -39,13 +39,13 @@ pub struct TokenBucket {
     ticks_per_us: u64,
     emission: u64,
     capacity: u64,
-    /// Ticks of the capacity that nobody may use: the price of leases.
+    /// Ticks of the capacity that no request may use: the price of leases.
     reserve: u64,
 }
 
-/// What a tick of a backlog is worth, in time and in tokens: the rate of a shape.
+/// The worth of a tick, in time and in tokens: a rate as buckets store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct TickRate {
     emission: u64,
     ticks_per_us: u64,
 }
@@ -61,18 +61,18 @@ pub enum TokenBucketError {
     TooSlow,
 }
 
-/// What taking from a bucket came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+/// The outcome of charging a bucket or a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ChargeOutcome {
     /// Units granted.
     pub granted: u32,
-    /// Ticks until the bucket is full again, after the charge.
+    /// Ticks that a bucket lacks after the charge; of a window, tokens that are out.
     pub backlog: u64,
     /// Whole tokens left.
     pub remaining: u64,
-    /// Microseconds until one more unit would pass; 0 when all were granted, or when this bucket has room for it.
+    /// Microseconds until one more unit would pass; 0 when all were granted, or when there is room for it here.
     pub retry_after_us: u64,
-    /// Microseconds until the bucket is full again.
+    /// Microseconds until all tokens are back.
     pub reset_after_us: u64,
 }
 
@@ -112,9 +112,9 @@ impl TokenBucket {
         })
     }
 
-    /// The same limit, for tokens that may be spent a while after they were taken. A flow that conforms to (rate, burst) and
-    /// is delayed by up to `w` conforms to (rate, burst + rate · w): so everybody, whether in a hurry or not, takes from a
-    /// bucket that is smaller by what flows in `w`. A bucket too small for that stays as it is, and knows no leases.
+    /// This limit for tokens that may be spent a while after they were taken. A flow that conforms to (rate, burst) and is
+    /// delayed by up to `w` conforms to (rate, burst + rate · w). So every request takes from a bucket that is smaller by
+    /// the ticks that flow in `w`. A bucket too small for that stays as it is, and has no leases.
     pub fn leased(self, largest_cost: u64) -> Self {
         let spare = self.capacity.saturating_sub(self.charge(largest_cost.max(1)));
         let lease_us = LONGEST_LEASE_US.min((self.capacity / 4).min(spare) / self.ticks_per_us);
@@ -124,85 +124,106 @@ impl TokenBucket {
         Self { reserve: lease_us * self.ticks_per_us, ..self }
     }
 
-    /// The part of this shape that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The time
-    /// to fill stays the same, so a bucket's backlog means the same under every share.
+    /// The part of this bucket that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The time
+    /// to fill stays the same, so a backlog means the same under every share.
+    #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         Self { emission: self.emission.saturating_mul(u64::from(nodes.max(1))), ..self }
     }
 
-    /// What its ticks are worth.
-    pub fn pace(self) -> Pace {
-        Pace { emission: self.emission, ticks_per_us: self.ticks_per_us }
+    /// The worth of its ticks.
+    #[inline]
+    pub fn tick_rate(self) -> TickRate {
+        TickRate { emission: self.emission, ticks_per_us: self.ticks_per_us }
+    }
+
+    /// A bucket for debts that nothing bounds: its capacity is [`MAX_TICKS`].
+    #[inline]
+    pub fn unbounded(self) -> Self {
+        Self { capacity: MAX_TICKS, ..self }
     }
 
     /// Ticks in a microsecond.
+    #[inline]
     pub fn ticks_per_us(self) -> u64 {
         self.ticks_per_us
     }
 
     /// Ticks that one token takes to come back.
+    #[inline]
     pub fn emission(self) -> u64 {
         self.emission
     }
 
     /// Ticks that an empty bucket takes to fill.
+    #[inline]
     pub fn capacity(self) -> u64 {
         self.capacity
     }
 
-    /// Ticks of the capacity that nobody may use.
+    /// Ticks of the capacity that no request may use.
+    #[inline]
     pub fn reserve(self) -> u64 {
         self.reserve
     }
 
     /// The largest backlog that taking may lead to.
+    #[inline]
     pub fn usable(self) -> u64 {
         self.capacity - self.reserve
     }
 
     /// Microseconds from the moment it was asked for that a token taken ahead may be spent; 0: none may be.
+    #[inline]
     pub fn lease_us(self) -> u64 {
         self.reserve / self.ticks_per_us
     }
 
     /// Tokens in a full bucket.
+    #[inline]
     pub fn burst(self) -> u64 {
         self.capacity / self.emission
     }
 
     /// Ticks that a charge of `cost` tokens adds to the backlog.
+    #[inline]
     pub fn charge(self, cost: u64) -> u64 {
         self.emission.saturating_mul(cost)
     }
 
     /// Whole microseconds, rounded up.
+    #[inline]
     pub fn micros(self, ticks: u64) -> u64 {
-        self.pace().micros(ticks)
+        self.tick_rate().micros(ticks)
     }
 }
 
-impl Pace {
-    /// As it was stored somewhere. `None`: these are not numbers of a pace.
+impl TickRate {
+    /// From two numbers that were stored. `None`: one of them is 0.
     pub fn new(emission: u64, ticks_per_us: u64) -> Option<Self> {
         (emission > 0 && ticks_per_us > 0).then_some(Self { emission, ticks_per_us })
     }
 
     /// Whole microseconds, rounded up.
+    #[inline]
     pub fn micros(self, ticks: u64) -> u64 {
         ticks.div_ceil(self.ticks_per_us)
     }
 
     /// Whole tokens, rounded up.
+    #[inline]
     pub fn tokens(self, ticks: u64) -> u64 {
         ticks.div_ceil(self.emission)
     }
 
     /// Ticks that flow off in so many microseconds.
+    #[inline]
     pub fn ticks(self, micros: u64) -> u64 {
         micros.saturating_mul(self.ticks_per_us)
     }
 
-    /// Whether tokens come back sooner than by the `other`.
+    /// Whether tokens come back sooner than at the `other` rate.
+    #[inline]
     pub fn is_faster_than(self, other: Self) -> bool {
         u128::from(self.emission) * u128::from(other.ticks_per_us)
             < u128::from(other.emission) * u128::from(self.ticks_per_us)
@@ -210,59 +231,68 @@ impl Pace {
 }
 
 /// How many of `units` requests of `cost` tokens each fit. None when the cost is over the burst.
-pub fn grants(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> u32 {
-    let room = shape.usable().saturating_sub(backlog);
-    let fitting = room.checked_div(shape.charge(cost)).unwrap_or(u64::MAX);
-    u32::try_from(fitting).map_or(units, |fitting| fitting.min(units))
+#[inline]
+pub fn fitting(bucket: TokenBucket, backlog: u64, cost: u64, units: u32) -> u32 {
+    let room = bucket.usable().saturating_sub(backlog);
+    let count = room.checked_div(bucket.charge(cost)).unwrap_or(u64::MAX);
+    u32::try_from(count).map_or(units, |count| count.min(units))
 }
 
-/// Charges `granted` of the `units` asked for. The caller made sure with [`grants`] that they fit.
-pub fn settle(shape: TokenBucket, backlog: u64, cost: u64, granted: u32, units: u32) -> Taken {
-    let charge = shape.charge(cost);
+/// Charges `granted` of the `units` asked for. The caller made sure with [`fitting`] that they fit.
+#[inline]
+pub fn charge(bucket: TokenBucket, backlog: u64, cost: u64, granted: u32, units: u32) -> ChargeOutcome {
+    let charge = bucket.charge(cost);
     let backlog = backlog.saturating_add(charge.saturating_mul(u64::from(granted)));
-    let missing = backlog.saturating_add(charge).saturating_sub(shape.usable());
-    Taken {
+    let missing = backlog.saturating_add(charge).saturating_sub(bucket.usable());
+    ChargeOutcome {
         granted,
         backlog,
-        remaining: shape.usable().saturating_sub(backlog) / shape.emission,
-        retry_after_us: if granted < units { shape.micros(missing) } else { 0 },
-        reset_after_us: shape.micros(backlog),
+        remaining: bucket.usable().saturating_sub(backlog) / bucket.emission,
+        retry_after_us: if granted < units { bucket.micros(missing) } else { 0 },
+        reset_after_us: bucket.micros(backlog),
     }
 }
 
 /// Takes as many of `units` requests of `cost` tokens each as fit, from a bucket that is `backlog` ticks from full.
-pub fn take(shape: TokenBucket, backlog: u64, cost: u64, units: u32) -> Taken {
-    settle(shape, backlog, cost, grants(shape, backlog, cost, units), units)
+#[inline]
+pub fn take(bucket: TokenBucket, backlog: u64, cost: u64, units: u32) -> ChargeOutcome {
+    charge(bucket, backlog, cost, fitting(bucket, backlog, cost, units), units)
 }
 
-/// Charges a debt: tokens that were admitted without asking. That makes a bucket owe at most its capacity or the debt, if
-/// that is more, so nobody is locked out; and never less than before.
-pub fn owe(backlog: u64, ticks: u64, capacity: u64) -> u64 {
+/// Charges a debt: tokens that were admitted without asking. It leaves at most the capacity missing, or the debt if that is
+/// more, so nobody is locked out; and never less than before.
+#[inline]
+pub fn force_charge(backlog: u64, ticks: u64, capacity: u64) -> u64 {
     backlog.saturating_add(ticks).min(capacity.max(ticks)).max(backlog).min(MAX_TICKS)
 }
 
-/// Gives back a charge of `ticks` for tokens that were not spent, `held_us` after it was made. What flowed in meanwhile is
-/// not given back: the bucket may have been full before the charge, and then had no room for it.
-pub fn give_back(shape: TokenBucket, backlog: u64, ticks: u64, held_us: u64) -> u64 {
-    backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(shape.ticks_per_us)))
+/// Refunds a charge of `ticks` for tokens that were not spent, `held_us` after it was made. Ticks that flowed in meanwhile
+/// are not refunded: the bucket may have been full before the charge, and then had no room for them.
+#[inline]
+pub fn refund(bucket: TokenBucket, backlog: u64, ticks: u64, held_us: u64) -> u64 {
+    backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(bucket.ticks_per_us)))
 }
 
-/// Of a reservation that was made `held_us` ago and of which `spent` ticks were spent: the microseconds in which what flowed
-/// in takes nothing from what is left of it. The rest is given back as by [`give_back`], counted from that much later.
+/// How long a reservation that was made `held_us` microseconds ago keeps all of its unspent tokens, when `spent` ticks of it
+/// were spent. The rest is refunded as by [`refund`], counted from that much later.
 ///
-/// Think of every tick of a backlog as somebody's. Time takes ticks away, and whose is ours to say, as long as nobody's goes
-/// twice. What was spent is never removed but by time, so in any window of length t it is at most what is still there, a full
-/// bucket, and what t took away: the promise stands exactly as long as nobody gives back more than is left of its own. Of
-/// its own, a request may let the spent ticks go first. But whether the others' went before them it cannot know (they may
-/// have been given back meanwhile, or taken just now), so all that flowed in counts as its own. Hence: nothing is lost while
-/// no more flowed in than was spent, and a large reservation that is held for long comes back in part or not at all, though
-/// an empty bucket might have had room for it. To say more, the bucket would have to keep what is reserved apart.
-pub fn covered_us(shape: TokenBucket, spent: u64, held_us: u64) -> u64 {
-    (spent / shape.ticks_per_us).min(held_us)
+/// Think of every tick of a backlog as belonging to one request. Time takes ticks away, and the arithmetic may choose whose,
+/// as long as none goes twice. Spent ticks are removed by time alone. So in any window of length t they are at most those
+/// still there, a full bucket, and those that t took away: the bound holds exactly as long as no request is refunded more
+/// than is left of its own. Of its own ticks, a request may let the spent ones go first. But it cannot know whether those of
+/// others went before them: they may have been refunded meanwhile, or taken just now. So all that flowed in counts as its
+/// own. Hence nothing is lost while no more flowed in than was spent. A large reservation that is held for long is
+/// refunded in part or not at all, though an empty bucket might have had room for it; to refund more, the bucket would
+/// have to keep reservations apart.
+#[inline]
+pub fn covered_us(bucket: TokenBucket, spent: u64, held_us: u64) -> u64 {
+    (spent / bucket.ticks_per_us).min(held_us)
 }
 
-/// Carries a backlog over to another pace: the same tokens, rounded up, however few the new limit has. At most [`MAX_TICKS`].
-pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
+/// Converts a backlog to ticks of another rate: the same tokens, rounded up, however few the new limit has. At most
+/// [`MAX_TICKS`].
+#[inline]
+pub fn convert(backlog: u64, old: TickRate, new: TickRate) -> u64 {
     // Nearly always: a limit meets what it stored itself.
     if old.emission == new.emission {
         return backlog.min(MAX_TICKS);
@@ -271,8 +301,9 @@ pub fn convert(backlog: u64, old: Pace, new: Pace) -> u64 {
     u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
 }
 
-/// The same rounded down: what a backlog may still be.
-pub fn convert_room(room: u64, old: Pace, new: Pace) -> u64 {
+/// Converts the room that a backlog leaves: like [`convert`], but rounded down.
+#[inline]
+pub fn convert_room(room: u64, old: TickRate, new: TickRate) -> u64 {
     let scaled = u128::from(room) * u128::from(new.emission) / u128::from(old.emission.max(1));
     u64::try_from(scaled).map_or(MAX_TICKS, |ticks| ticks.min(MAX_TICKS))
 }

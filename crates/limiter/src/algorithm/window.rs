@@ -1,28 +1,27 @@
 //! The arithmetic of fixed and sliding windows, in integers.
 //!
-//! A window is a *ledger*: which tokens were taken, and when each of them comes back. A request passes while its tokens and
-//! those in the ledger are at most the quota. The algorithms differ only in when a token comes back: in a fixed window at
-//! the window's end, in a sliding one a window's length after it was taken. So admitted in each fixed window, or in any
-//! stretch of a sliding one's length, is at most the quota. `lua/window.lua` is the same for the shared store; a test
-//! demands the same decisions.
+//! A window is a list of entries: tokens that were taken, and when they expire, which brings them back. A request passes
+//! while its tokens and those in the list are at most the quota. The algorithms differ only in when a token expires: in a
+//! fixed window at the window's end, in a sliding one a window's length after it was taken. So admitted in each fixed
+//! window, or in any stretch of a sliding one's length, is at most the quota. `lua/window.lua` does the same in Redis; a
+//! test demands the same decisions.
 //!
-//! Guarantees a bound on what a ledger holds, and that rounding never brings a token back early. Refuses to know clocks,
-//! calendars, keys and stores: when a token taken now comes back, the *horizon*, is told.
+//! Guarantees a bound on the entries, and that rounding never brings a token back early.
 
 use smallvec::SmallVec;
 
 use crate::algorithm::calendar::Period;
-use crate::algorithm::token_bucket::Taken;
+use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS};
 
-/// Tokens of a window at most.
+/// Tokens in a window at most.
 pub const MAX_QUOTA: u64 = 1_000_000_000;
 
-/// Parts of a sliding window that are told apart. A token of a larger quota comes back at the end of its part's time: at
-/// most a 64th of the window late, and never early.
+/// Parts that a sliding window of a larger quota is divided into. A token comes back at the end of its part's time: at most a
+/// 64th of the window late, and never early.
 pub const PARTS: u64 = 64;
 
-/// Entries of a ledger at most. Versions of a limit that take turns have parts of their own; beyond this, the two that end
-/// first become one.
+/// Entries of a window at most. Versions of a limit that take turns have parts of their own; beyond this, the two that
+/// expire first become one.
 pub const MAX_ENTRIES: usize = 128;
 
 /// The longest sliding window.
@@ -32,37 +31,37 @@ const MAX_WIDTH_US: u64 = 366 * 86_400 * 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     quota: u64,
-    /// How much of the quota one token takes: more than 1 where a node enforces its share.
+    /// Units of the quota that one token takes: more than 1 where a node enforces its share.
     weight: u32,
     span: Span,
 }
 
-/// Which stretch of time a quota is for.
+/// The stretch of time that a quota is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Span {
     /// One after the other.
     Fixed(Period),
-    /// Any stretch of `width_us` microseconds, told apart in steps of `grain_us`.
+    /// Any stretch of `width_us` microseconds, divided into steps of `grain_us`.
     Sliding { width_us: u64, grain_us: u64 },
 }
 
-/// Tokens taken, and when they come back.
+/// Tokens that were taken, and when they expire.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct WindowEntries {
-    /// In the order in which they end, each later than the one before.
-    entries: SmallVec<[Entry; 2]>,
+    /// In the order in which they expire, each later than the one before.
+    entries: SmallVec<[WindowEntry; 2]>,
 }
 
-/// A time, and when a token taken then comes back.
+/// A time, and when a token taken then expires, in microseconds of the caller's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Timestamp {
     pub now_us: u64,
-    pub horizon_us: u64,
+    pub expires_at_us: u64,
 }
 
-/// Tokens that come back together.
+/// Tokens that expire together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct WindowEntry {
     pub until_us: u64,
     pub tokens: u64,
 }
@@ -104,26 +103,37 @@ impl Window {
         Ok(Self { quota, weight: 1, span })
     }
 
-    /// The part of it that one of `nodes` equal nodes enforces: a token takes as many of the quota.
+    /// The part of it that one of `nodes` equal nodes enforces: a token takes `nodes` units of the quota.
+    #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         Self { weight: self.weight.saturating_mul(nodes.max(1)), ..self }
     }
 
+    /// A window for debts that nothing bounds: its quota is [`MAX_TICKS`].
+    #[inline]
+    pub fn unbounded(self) -> Self {
+        Self { quota: MAX_TICKS, ..self }
+    }
+
     /// Tokens in a whole window.
+    #[inline]
     pub fn quota(self) -> u64 {
         self.quota
     }
 
-    /// How much of the quota one token takes.
+    /// Units of the quota that one token takes.
+    #[inline]
     pub fn weight(self) -> u32 {
         self.weight
     }
 
+    #[inline]
     pub fn span(self) -> Span {
         self.span
     }
 
     /// Microseconds of a window, of the longest one where they differ.
+    #[inline]
     pub fn width_us(self) -> u64 {
         match self.span {
             Span::Fixed(period) => period.longest_us(),
@@ -131,18 +141,20 @@ impl Window {
         }
     }
 
-    /// What `tokens` take of the quota.
+    /// Units of the quota that `tokens` take.
+    #[inline]
     pub fn charge(self, tokens: u64) -> u64 {
         tokens.saturating_mul(self.weight.into())
     }
 }
 
 impl Span {
-    /// When a token taken at `now_us` comes back, of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z.
-    pub fn horizon(self, now_us: u64, epoch_us: u64) -> u64 {
+    /// When a token taken at `now_us` expires, by a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z.
+    #[inline]
+    pub fn expires_at(self, now_us: u64, epoch_us: u64) -> u64 {
         match self {
             Self::Fixed(period) => {
-                let end_us = period.span_at(epoch_us.saturating_add(now_us)).end_us;
+                let end_us = period.window_at(epoch_us.saturating_add(now_us)).end_us;
                 end_us.saturating_sub(epoch_us).max(now_us.saturating_add(1))
             }
             Self::Sliding { width_us, grain_us } => {
@@ -153,78 +165,86 @@ impl Span {
 }
 
 impl WindowEntries {
-    /// So many tokens, which come back at `until_us`.
+    /// `tokens` that expire at `until_us`.
+    #[inline]
     pub fn of(tokens: u64, until_us: u64) -> Self {
-        let mut ledger = Self::default();
-        ledger.add(tokens, until_us);
-        ledger
+        let mut list = Self::default();
+        list.add(tokens, until_us);
+        list
     }
 
     /// Entries as they were stored, in any order.
-    pub fn collect(entries: impl Iterator<Item = Entry>) -> Self {
-        let mut ledger = Self::default();
-        entries.for_each(|entry| ledger.add(entry.tokens, entry.until_us));
-        ledger
+    pub fn collect(entries: impl Iterator<Item = WindowEntry>) -> Self {
+        let mut list = Self::default();
+        entries.for_each(|entry| list.add(entry.tokens, entry.until_us));
+        list
     }
 
-    pub fn entries(&self) -> &[Entry] {
+    #[inline]
+    pub fn entries(&self) -> &[WindowEntry] {
         &self.entries
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Without what has come back by `now_us`. Nothing is out for longer than what is taken now would be: a longer window
-    /// that the limit had before, or a clock that stepped back, locks nobody out.
-    /// Says whether anything was.
-    pub fn settle_time(&mut self, now_us: u64, horizon_us: u64) -> bool {
+    /// Drops the tokens that expired by `now_us`. No token is out for longer than one taken now would be, so a longer window
+    /// that the limit had before, or a clock that stepped back, locks nobody out. Says whether any was.
+    #[inline]
+    pub fn expire(&mut self, now_us: u64, expires_at_us: u64) -> bool {
         self.entries.retain(|entry| entry.until_us > now_us);
         let mut late = 0;
-        while let Some(last) = self.entries.last().filter(|last| last.until_us > horizon_us) {
+        while let Some(last) = self.entries.last().filter(|last| last.until_us > expires_at_us) {
             late = last.tokens.saturating_add(late);
             self.entries.pop();
         }
-        self.add(late, horizon_us);
+        self.add(late, expires_at_us);
         late > 0
     }
 
-    /// Nothing is out beyond `until_us`.
+    /// Leaves no token out beyond `until_us`.
+    #[inline]
     pub fn end_by(&mut self, now_us: u64, until_us: u64) {
-        self.settle_time(now_us, until_us);
+        self.expire(now_us, until_us);
         self.entries.retain(|entry| entry.until_us > now_us);
     }
 
     /// Tokens that are out.
+    #[inline]
     pub fn used(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.tokens))
     }
 
-    /// When the last of them comes back; 0 when none is out.
+    /// When the last of them expires; 0 when none is out.
+    #[inline]
     pub fn last_us(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.until_us)
     }
 
     /// How many of `units` requests of `cost` tokens each fit. None when the cost is over the quota.
-    pub fn grants(&self, window: Window, cost: u64, units: u32) -> u32 {
+    #[inline]
+    pub fn fitting(&self, window: Window, cost: u64, units: u32) -> u32 {
         let room = window.quota.saturating_sub(self.used());
-        let fitting = room.checked_div(window.charge(cost)).unwrap_or(u64::MAX);
-        u32::try_from(fitting).map_or(units, |fitting| fitting.min(units))
+        let count = room.checked_div(window.charge(cost)).unwrap_or(u64::MAX);
+        u32::try_from(count).map_or(units, |count| count.min(units))
     }
 
-    /// Charges `granted` of the `units` asked for. The caller made sure with [`Self::grants`] that they fit.
-    pub fn settle(
+    /// Charges `granted` of the `units` asked for. The caller made sure with [`Self::fitting`] that they fit.
+    #[inline]
+    pub fn charge(
         &mut self,
         window: Window,
         cost: u64,
         [granted, units]: [u32; 2],
-        Timestamp { now_us, horizon_us }: Timestamp,
-    ) -> Taken {
+        Timestamp { now_us, expires_at_us }: Timestamp,
+    ) -> ChargeOutcome {
         let charge = window.charge(cost);
-        self.add(charge.saturating_mul(granted.into()), horizon_us);
+        self.add(charge.saturating_mul(granted.into()), expires_at_us);
         let used = self.used();
         let missing = used.saturating_add(charge).saturating_sub(window.quota);
-        Taken {
+        ChargeOutcome {
             granted,
             backlog: used,
             remaining: window.quota.saturating_sub(used) / u64::from(window.weight),
@@ -234,6 +254,7 @@ impl WindowEntries {
     }
 
     /// Microseconds until `missing` tokens have come back. Of more than are out, until all have.
+    #[inline]
     pub fn wait_us(&self, missing: u64, now_us: u64) -> u64 {
         let mut back = 0_u64;
         if missing == 0 {
@@ -248,23 +269,25 @@ impl WindowEntries {
         self.last_us().saturating_sub(now_us)
     }
 
-    /// Charges a debt: tokens that were admitted without asking. That makes a window owe at most its quota or the debt, if
-    /// that is more, and never less than before.
-    pub fn owe(&mut self, quota: u64, tokens: u64, horizon_us: u64) {
+    /// Charges a debt: tokens that were admitted without asking. It leaves at most the quota out, or the debt if that is
+    /// more, and never less than before.
+    #[inline]
+    pub fn force_charge(&mut self, quota: u64, tokens: u64, expires_at_us: u64) {
         let used = self.used();
         let after = used.saturating_add(tokens).min(quota.max(tokens)).max(used);
-        self.add(after - used, horizon_us);
+        self.add(after - used, expires_at_us);
     }
 
-    /// Gives back tokens that were taken when they were to come back at `until_us`, as far as they are still out.
-    pub fn give_back(&mut self, tokens: u64, until_us: u64) {
+    /// Refunds tokens that were to expire at `until_us`, as far as they are still out.
+    #[inline]
+    pub fn refund(&mut self, tokens: u64, until_us: u64) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.until_us == until_us) {
             entry.tokens = entry.tokens.saturating_sub(tokens);
         }
         self.entries.retain(|entry| entry.tokens > 0);
     }
 
-    /// The same with at most `used` tokens out. Those go that would come back last.
+    /// Leaves at most `used` tokens out. Those that would expire last go first.
     pub fn lower(&mut self, used: u64) {
         let mut extra = self.used().saturating_sub(used);
         while extra > 0
@@ -278,7 +301,8 @@ impl WindowEntries {
         }
     }
 
-    /// Puts out `tokens` until `until_us`.
+    /// Adds `tokens` that expire at `until_us`.
+    #[inline]
     pub fn add(&mut self, tokens: u64, until_us: u64) {
         if tokens == 0 {
             return;
@@ -286,7 +310,7 @@ impl WindowEntries {
         let place = self.entries.partition_point(|entry| entry.until_us < until_us);
         match self.entries.get_mut(place).filter(|entry| entry.until_us == until_us) {
             Some(entry) => entry.tokens = entry.tokens.saturating_add(tokens),
-            None => self.entries.insert(place, Entry { until_us, tokens }),
+            None => self.entries.insert(place, WindowEntry { until_us, tokens }),
         }
         if self.entries.len() > MAX_ENTRIES {
             let first = self.entries.remove(0);

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::spec::OnOutage;
+use crate::limit::definition::OnOutage;
 use crate::node::permits::PermitNeed;
 use crate::store::BucketCharge;
 

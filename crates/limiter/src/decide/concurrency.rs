@@ -11,7 +11,7 @@ use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
 use crate::decide::permit_claims::{claim_permit, keep_claims};
-use crate::limit::spec::OnOutage;
+use crate::limit::definition::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
 use crate::store::Levels;
 

@@ -19,8 +19,8 @@ use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
 use crate::decide::settlement::Settler;
 use crate::decide::store_client::StoreClient;
+use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
-use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::node::fleet_share::FleetShare;
@@ -319,7 +319,7 @@ fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) 
         // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
         let charged_us = part.flow_us(store::cost_of(charges, charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let at = node.memory.moment(charge.quota, now_us);
+        let at = node.memory.timestamp(charge.quota, now_us);
         node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
     }
 }

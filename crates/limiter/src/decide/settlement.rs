@@ -2,7 +2,7 @@
 //!
 //! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to this
 //! node's bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). What it costs less comes back as far as it
-//! can without admitting too much, which [`bucket::covered_us`] argues. So what was admitted in any time t is at most burst +
+//! can without admitting too much, which [`covered_us`](crate::algorithm::token_bucket::covered_us) argues. So what was admitted in any time t is at most burst +
 //! rate · t (of a window: its quota), in tokens as settled, and beside it what requests in flight at its end have not been charged yet: at most their
 //! `max` less their reservation. A node that dies settles nothing more: the reservations stand.
 //! Nobody waits for it. Bounded: what comes when too much waits is settled as while the store is away. Refuses to know where
@@ -16,13 +16,12 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket as bucket;
+use crate::algorithm::quota::{Quota, Unspent};
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
-use crate::limit::spec::OnOutage;
+use crate::limit::definition::OnOutage;
 use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, BucketCharge, Change};
 
@@ -205,7 +204,7 @@ impl Settler {
             let change = Change::Charge(owed.saturating_mul(parts.into()).min(MAX_TICKS));
             self.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
-        let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.moment(charge.quota, now_us));
+        let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.timestamp(charge.quota, now_us));
         node.debts.incur(&BucketCharge { cost, ..charge }, parts, known_us, at);
     }
 }
@@ -255,8 +254,8 @@ fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, 
     if let Some(change) = change(part, charge.cost, actual, *taken_at_us, held_us) {
         node.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
     }
-    let (back, _) = unspent(charge.quota, charge.cost, actual, held_us);
-    let from_us = node.memory.moment(charge.quota, *taken_at_us).horizon_us;
+    let back = charge.quota.unspent(charge.cost, actual, held_us).charge;
+    let from_us = node.memory.timestamp(charge.quota, *taken_at_us).expires_at_us;
     node.debts.lessen(&charge.key, charge.quota, back, from_us, now_us);
 }
 
@@ -266,23 +265,9 @@ fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u
         let more = quota.charge(actual - reserved).min(MAX_TICKS);
         return (more > 0).then_some(Change::Charge(more));
     }
-    let (left, covered_us) = unspent(quota, reserved, actual, held_us);
+    let Unspent { charge: left, covered_us } = quota.unspent(reserved, actual, held_us);
     let (charge, taken_at_us) = (quota.charge(reserved - actual), taken_at_us.saturating_add(covered_us));
     (left > 0).then_some(Change::Refund { charge, taken_at_us })
-}
-
-/// What is left of a reservation that was held so long, and for how many microseconds nothing was lost of it. A window has
-/// tokens until they come back together, and those that were not spent are as good as never taken.
-fn unspent(quota: Quota, reserved: u64, actual: u64, held_us: u64) -> (u64, u64) {
-    let charge = quota.charge(reserved.saturating_sub(actual));
-    match quota {
-        Quota::Bucket(shape) => {
-            let covered_us = bucket::covered_us(shape, shape.charge(actual), held_us);
-            let flowed = held_us.saturating_sub(covered_us).saturating_mul(shape.ticks_per_us());
-            (charge.saturating_sub(flowed), covered_us)
-        }
-        Quota::Window(_) => (charge, 0),
-    }
 }
 
 #[cfg(test)]

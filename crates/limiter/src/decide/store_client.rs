@@ -12,7 +12,7 @@ use tokio::time::sleep_until;
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
 use crate::decide::check::TokenChecks;
-use crate::limit::spec::OnOutage;
+use crate::limit::definition::OnOutage;
 use crate::node::Node;
 use crate::node::lease::Source;
 use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, Request, Response};
 
 use crate::layer::limited_request::{Admitted, LimitedRequest};
 use crate::limit::client_address::TrustedProxies;
-use crate::limit::host::RequestHost;
 use crate::limit::key::Facts;
+use crate::limit::key::host::RequestHost;
 use crate::limit::on_limit::Degrade;
 use crate::request::denial::{self, Denial};
 use crate::request::headers::RateLimitFields;

@@ -17,10 +17,10 @@ use ipnet::IpNet;
 use tower_layer::Layer;
 
 use crate::decide::limiter::Limiter;
-use crate::limit::algorithm_kind::QuotaError;
+use crate::limit::algorithm::QuotaError;
 use crate::limit::builder::{LimitBuilder, LimitError};
 use crate::limit::client_address::TrustedProxies;
-use crate::limit::spec::{Limit, LimitUse};
+use crate::limit::definition::{Limit, LimitUse};
 use crate::request::compiled_limit::LargestCosts;
 use crate::request::rule::LimitStates;
 use crate::request::rule_set::RuleSet;

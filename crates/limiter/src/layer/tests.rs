@@ -8,10 +8,10 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tower::{ServiceExt, service_fn};
 
 use super::*;
-use crate::limit::algorithm_kind::{Algorithm, Rate};
-use crate::limit::cost::{ByResponse, Cost, Field};
+use crate::limit::algorithm::{Algorithm, Rate};
+use crate::limit::cost::json_path::JsonPath;
+use crate::limit::cost::{Cost, CostField, ResponseCost};
 use crate::limit::fixed_response::FixedResponse;
-use crate::limit::json_path::JsonPath;
 use crate::limit::key::{KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit, Queueing};
 use crate::limit::rollout::Rollout;
@@ -73,12 +73,12 @@ async fn something_cheaper_that_is_at_hand_is_given() {
 }
 
 /// A thousand an hour, of which a request reserves a hundred.
-fn settling(field: Field) -> RateLimitLayer {
+fn settling(field: CostField) -> RateLimitLayer {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
     layer(|limit| {
         let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
         limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
-        limit.cost = Cost::Response(Arc::new(ByResponse { field, reserve: nonzero(100), max: nonzero(700) }));
+        limit.cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(700) }));
     })
 }
 
@@ -110,11 +110,11 @@ fn left(layer: &RateLimitLayer) -> u64 {
 
 #[tokio::test]
 async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() {
-    let layer = settling(Field::Header(HeaderName::from_static("x-used")));
+    let layer = settling(CostField::Header(HeaderName::from_static("x-used")));
     let response = answered(&layer, Body::from("whatever")).await;
     assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
 
-    let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
     let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
     let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
     let response = answered(&layer, streamed()).await;
@@ -131,7 +131,7 @@ async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() 
 
 #[tokio::test]
 async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
-    let layer = settling(Field::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
     for _ in 0..10 {
         assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
     }

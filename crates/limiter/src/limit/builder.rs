@@ -9,13 +9,13 @@ use std::time::Duration;
 use http::{Extensions, HeaderName};
 
 use crate::algorithm::concurrency::Scope;
-use crate::limit::algorithm_kind::{Algorithm, QuotaError, Rate, WindowLength, WindowRate};
+use crate::limit::algorithm::{Algorithm, QuotaError, Rate, WindowLength, WindowRate};
 use crate::limit::cost::Cost;
+use crate::limit::definition::{Consistency, Limit, LimitUse, OnOutage};
 use crate::limit::exemption::Exemption;
 use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{OnLimit, Queueing};
 use crate::limit::rollout::Rollout;
-use crate::limit::spec::{Consistency, Limit, LimitUse, OnOutage};
 
 /// A limit in the making. Made by [`Limit::per_second`] and its like.
 ///
@@ -309,7 +309,7 @@ pub fn extension<T: Send + Sync + 'static>(name: &str, read: impl Fn(&T) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::algorithm_kind::Counting;
+    use crate::limit::algorithm::CompiledAlgorithm;
 
     fn error(limit: LimitBuilder) -> String {
         limit.build().unwrap_err().to_string()
@@ -324,7 +324,7 @@ mod tests {
         let window = Limit::per_hour("w", 5).fixed_window().key(everyone()).build().unwrap();
         assert!(matches!(window.limit.algorithm, Algorithm::FixedWindow { .. }));
         let permits = Limit::in_flight("p", 5).key(everyone()).build().unwrap();
-        assert!(matches!(permits.limit.algorithm.compile(), Ok(Counting::Permits(_))));
+        assert!(matches!(permits.limit.algorithm.compile(), Ok(CompiledAlgorithm::Permits(_))));
     }
 
     #[test]

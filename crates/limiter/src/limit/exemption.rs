@@ -45,7 +45,7 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::limit::host::RequestHost;
+    use crate::limit::key::host::RequestHost;
 
     fn covers(exempt: &Exemption, ip: &str, header: &'static str) -> bool {
         let request = Request::builder().header("x-internal", header).body(()).unwrap();

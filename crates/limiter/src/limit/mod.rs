@@ -2,18 +2,15 @@
 //!
 //! Plain data. Nothing here waits, counts or asks a store.
 
-pub mod address_text;
-pub mod algorithm_kind;
+pub mod algorithm;
 pub mod builder;
 pub mod client_address;
 pub mod cost;
+pub mod definition;
 pub mod exemption;
 pub mod fixed_response;
-pub mod host;
-pub mod json_path;
 pub mod key;
 pub mod on_limit;
 pub mod plan;
 pub mod rollout;
-pub mod spec;
 pub mod units;

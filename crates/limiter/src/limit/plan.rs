@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::algorithm::concurrency::MAX_PERMITS;
 use crate::algorithm::token_bucket::MAX_BURST;
-use crate::limit::algorithm_kind::{
-    Algorithm, AlgorithmKind, Counting, QuotaError, Unsupported, WindowLength, WindowRate,
+use crate::limit::algorithm::{
+    Algorithm, AlgorithmKind, CompiledAlgorithm, QuotaError, Unsupported, WindowLength, WindowRate,
 };
 use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
@@ -47,7 +47,7 @@ pub struct PlanHash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,
-    counting: Counting,
+    compiled: CompiledAlgorithm,
     cost: Option<Cost>,
 }
 
@@ -106,20 +106,20 @@ impl Plan {
     /// # Errors
     /// When the algorithm's numbers cannot be counted by.
     pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
-        Ok(Self { counting: algorithm.compile()?, algorithm, cost })
+        Ok(Self { compiled: algorithm.compile()?, algorithm, cost })
     }
 
-    /// The plan that `text` is for limits that count in this manner. Anyone may have written it.
+    /// The plan that `text` is for limits that count by this kind of algorithm. Anyone may have written it.
     ///
     /// # Errors
     /// When it is no plan.
-    pub fn read(text: &[u8], manner: &AlgorithmKind) -> Result<Self, PlanError> {
+    pub fn read(text: &[u8], kind: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
         let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
         let Written { amount, burst, cost } = text.parse()?;
         let algorithm = match amount {
-            Amount::Rate(rate) => manner.algorithm(rate, burst)?,
-            Amount::Slots(most) => manner.slots(most)?,
+            Amount::Rate(rate) => kind.algorithm(rate, burst)?,
+            Amount::Slots(most) => kind.slots(most)?,
         };
         if cost.is_some_and(|cost| cost > algorithm.burst()) {
             return Err(PlanError::Cost);
@@ -131,8 +131,8 @@ impl Plan {
         &self.algorithm
     }
 
-    pub fn counting(&self) -> Counting {
-        self.counting
+    pub fn compiled(&self) -> CompiledAlgorithm {
+        self.compiled
     }
 
     /// `None`: the limit's.
@@ -187,7 +187,7 @@ mod tests {
     use crate::algorithm::concurrency::Scope;
     use crate::algorithm::token_bucket::TokenBucketError;
     use crate::algorithm::window::WindowError;
-    use crate::limit::algorithm_kind::Rate;
+    use crate::limit::algorithm::Rate;
 
     const BUCKET: AlgorithmKind = AlgorithmKind::TokenBucket;
     const SLIDING: AlgorithmKind = AlgorithmKind::SlidingWindow;
@@ -214,17 +214,17 @@ mod tests {
 
     #[test]
     fn requests_in_flight_have_plans_of_their_own() {
-        let manner = AlgorithmKind::Concurrency { scope: Scope::Node };
+        let kind = AlgorithmKind::Concurrency { scope: Scope::Node };
         let most = Algorithm::Concurrency { most: nonzero(50), scope: Scope::Node };
-        assert_eq!(Plan::read(b"max_in_flight=50 cost=2", &manner), with_cost(most, Some(2)));
-        assert_eq!(Plan::read(b"100/s", &manner), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
+        assert_eq!(Plan::read(b"max_in_flight=50 cost=2", &kind), with_cost(most, Some(2)));
+        assert_eq!(Plan::read(b"100/s", &kind), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
         assert_eq!(
             Plan::read(b"max_in_flight=50", &BUCKET),
             Err(PlanError::Unsupported(Unsupported::Slots("token_bucket")))
         );
-        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &manner), Err(PlanError::Word));
-        assert_eq!(Plan::read(b"max_in_flight=0", &manner), Err(PlanError::Rate));
-        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &manner), Err(PlanError::Cost));
+        assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &kind), Err(PlanError::Word));
+        assert_eq!(Plan::read(b"max_in_flight=0", &kind), Err(PlanError::Rate));
+        assert_eq!(Plan::read(b"max_in_flight=50 cost=51", &kind), Err(PlanError::Cost));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
     fn what_another_algorithm_counts_by_is_no_plan() {
         let berlin = fixed(Some("Europe/Berlin"));
         let too_large = QuotaError::Window(WindowError::QuotaTooLarge);
-        for (text, manner, why) in [
+        for (text, kind, why) in [
             ("100/s burst=100", &SLIDING, PlanError::Unsupported(Unsupported::Burst("sliding_window"))),
             ("100/s burst=200", &fixed(None), PlanError::Unsupported(Unsupported::Burst("fixed_window"))),
             ("1000/month", &SLIDING, PlanError::Unsupported(Unsupported::Month("sliding_window"))),
@@ -273,7 +273,7 @@ mod tests {
             ("1000000001/s", &SLIDING, PlanError::Quota(too_large)),
             ("1/367d", &fixed(None), PlanError::Quota(QuotaError::Window(WindowError::TooLong))),
         ] {
-            assert_eq!(Plan::read(text.as_bytes(), manner), Err(why), "{text:?} {manner:?}");
+            assert_eq!(Plan::read(text.as_bytes(), kind), Err(why), "{text:?} {kind:?}");
         }
     }
 
@@ -318,11 +318,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_plan_or_none_and_a_plan_lets_a_request_pass(text in "[0-9]{1,9}/[0-9]{0,2}(s|m|h|d|month)( (burst|cost)=[0-9]{1,9}){0,2}|[0-9/smhd a-z=burstco]{0,40}", bytes: Vec<u8>) {
-            for manner in [BUCKET, SLIDING, fixed(None), fixed(Some("Europe/Berlin"))] {
-                let _ = Plan::read(&bytes, &manner);
-                if let Ok(plan) = Plan::read(text.as_bytes(), &manner) {
+            for kind in [BUCKET, SLIDING, fixed(None), fixed(Some("Europe/Berlin"))] {
+                let _ = Plan::read(&bytes, &kind);
+                if let Ok(plan) = Plan::read(text.as_bytes(), &kind) {
                     let cost = plan.cost().map_or(1, |cost| cost.largest().get());
-                    prop_assert!(plan.counting().holds(cost) && plan.algorithm().manner() == manner);
+                    prop_assert!(plan.compiled().holds(cost) && plan.algorithm().kind() == kind);
                 }
             }
         }

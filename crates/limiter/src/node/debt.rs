@@ -81,7 +81,7 @@ impl Debts {
         let add = |debt: &mut Debt| {
             debt.flow(at.now_us);
             debt.adopt(quota);
-            debt.owe(quota, charge, at.horizon_us);
+            debt.owe(quota, charge, at.expires_at_us);
         };
         let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(at.now_us), add);
         if displaced.is_some_and(|debt| debt.due_us(at.now_us) > 0) {
@@ -132,12 +132,12 @@ impl Debts {
     /// `at_us`.
     pub fn lessen(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
         self.table.with(key, |debt| match (debt, quota) {
-            (Some(Debt::Bucket(flowing)), Quota::Bucket(shape)) => {
+            (Some(Debt::Bucket(flowing)), Quota::TokenBucket(shape)) => {
                 flowing.flow(now_us);
-                let ticks = bucket::convert_room(charge, shape.pace(), flowing.shape.pace());
+                let ticks = bucket::convert_room(charge, shape.tick_rate(), flowing.shape.tick_rate());
                 flowing.ticks = flowing.ticks.saturating_sub(ticks);
             }
-            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.give_back(charge, from_us),
+            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.refund(charge, from_us),
             _ => {}
         });
     }
@@ -167,7 +167,7 @@ impl Debt {
     /// Nothing is owed yet; to a bucket, nothing flows off until `at_us`.
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
-            Quota::Bucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
+            Quota::TokenBucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
             Quota::Window(_) => Self::Window { quota, ledger: WindowEntries::default() },
         }
     }
@@ -182,27 +182,29 @@ impl Debt {
     /// What is owed, in tokens that count by `quota` from now on when its algorithm is another.
     fn adopt(&mut self, quota: Quota) {
         match (&mut *self, quota) {
-            (Self::Bucket(flowing), Quota::Bucket(shape)) => flowing.adopt(shape),
+            (Self::Bucket(flowing), Quota::TokenBucket(shape)) => flowing.adopt(shape),
             (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
             (Self::Bucket(flowing), Quota::Window(window)) => {
                 let until_us = flowing.at_us.saturating_add(window.width_us());
                 *self = Self::Window {
                     quota,
-                    ledger: WindowEntries::of(flowing.shape.pace().tokens(flowing.ticks), until_us),
+                    ledger: WindowEntries::of(flowing.shape.tick_rate().tokens(flowing.ticks), until_us),
                 };
             }
             // Requests in flight are owed to nobody.
-            (Self::Window { ledger, .. }, Quota::Bucket(shape)) => {
+            (Self::Window { ledger, .. }, Quota::TokenBucket(shape)) => {
                 let (ticks, at_us) = (shape.charge(ledger.used()).min(MAX_TICKS), ledger.last_us());
                 *self = Self::Bucket(Flowing { shape, ticks, at_us, parts: u32::MAX });
             }
         }
     }
 
-    fn owe(&mut self, quota: Quota, charge: u64, horizon_us: u64) {
+    fn owe(&mut self, quota: Quota, charge: u64, expires_at_us: u64) {
         match (self, quota) {
-            (Self::Bucket(flowing), Quota::Bucket(shape)) => flowing.owe(shape, charge),
-            (Self::Window { ledger, .. }, Quota::Window(window)) => ledger.owe(window.quota(), charge, horizon_us),
+            (Self::Bucket(flowing), Quota::TokenBucket(shape)) => flowing.owe(shape, charge),
+            (Self::Window { ledger, .. }, Quota::Window(window)) => {
+                ledger.force_charge(window.quota(), charge, expires_at_us)
+            }
             _ => {}
         }
     }
@@ -247,7 +249,7 @@ impl Flowing {
 
     /// A faster limit, and of equally fast ones the larger, counts what is owed from now on: see `carry`.
     fn adopt(&mut self, shape: TokenBucket) {
-        let (old, new) = (self.shape.pace(), shape.pace());
+        let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
         let ticks = bucket::convert(self.ticks, old, new);
         let larger = new == old && shape.capacity() > self.shape.capacity();
         if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
@@ -256,9 +258,9 @@ impl Flowing {
     }
 
     fn owe(&mut self, shape: TokenBucket, ticks: u64) {
-        let own = |ticks| bucket::convert(ticks, shape.pace(), self.shape.pace());
+        let own = |ticks| bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
         let capacity = self.shape.capacity().max(own(shape.capacity()));
-        self.ticks = bucket::owe(self.ticks, own(ticks), capacity);
+        self.ticks = bucket::force_charge(self.ticks, own(ticks), capacity);
     }
 }
 

@@ -11,7 +11,6 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
-use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
@@ -82,7 +81,7 @@ impl Leases {
     /// Spends what `charge` costs, from tokens that live for `life_us` more. `nodes` share the bucket.
     pub fn spend(&self, charge: &BucketCharge, nodes: u32, now_us: u64, life_us: u64) -> Option<Spent> {
         self.table.with(&charge.key, |stock| {
-            let stock = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota)?;
+            let stock = stock.filter(|stock| Some(stock.shape) == charge.quota.token_bucket())?;
             let source = stock.spend(charge.cost, now_us, life_us)?;
             stock.demand.count(charge.cost, now_us, charge.quota.lease_us());
             Some(Spent { source, level: stock.level(now_us), fill: stock.fill(nodes, now_us) })
@@ -92,7 +91,7 @@ impl Leases {
     /// Puts back what another limit's denial made useless.
     pub fn put_back(&self, charge: &BucketCharge, source: Source) {
         self.table.with(&charge.key, |stock| {
-            if let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota) {
+            if let Some(stock) = stock.filter(|stock| Some(stock.shape) == charge.quota.token_bucket()) {
                 stock.put(Batch { tokens: charge.cost, source });
                 stock.demand.counted = stock.demand.counted.saturating_sub(charge.cost);
             }
@@ -101,7 +100,7 @@ impl Leases {
 
     /// Tokens to take because `charge` could not be paid from stock.
     pub fn lack(&self, charge: &BucketCharge, nodes: u32, now_us: u64) -> u64 {
-        let Quota::Bucket(shape) = charge.quota else { return 0 };
+        let Some(shape) = charge.quota.token_bucket() else { return 0 };
         let lack = |stock: &mut Stock| {
             stock.adopt(shape);
             stock.demand.count(charge.cost, now_us, charge.quota.lease_us());
@@ -112,7 +111,7 @@ impl Leases {
 
     /// Tokens to ask for beside the `needed` ones, when requests have to charge anyway.
     pub fn ahead(&self, charge: &BucketCharge, needed: u64, nodes: u32, now_us: u64) -> u64 {
-        let Quota::Bucket(shape) = charge.quota else { return 0 };
+        let Some(shape) = charge.quota.token_bucket() else { return 0 };
         let ahead = |stock: &mut Stock| {
             stock.adopt(shape);
             stock.demand.count(needed, now_us, charge.quota.lease_us());
@@ -124,7 +123,7 @@ impl Leases {
 
     /// Keeps `tokens` of `charge`'s bucket, and what the store said of it.
     pub fn deposit(&self, charge: &BucketCharge, tokens: u64, level: Level, source: Source) {
-        let Quota::Bucket(shape) = charge.quota else { return };
+        let Some(shape) = charge.quota.token_bucket() else { return };
         let deposit = |stock: &mut Stock| {
             stock.adopt(shape);
             (stock.level, stock.heard_us) = (level, source.sent_us);
@@ -138,7 +137,7 @@ impl Leases {
     /// Takes out what is left of a call's tokens.
     pub fn withdraw(&self, charge: &BucketCharge, source: Source) -> u64 {
         self.table.with(&charge.key, |stock| {
-            let Some(stock) = stock.filter(|stock| Quota::Bucket(stock.shape) == charge.quota) else { return 0 };
+            let Some(stock) = stock.filter(|stock| Some(stock.shape) == charge.quota.token_bucket()) else { return 0 };
             let place = stock.batches.iter().position(|batch| batch.source == source);
             place.map_or(0, |place| stock.batches.remove(place).tokens)
         })

@@ -59,7 +59,7 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
         away = away || store.adjust(&part).await.is_err();
         if away {
             let now_us = clock::monotonic_micros();
-            node.debts.restore(&part, |quota| node.memory.moment(quota, now_us));
+            node.debts.restore(&part, |quota| node.memory.timestamp(quota, now_us));
         }
     }
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Uri};
 
 use crate::decide::plans::cache::PlanCaches;
-use crate::limit::algorithm_kind::QuotaError;
-use crate::limit::host::RequestHost;
-use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
-use crate::limit::spec::Limit;
+use crate::limit::algorithm::QuotaError;
+use crate::limit::definition::Limit;
+use crate::limit::key::host::RequestHost;
+use crate::limit::key::{ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::explanation::{AppliedLimit, BucketUse, part_name};
 
@@ -80,7 +80,7 @@ impl Listed {
         let parts = &self.limit().key.parts;
         let lacking: Vec<String> = parts.iter().filter(|part| !described.has(part)).map(part_name).collect();
         match described.extract(parts.clone(), &self.limit().name) {
-            Extracted::Key(key) if lacking.is_empty() => Ok(key),
+            ExtractedKey::Key(key) if lacking.is_empty() => Ok(key),
             _ => Err(lacking),
         }
     }
@@ -116,11 +116,11 @@ impl Described {
         match part {
             KeyPart::Method => self.method.is_some(),
             KeyPart::Route => self.route.is_some(),
-            other => matches!(self.extract(vec![other.clone()], ""), Extracted::Key(_)),
+            other => matches!(self.extract(vec![other.clone()], ""), ExtractedKey::Key(_)),
         }
     }
 
-    fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> Extracted {
+    fn extract(&self, parts: Vec<KeyPart>, limit: &str) -> ExtractedKey {
         self.with_facts(|facts| KeySpec { parts, on_missing: OnMissing::Refuse }.extract(limit, facts))
     }
 
@@ -147,7 +147,7 @@ mod tests {
     use http::HeaderName;
 
     use super::*;
-    use crate::limit::algorithm_kind::Rate;
+    use crate::limit::algorithm::Rate;
     use crate::limit::cost::Cost;
 
     fn listed(parts: Vec<KeyPart>) -> Listed {

@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use crate::clock;
 use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, Reading};
-use crate::limit::algorithm_kind::{Counting, QuotaError};
-use crate::limit::cost::{ByResponse, Cost};
+use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
+use crate::limit::cost::{Cost, ResponseCost};
+use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
 use crate::limit::plan::{Plan, PlanSource};
-use crate::limit::spec::{Consistency, Limit, LimitUse};
 
 /// A limit as one route uses it: what it asks, before anything is counted.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledLimit {
     pub limit: Arc<Limit>,
-    counting: Counting,
+    counting: CompiledAlgorithm,
     /// What nearly every request is held to: a usual one of a client without a plan.
     usual: Charge,
     /// What the route says that a request takes, whoever sends it.
@@ -30,13 +30,13 @@ pub(crate) struct CompiledLimit {
 /// What a request is held to under a limit, whatever its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
-    pub counting: Counting,
+    pub counting: CompiledAlgorithm,
     pub cost: NonZeroU64,
     /// What a request usually takes: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
     pub largest_cost: u64,
     /// What is settled after the response.
-    pub later: Option<Arc<ByResponse>>,
+    pub later: Option<Arc<ResponseCost>>,
 }
 
 /// Where a client's plan is from, and what was said there.
@@ -113,7 +113,7 @@ impl CompiledLimit {
         plans: &PlanCaches,
     ) -> Result<Self, QuotaError> {
         let plans = match limit.plans.as_ref().map(|plans| &plans.source) {
-            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.manner())),
+            Some(PlanSource::Hash(hash)) => Some(plans.of(&hash.name, limit.algorithm.kind())),
             Some(PlanSource::Table(_)) | None => None,
         };
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
@@ -134,7 +134,7 @@ impl CompiledLimit {
         let Some(plans) = &self.limit.plans else { return (None, None) };
         match (&plans.source, &self.plans) {
             (PlanSource::Table(table), _) => {
-                (plans.by.lend(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
+                (plans.by.with_value(facts, |value| table.get(value)).flatten().map(Cow::Borrowed), None)
             }
             (PlanSource::Hash(hash), Some(cache)) => plans.by.field(facts).map_or((None, None), |field| {
                 let (plan, lookup) = cache.find(field, hash.cache, clock::monotonic_micros());
@@ -148,7 +148,7 @@ impl CompiledLimit {
     pub fn origin(&self, facts: &Facts<'_>) -> Option<PlanOrigin> {
         let plans = self.limit.plans.as_ref()?;
         match &self.plans {
-            None => plans.by.lend(facts, |_| PlanOrigin::File),
+            None => plans.by.with_value(facts, |_| PlanOrigin::File),
             Some(cache) => {
                 let reading = cache.reading(&plans.by.field(facts)?, clock::monotonic_micros());
                 Some(PlanOrigin::Hash { hash: cache.hash().clone(), reading })
@@ -157,7 +157,7 @@ impl CompiledLimit {
     }
 
     /// What clients without a plan are held to.
-    pub fn usual(&self) -> (Counting, NonZeroU64) {
+    pub fn usual(&self) -> (CompiledAlgorithm, NonZeroU64) {
         (self.counting, self.cost().usual(burst(self.counting)))
     }
 
@@ -187,17 +187,19 @@ impl CompiledLimit {
     /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
     /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
     fn charge_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Charge {
-        let counting = plan.map_or(self.counting, Plan::counting);
+        let counting = plan.map_or(self.counting, Plan::compiled);
         let burst = burst(counting);
         let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
         let cost = self.own_cost.as_ref().unwrap_or(unsaid);
         let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
         let largest_cost = self.largest.of(unsaid, burst);
         // Permits come back by themselves, when the response has ended.
-        let later = cost.later().filter(|_| matches!(counting, Counting::Tokens(_))).cloned();
+        let later = cost.later().filter(|_| matches!(counting, CompiledAlgorithm::Tokens(_))).cloned();
         let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
         let counting = match (counting, self.limit.consistency) {
-            (Counting::Tokens(quota), Consistency::Leased) => Counting::Tokens(quota.leased(largest_cost)),
+            (CompiledAlgorithm::Tokens(quota), Consistency::Leased) => {
+                CompiledAlgorithm::Tokens(quota.leased(largest_cost))
+            }
             (counting, _) => counting,
         };
         Charge { counting, cost, usual_cost, largest_cost, later }
@@ -210,6 +212,6 @@ impl CompiledLimit {
 }
 
 /// Tokens in a full bucket, or permits in all.
-pub(crate) fn burst(counting: Counting) -> NonZeroU64 {
+pub(crate) fn burst(counting: CompiledAlgorithm) -> NonZeroU64 {
     NonZeroU64::new(counting.burst()).unwrap_or(NonZeroU64::MIN)
 }

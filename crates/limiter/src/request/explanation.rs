@@ -9,11 +9,11 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use crate::decide::plans::cache::PlanQuery;
-use crate::limit::algorithm_kind::{Algorithm, Counting};
-use crate::limit::cost::ByResponse;
-use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::algorithm::{Algorithm, CompiledAlgorithm};
+use crate::limit::cost::ResponseCost;
+use crate::limit::definition::Limit;
+use crate::limit::key::{ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
-use crate::limit::spec::Limit;
 use crate::node::permits::PermitNeed;
 pub use crate::request::compiled_limit::PlanOrigin;
 use crate::request::compiled_limit::{Charge, CompiledLimit};
@@ -41,13 +41,13 @@ pub struct AppliedLimit {
     pub lookup: Option<PlanQuery>,
     /// The plan's, or the limit's own.
     pub algorithm: Algorithm,
-    pub counting: Counting,
+    pub counting: CompiledAlgorithm,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
     largest_cost: u64,
     /// What is settled after the response; then the cost is what is reserved.
-    pub later: Option<Arc<ByResponse>>,
+    pub later: Option<Arc<ResponseCost>>,
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
     pub bucket: CountedBy,
@@ -111,8 +111,8 @@ impl AppliedLimit {
     pub(crate) fn use_of(&self, key: Key) -> BucketUse {
         let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
         match self.counting {
-            Counting::Tokens(quota) => BucketUse::Tokens(BucketCharge { key, quota, cost, largest_cost }),
-            Counting::Permits(limit) => BucketUse::Permits(PermitNeed { key, limit, cost }),
+            CompiledAlgorithm::Tokens(quota) => BucketUse::Tokens(BucketCharge { key, quota, cost, largest_cost }),
+            CompiledAlgorithm::Permits(limit) => BucketUse::Permits(PermitNeed { key, limit, cost }),
         }
     }
 
@@ -144,10 +144,10 @@ impl CountedBy {
             return Self::Exempt;
         }
         match limit.key.extract(&limit.name, facts) {
-            Extracted::Key(key) if limit.rollout.takes(key.as_bytes()) => Self::Asked(key),
-            Extracted::Key(key) => Self::Watched(key),
-            Extracted::Skip => Self::Skipped,
-            Extracted::Refuse => Self::Refused,
+            ExtractedKey::Key(key) if limit.rollout.takes(key.as_bytes()) => Self::Asked(key),
+            ExtractedKey::Key(key) => Self::Watched(key),
+            ExtractedKey::Skip => Self::Skipped,
+            ExtractedKey::Refuse => Self::Refused,
         }
     }
 }
@@ -155,7 +155,7 @@ impl CountedBy {
 /// What a request says in `part`, as keys have it.
 fn shown(part: &KeyPart, facts: &Facts<'_>) -> Option<String> {
     let alone = KeySpec { parts: vec![part.clone()], on_missing: OnMissing::Skip };
-    let Extracted::Key(key) = alone.extract("", facts) else { return None };
+    let ExtractedKey::Key(key) = alone.extract("", facts) else { return None };
     // Less the colon behind the name.
     Some(String::from_utf8_lossy(key.as_bytes().get(1..)?).into_owned())
 }

@@ -8,7 +8,7 @@ use crate::algorithm::level::Level;
 use crate::decide::check::{CheckPolicy, Checks, PermitCheck};
 use crate::decide::decision::Decision;
 use crate::decide::plans::cache::PlanQuery;
-use crate::limit::algorithm_kind::Counting;
+use crate::limit::algorithm::CompiledAlgorithm;
 use crate::limit::key::{Facts, Key};
 use crate::node::permits::PermitNeed;
 use crate::request::compiled_limit::Charge;
@@ -50,7 +50,7 @@ pub(crate) enum CheckIndex {
 #[derive(Debug)]
 pub(crate) struct DegradedCheck {
     pub owner: Owner,
-    pub counting: Counting,
+    pub counting: CompiledAlgorithm,
     pub level: Level,
 }
 
@@ -80,11 +80,11 @@ impl NewCheck {
         let Charge { counting, cost, usual_cost, largest_cost, later } = charge;
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
         let check = match counting {
-            Counting::Tokens(quota) => {
+            CompiledAlgorithm::Tokens(quota) => {
                 let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
                 Self::Tokens(BucketCharge { key, quota, cost, largest_cost }, policy)
             }
-            Counting::Permits(limit) => {
+            CompiledAlgorithm::Permits(limit) => {
                 Self::Permit(PermitCheck { need: PermitNeed { key, limit, cost }, largest_cost, on_outage })
             }
         };
@@ -167,10 +167,14 @@ impl PendingRequest {
     }
 
     #[inline]
-    pub(crate) fn counting(&self, check: CheckIndex) -> Option<Counting> {
+    pub(crate) fn counting(&self, check: CheckIndex) -> Option<CompiledAlgorithm> {
         match check {
-            CheckIndex::Tokens(at) => self.checks.tokens.charges().get(at).map(|charge| Counting::Tokens(charge.quota)),
-            CheckIndex::Permit(at) => self.checks.permits.get(at).map(|check| Counting::Permits(check.need.limit)),
+            CheckIndex::Tokens(at) => {
+                self.checks.tokens.charges().get(at).map(|charge| CompiledAlgorithm::Tokens(charge.quota))
+            }
+            CheckIndex::Permit(at) => {
+                self.checks.permits.get(at).map(|check| CompiledAlgorithm::Permits(check.need.limit))
+            }
         }
     }
 
@@ -188,7 +192,7 @@ impl PendingRequest {
     }
 
     /// Takes the check of an owner out, together with the owner.
-    pub(crate) fn remove(&mut self, owner: usize) -> (Owner, Option<Counting>) {
+    pub(crate) fn remove(&mut self, owner: usize) -> (Owner, Option<CompiledAlgorithm>) {
         let removed = self.owners.remove(owner);
         let counting = self.counting(removed.check);
         match removed.check {

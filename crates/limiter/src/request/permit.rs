@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::{Reservation, Settled, Settler};
-use crate::limit::cost::ByResponse;
+use crate::limit::cost::ResponseCost;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
 use crate::request::usage::reader::{Usage, UsageReader};
@@ -57,7 +57,7 @@ enum SettledBy {
 /// What is settled after the response.
 #[derive(Clone, Debug)]
 pub(crate) struct LaterCost {
-    pub by: Arc<ByResponse>,
+    pub by: Arc<ResponseCost>,
     pub settlements: Arc<SettlementMetrics>,
 }
 
@@ -103,7 +103,7 @@ impl Permit {
         ended
     }
 
-    fn add(&mut self, by: Arc<ByResponse>, settled_by: SettledBy) {
+    fn add(&mut self, by: Arc<ResponseCost>, settled_by: SettledBy) {
         let held = self.0.get_or_insert_default();
         held.deposits.push(Deposit { reading: UsageReader::new(by), settled_by });
     }

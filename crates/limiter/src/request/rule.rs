@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::algorithm::level::Level;
 use crate::decide::plans::cache::PlanCaches;
-use crate::limit::algorithm_kind::{Counting, QuotaError};
-use crate::limit::cost::ByResponse;
-use crate::limit::key::{Extracted, Facts};
+use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
+use crate::limit::cost::ResponseCost;
+use crate::limit::definition::{Limit, LimitUse};
+use crate::limit::key::{ExtractedKey, Facts};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
-use crate::limit::spec::{Limit, LimitUse};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::headers::{PolicyItem, Standing};
 use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};
@@ -59,12 +59,12 @@ impl Rule {
     }
 
     /// The key that a request is counted by.
-    pub fn key(&self, facts: &Facts<'_>) -> Extracted {
+    pub fn key(&self, facts: &Facts<'_>) -> ExtractedKey {
         self.limit().key.extract(self.name(), facts)
     }
 
     /// What settles such a cost.
-    pub fn later(&self, by: Option<Arc<ByResponse>>) -> Option<LaterCost> {
+    pub fn later(&self, by: Option<Arc<ResponseCost>>) -> Option<LaterCost> {
         Some(LaterCost { by: by?, settlements: self.settlements.clone()? })
     }
 
@@ -74,10 +74,10 @@ impl Rule {
         self.policy_of(counting, usual_cost)
     }
 
-    pub fn policy_of(&self, counting: Counting, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+    pub fn policy_of(&self, counting: CompiledAlgorithm, usual_cost: NonZeroU64) -> PolicyItem<'_> {
         let window_secs = match counting {
-            Counting::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
-            Counting::Permits(_) => None,
+            CompiledAlgorithm::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
+            CompiledAlgorithm::Permits(_) => None,
         };
         PolicyItem { name: self.name(), quota: counting.burst() / usual_cost, window_secs }
     }
@@ -101,9 +101,9 @@ impl Rule {
 }
 
 /// Where a client stands, in requests of the usual cost.
-pub(crate) fn standing(counting: Counting, usual_cost: NonZeroU64, level: &Level) -> Standing {
+pub(crate) fn standing(counting: CompiledAlgorithm, usual_cost: NonZeroU64, level: &Level) -> Standing {
     let (quota, remaining) = (counting.burst() / usual_cost, level.remaining / usual_cost);
-    let Counting::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
+    let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, and nothing left: the next request passes once its cost is back.

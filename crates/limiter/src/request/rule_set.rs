@@ -10,10 +10,10 @@ use crate::algorithm::level::Level;
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::Reservation;
-use crate::limit::algorithm_kind::QuotaError;
-use crate::limit::key::{Extracted, Facts};
+use crate::limit::algorithm::QuotaError;
+use crate::limit::definition::LimitUse;
+use crate::limit::key::{ExtractedKey, Facts};
 use crate::limit::on_limit::{Degrade, OnLimit};
-use crate::limit::spec::LimitUse;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::compiled_limit::LargestCosts;
 use crate::request::denial::Denial;
@@ -128,9 +128,9 @@ impl RuleSet {
                 continue;
             }
             match rule.key(facts) {
-                Extracted::Key(key) => pending.add(index, rule, key, facts),
-                Extracted::Skip => {}
-                Extracted::Refuse => {
+                ExtractedKey::Key(key) => pending.add(index, rule, key, facts),
+                ExtractedKey::Skip => {}
+                ExtractedKey::Refuse => {
                     let part = lacking(&rule.limit().key, facts).into_iter().next().unwrap_or_default();
                     return Err(Denial::KeyMissing { limit: rule.name().clone(), part });
                 }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::state::State;
+use crate::algorithm::state::QuotaState;
 use crate::limit::key::Key;
 use crate::store::{BucketCharge, StoreError};
 
@@ -26,7 +26,7 @@ pub struct BucketState {
     /// The limit's, or this node's share of it.
     pub part: Quota,
     /// What there is of it, as the limit sees it.
-    pub state: State,
+    pub state: QuotaState,
 }
 
 /// The same before and after a change.
@@ -102,10 +102,10 @@ impl BucketState {
 
 impl TokenGrant {
     /// What `state` becomes.
-    pub fn applied(self, state: State) -> State {
+    pub fn applied(self, state: QuotaState) -> QuotaState {
         match self {
             Self::All => state.full_by(0),
-            Self::Tokens(tokens) => state.given(tokens),
+            Self::Tokens(tokens) => state.grant(tokens),
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::algorithm::conversion::Backlog;
-    use crate::algorithm::state::Kept;
+    use crate::algorithm::state::StoredState;
     use crate::algorithm::token_bucket::TokenBucket;
     use crate::algorithm::window::Timestamp;
 
@@ -126,8 +126,8 @@ mod tests {
     }
 
     fn lacking(ticks: u64, by: TokenBucket) -> BucketState {
-        let kept = Kept::Bucket(Backlog { ticks, pace: by.pace() });
-        BucketState { part: shape().into(), state: kept.seen(shape().into(), Timestamp::default()) }
+        let kept = StoredState::TokenBucket(Backlog { ticks, tick_rate: by.tick_rate() });
+        BucketState { part: shape().into(), state: kept.read_as(shape().into(), Timestamp::default()) }
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Store for OwnClock {
     fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
         let mut bucket = self.bucket.lock();
         let now_us = clock::monotonic_micros() + self.ahead_us;
-        let Quota::Bucket(shape) = charges[0].quota else { panic!("{charges:?}") };
+        let Quota::TokenBucket(shape) = charges[0].quota else { panic!("{charges:?}") };
         let cost = charges[0].cost;
         let passed = now_us.saturating_sub(bucket.at_us) * shape.ticks_per_us();
         bucket.at_us = now_us;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leaky::{Miser, OwnClock};
-use tollgate_limiter::limit::algorithm_kind::Rate;
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_torture as torture;

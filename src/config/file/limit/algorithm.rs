@@ -10,8 +10,8 @@ use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::concurrency::{MAX_PERMITS, Scope};
 use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, MAX_TOKENS_PER_SECOND, TokenBucketError};
 use tollgate_limiter::algorithm::window::{MAX_QUOTA, WindowError};
-use tollgate_limiter::limit::algorithm_kind::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
-use tollgate_limiter::limit::spec::Consistency;
+use tollgate_limiter::limit::algorithm::{Algorithm, AlgorithmKind, QuotaError, WindowLength, WindowRate};
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::units::{self, RATE_FORMS};
 
 use crate::config::file::scalar::number::WholeNumber;
@@ -151,10 +151,10 @@ impl AlgorithmChoice<'_> {
         (burst.is_some() && rate.is_some() && max_in_flight.is_some()).then_some(())
     }
 
-    fn by_rate(&self, manner: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
+    fn by_rate(&self, kind: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
-        let algorithm = match manner.algorithm(rate.value.clone(), burst) {
+        let algorithm = match kind.algorithm(rate.value.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
                 let problem = Problem::new(unsupported.to_string());
@@ -176,18 +176,21 @@ impl AlgorithmChoice<'_> {
         let burst = quota.burst.valid().map_or(&rate.location, |burst| &burst.location);
         let zone = self.time_zone.map_or(&rate.location, |zone| &zone.location);
         let (location, hint) = match bound {
-            QuotaError::Bucket(TokenBucketError::TooFast) => {
+            QuotaError::TokenBucket(TokenBucketError::TooFast) => {
                 (&rate.location, format!("write at most {MAX_TOKENS_PER_SECOND}/s"))
             }
-            QuotaError::Bucket(TokenBucketError::BurstTooLarge) => {
+            QuotaError::TokenBucket(TokenBucketError::BurstTooLarge) => {
                 (burst, format!("set \"burst\" to at most {MAX_BURST}"))
             }
-            QuotaError::Bucket(TokenBucketError::TooSlow) => (burst, "lower the burst or raise the rate".to_owned()),
+            QuotaError::TokenBucket(TokenBucketError::TooSlow) => {
+                (burst, "lower the burst or raise the rate".to_owned())
+            }
             QuotaError::Window(WindowError::QuotaTooLarge) => {
                 (&rate.location, format!("write at most {MAX_QUOTA} tokens"))
             }
             QuotaError::Window(WindowError::TooLong) => (&rate.location, "write a shorter window".to_owned()),
             QuotaError::NoUnit => (&rate.location, "write a rate per m, h, d or month".to_owned()),
+            QuotaError::NoCalendar => (zone, "build with the feature \"calendar\"".to_owned()),
             QuotaError::UnknownZone(_) => (zone, "write a name such as Europe/Berlin or UTC".to_owned()),
         };
         report.mistake(location, Problem::new(bound.to_string()).hint(hint));

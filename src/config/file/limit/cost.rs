@@ -3,8 +3,8 @@
 use http::HeaderName;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
-use tollgate_limiter::limit::cost::Field;
-use tollgate_limiter::limit::json_path::JsonPath;
+use tollgate_limiter::limit::cost::CostField;
+use tollgate_limiter::limit::cost::json_path::JsonPath;
 
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
 use crate::config::report::{Location, Problem, Report, quote};
@@ -67,10 +67,10 @@ impl RawResponseField {
         }
     }
 
-    pub fn field(&self) -> Field {
+    pub fn field(&self) -> CostField {
         match self {
-            Self::Header(at) => Field::Header(at.value.clone()),
-            Self::Json(at) => Field::Json(at.value.clone()),
+            Self::Header(at) => CostField::Header(at.value.clone()),
+            Self::Json(at) => CostField::Json(at.value.clone()),
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::definition::{Consistency, OnOutage};
 use tollgate_limiter::limit::exemption::Exemption;
 use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::spec::{Consistency, OnOutage};
 use tollgate_limiter::limit::units;
 
 use super::algorithm::RawAlgorithm;

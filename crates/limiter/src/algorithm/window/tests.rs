@@ -8,69 +8,69 @@ fn minute(quota: u64) -> Window {
     Window::fixed(quota, Period::every(60 * SECOND)).unwrap()
 }
 
-fn horizon(window: Window, now_us: u64) -> u64 {
-    window.span().horizon(now_us, 0)
+fn expires_at(window: Window, now_us: u64) -> u64 {
+    window.span().expires_at(now_us, 0)
 }
 
-fn take(ledger: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> Taken {
-    let horizon_us = horizon(window, now_us);
-    ledger.settle_time(now_us, horizon_us);
-    let granted = ledger.grants(window, cost, units);
-    ledger.settle(window, cost, [granted, units], Timestamp { now_us, horizon_us })
+fn take(entries: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> ChargeOutcome {
+    let expires_at_us = expires_at(window, now_us);
+    entries.expire(now_us, expires_at_us);
+    let granted = entries.fitting(window, cost, units);
+    entries.charge(window, cost, [granted, units], Timestamp { now_us, expires_at_us })
 }
 
 #[test]
 fn a_fixed_window_starts_anew_at_its_end() {
-    let mut ledger = WindowEntries::default();
-    let all = take(&mut ledger, minute(3), 1, 5, 59 * SECOND);
+    let mut entries = WindowEntries::default();
+    let all = take(&mut entries, minute(3), 1, 5, 59 * SECOND);
     assert_eq!((all.granted, all.remaining, all.retry_after_us, all.reset_after_us), (3, 0, SECOND, SECOND));
-    assert_eq!(take(&mut ledger, minute(3), 1, 1, 60 * SECOND - 1).granted, 0);
-    assert_eq!(take(&mut ledger, minute(3), 1, 5, 60 * SECOND).granted, 3);
+    assert_eq!(take(&mut entries, minute(3), 1, 1, 60 * SECOND - 1).granted, 0);
+    assert_eq!(take(&mut entries, minute(3), 1, 5, 60 * SECOND).granted, 3);
 }
 
 #[test]
 fn a_sliding_window_gives_each_token_back_when_it_is_a_window_old() {
     let window = Window::sliding(3, 60 * SECOND).unwrap();
-    let mut ledger = WindowEntries::default();
-    take(&mut ledger, window, 1, 1, 10 * SECOND);
-    take(&mut ledger, window, 2, 1, 20 * SECOND);
-    let denied = take(&mut ledger, window, 1, 1, 30 * SECOND);
+    let mut entries = WindowEntries::default();
+    take(&mut entries, window, 1, 1, 10 * SECOND);
+    take(&mut entries, window, 2, 1, 20 * SECOND);
+    let denied = take(&mut entries, window, 1, 1, 30 * SECOND);
     assert_eq!((denied.granted, denied.retry_after_us, denied.reset_after_us), (0, 40 * SECOND, 50 * SECOND));
-    assert_eq!(take(&mut ledger, window, 2, 1, 30 * SECOND).retry_after_us, 50 * SECOND);
-    assert_eq!(take(&mut ledger, window, 1, 1, 70 * SECOND).granted, 1);
+    assert_eq!(take(&mut entries, window, 2, 1, 30 * SECOND).retry_after_us, 50 * SECOND);
+    assert_eq!(take(&mut entries, window, 1, 1, 70 * SECOND).granted, 1);
 }
 
 #[test]
 fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
-    let mut ledger = WindowEntries::of(3, 3_600 * SECOND);
-    assert_eq!(take(&mut ledger, minute(3), 1, 1, 0).retry_after_us, 60 * SECOND);
-    assert_eq!(take(&mut ledger, minute(3), 1, 1, 61 * SECOND).granted, 1);
+    let mut entries = WindowEntries::of(3, 3_600 * SECOND);
+    assert_eq!(take(&mut entries, minute(3), 1, 1, 0).retry_after_us, 60 * SECOND);
+    assert_eq!(take(&mut entries, minute(3), 1, 1, 61 * SECOND).granted, 1);
 }
 
 #[test]
 fn a_share_takes_more_of_the_quota_for_each_token() {
-    let mut ledger = WindowEntries::default();
-    let taken = take(&mut ledger, minute(10).shared_by(3), 1, 9, 0);
-    assert_eq!((taken.granted, taken.remaining, ledger.used()), (3, 0, 9));
+    let mut entries = WindowEntries::default();
+    let taken = take(&mut entries, minute(10).shared_by(3), 1, 9, 0);
+    assert_eq!((taken.granted, taken.remaining, entries.used()), (3, 0, 9));
 }
 
 #[test]
-fn what_was_not_spent_comes_back_to_the_window_it_was_taken_from() {
-    let mut ledger = WindowEntries::default();
-    take(&mut ledger, minute(10), 4, 1, 59 * SECOND);
-    ledger.give_back(3, 60 * SECOND);
-    assert_eq!(ledger.used(), 1);
-    ledger.give_back(1, 120 * SECOND);
-    assert_eq!(ledger.used(), 1, "that window has not begun");
+fn a_refund_goes_to_the_window_that_was_charged() {
+    let mut entries = WindowEntries::default();
+    take(&mut entries, minute(10), 4, 1, 59 * SECOND);
+    entries.refund(3, 60 * SECOND);
+    assert_eq!(entries.used(), 1);
+    entries.refund(1, 120 * SECOND);
+    assert_eq!(entries.used(), 1, "that window has not begun");
 }
 
 #[test]
-fn a_debt_makes_a_window_owe_at_most_its_quota_and_never_less_than_before() {
-    let mut ledger = WindowEntries::of(4, 60);
-    ledger.owe(10, 9, 70);
-    assert_eq!(ledger.used(), 10);
+fn a_debt_leaves_at_most_the_quota_out_and_never_less_than_before() {
+    let mut entries = WindowEntries::of(4, 60);
+    entries.force_charge(10, 9, 70);
+    assert_eq!(entries.used(), 10);
     let mut more = WindowEntries::of(14, 60);
-    more.owe(10, 3, 70);
+    more.force_charge(10, 3, 70);
     assert_eq!(more.used(), 14);
 }
 
@@ -86,11 +86,11 @@ proptest! {
         quota in 1_u64..200, width in 1_u64..2_000, steps in prop::collection::vec((0_u64..300, 0_u32..40), 1..120),
     ) {
         let window = Window::sliding(quota, width).unwrap();
-        let (mut ledger, mut now, mut passed) = (WindowEntries::default(), 1_000, Vec::new());
+        let (mut entries, mut now, mut passed) = (WindowEntries::default(), 1_000, Vec::new());
         for (wait, units) in steps {
             now += wait;
-            passed.push((now, u64::from(take(&mut ledger, window, 1, units, now).granted)));
-            prop_assert!(ledger.entries().len() <= MAX_ENTRIES);
+            passed.push((now, u64::from(take(&mut entries, window, 1, units, now).granted)));
+            prop_assert!(entries.entries().len() <= MAX_ENTRIES);
         }
         for (from, _) in &passed {
             let inside = passed.iter().filter(|(at, _)| at >= from && *at < from + width);
@@ -102,9 +102,9 @@ proptest! {
     fn a_busy_sliding_window_admits_its_quota_again_within_a_64th_more_than_its_width(quota in 1_u64..500) {
         let width = 6_400;
         let window = Window::sliding(quota, width).unwrap();
-        let mut ledger = WindowEntries::default();
+        let mut entries = WindowEntries::default();
         let admitted = (0..20 * width).step_by(10);
-        let admitted: u64 = admitted.map(|now| u64::from(take(&mut ledger, window, 1, 1_000, now).granted)).sum();
+        let admitted: u64 = admitted.map(|now| u64::from(take(&mut entries, window, 1, 1_000, now).granted)).sum();
         prop_assert!(admitted * 100 >= quota * 20 * 97, "{} of {}", admitted, quota * 20);
     }
 }

@@ -1,4 +1,4 @@
-//! The plans of one hash in the shared store, as far as this node has read them for limits that count in one manner.
+//! The plans of one hash in the shared store, as far as this node has read them for limits that count by one kind of algorithm.
 //!
 //! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
 //! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those
@@ -13,7 +13,7 @@ use std::time::Duration;
 use metrics::{Counter, counter};
 use parking_lot::Mutex;
 
-use crate::limit::algorithm_kind::AlgorithmKind;
+use crate::limit::algorithm::AlgorithmKind;
 use crate::limit::key::Key;
 use crate::limit::plan::{Plan, PlanError};
 use crate::node::bounded_table::BoundedTable;
@@ -36,13 +36,13 @@ const RETRY: Duration = Duration::from_millis(250);
 /// for that is said when it happens again.
 const COMPLAINT: Duration = Duration::from_secs(1);
 
-/// What is known of one hash, for limits that count in one manner. One per node.
+/// What is known of one hash, for limits that count by one kind of algorithm. One per node.
 ///
-/// What a text means depends on that manner: a burst is no plan of a window. So each has its own plans, ready for use, and
+/// What a text means depends on that kind: a burst is no plan of a window. So each has its own plans, ready for use, and
 /// says itself what it cannot count by.
 pub struct PlanCache {
     hash: Arc<str>,
-    manner: AlgorithmKind,
+    kind: AlgorithmKind,
     known: BoundedTable<Entry>,
     /// The last reading worked: whoever needs another may wait for it.
     readable: AtomicBool,
@@ -56,7 +56,7 @@ pub struct PlanCache {
 #[derive(Debug, Default)]
 pub struct PlanCaches(Mutex<HashMap<Of, Weak<PlanCache>>>);
 
-/// A hash's name, and the manner of counting.
+/// A hash's name, and the kind of algorithm.
 type Of = (Arc<str>, AlgorithmKind);
 
 /// A value to be read.
@@ -110,9 +110,9 @@ impl PlanQuery {
 }
 
 impl PlanCaches {
-    /// The cache of the hash called `name`, for limits that count in this manner.
-    pub fn of(&self, name: &Arc<str>, manner: AlgorithmKind) -> Arc<PlanCache> {
-        let (mut caches, place) = (self.0.lock(), (name.clone(), manner));
+    /// The cache of the hash called `name`, for limits that count by this kind of algorithm.
+    pub fn of(&self, name: &Arc<str>, kind: AlgorithmKind) -> Arc<PlanCache> {
+        let (mut caches, place) = (self.0.lock(), (name.clone(), kind));
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
         }
@@ -124,11 +124,11 @@ impl PlanCaches {
 
 impl PlanCache {
     /// Metrics go to the recorder that is installed by now.
-    fn new(hash: Arc<str>, manner: AlgorithmKind) -> Self {
+    fn new(hash: Arc<str>, kind: AlgorithmKind) -> Self {
         let outcomes = ["found", "none", "invalid", "failed", "skipped"];
         Self {
             hash,
-            manner,
+            kind,
             known: BoundedTable::new(PLACES),
             readable: AtomicBool::new(true),
             told_unreadable: AtomicBool::new(false),
@@ -214,7 +214,7 @@ impl PlanCache {
 
     fn judge(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> Told {
         let Some(text) = text else { return Told::Nothing };
-        match Plan::read(text, &self.manner) {
+        match Plan::read(text, &self.kind) {
             Ok(plan) => Told::Plan(Box::new(plan)),
             Err(why) => {
                 let was_said =
@@ -231,7 +231,7 @@ impl PlanCache {
         let may = self.may_complain(now_us);
         if may {
             let field = String::from_utf8_lossy(field.as_bytes());
-            tracing::warn!(hash = %self.hash, algorithm = self.manner.name(), field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
+            tracing::warn!(hash = %self.hash, algorithm = self.kind.name(), field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
         }
         may
     }
@@ -272,7 +272,7 @@ impl Told {
 
 impl std::fmt::Debug for PlanCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlanCache").field("hash", &self.hash).field("manner", &self.manner).finish_non_exhaustive()
+        f.debug_struct("PlanCache").field("hash", &self.hash).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::decide::plans::cache::PlanCaches;
-    use crate::limit::algorithm_kind::AlgorithmKind;
+    use crate::limit::algorithm::AlgorithmKind;
     use crate::store::StoreError;
     use crate::store::fields::Field;
 

@@ -317,7 +317,7 @@ async fn what_a_node_decided_alone_is_settled_there_and_with_what_it_owes() {
     let bench = Bench::new();
     let taken = charge(shape(1, 100), 10);
     bench.node.memory.take_at(std::slice::from_ref(&taken), 1, clock::monotonic_micros(), Share::WHOLE);
-    bench.node.debts.incur(&taken, 1, 0, bench.node.memory.moment(taken.quota, clock::monotonic_micros()));
+    bench.node.debts.incur(&taken, 1, 0, bench.node.memory.timestamp(taken.quota, clock::monotonic_micros()));
     assert_eq!(bench.settle(DecidedBy::Local, 4), Settled::Less);
     bench.settler.idle().await;
     assert_eq!((bench.left_here(), bench.owed(), bench.store.calls.load(Ordering::Relaxed)), (96, 4, 0));

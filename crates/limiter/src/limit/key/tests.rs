@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> Extracted {
+fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> ExtractedKey {
     let facts = Facts {
         method: request.method(),
         uri: request.uri(),
@@ -20,7 +20,7 @@ fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip:
 
 fn text_of(parts: Vec<KeyPart>, request: &Request<()>, ip: &str) -> String {
     match key_of(parts, OnMissing::Share, request, ip) {
-        Extracted::Key(key) => String::from_utf8(key.0.to_vec()).unwrap(),
+        ExtractedKey::Key(key) => String::from_utf8(key.0.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     }
 }
@@ -105,9 +105,9 @@ fn an_operator_writes_a_value_as_it_is_or_its_hash() {
 fn a_missing_part_does_as_the_limit_says() {
     let request = Request::new(());
     let parts = || vec![KeyPart::Header(HeaderName::from_static("x-tenant"))];
-    assert_eq!(key_of(parts(), OnMissing::Share, &request, ""), Extracted::Key(Key::from("l:%")));
-    assert_eq!(key_of(parts(), OnMissing::Skip, &request, ""), Extracted::Skip);
-    assert_eq!(key_of(parts(), OnMissing::Refuse, &request, ""), Extracted::Refuse);
+    assert_eq!(key_of(parts(), OnMissing::Share, &request, ""), ExtractedKey::Key(Key::from("l:%")));
+    assert_eq!(key_of(parts(), OnMissing::Skip, &request, ""), ExtractedKey::Skip);
+    assert_eq!(key_of(parts(), OnMissing::Refuse, &request, ""), ExtractedKey::Refuse);
 }
 
 #[test]

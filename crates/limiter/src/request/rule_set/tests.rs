@@ -7,15 +7,15 @@ use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use super::*;
 use crate::decide::check::Checks;
 use crate::decide::plans::cache::PlanCache;
-use crate::limit::algorithm_kind::{Algorithm, Rate};
-use crate::limit::cost::{ByResponse, Cost, Field};
+use crate::limit::algorithm::{Algorithm, Rate};
+use crate::limit::cost::{Cost, CostField, ResponseCost};
+use crate::limit::definition::Limit;
 use crate::limit::fixed_response::FixedResponse;
-use crate::limit::host::RequestHost;
+use crate::limit::key::host::RequestHost;
 use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
-use crate::limit::spec::Limit;
 use crate::request::permit::Unanswered;
 use crate::store::BucketCharge;
 use crate::store::memory::MemoryStore;
@@ -196,7 +196,7 @@ fn planned(change: impl FnOnce(&mut Limit)) -> (Guard, Arc<PlanCache>) {
     let (states, uses) = (LimitStates::default(), [LimitUse { cost: None, limit: Arc::new(limit) }]);
     let rules = RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &states, false).unwrap();
     let limiter = Limiter::local(Arc::new(MemoryStore::new(100)));
-    (Guard { rules, limiter }, states.plans.of(&"plans".into(), uses[0].limit.algorithm.manner()))
+    (Guard { rules, limiter }, states.plans.of(&"plans".into(), uses[0].limit.algorithm.kind()))
 }
 
 fn learn(cache: &PlanCache, field: &str, text: &str) {
@@ -271,8 +271,8 @@ fn left(guard: &Guard) -> Vec<u64> {
 }
 
 fn settled(name: &str, reserve: u64) -> Limit {
-    let field = Field::Header(HeaderName::from_static("x-used"));
-    let by = ByResponse { field, reserve: nonzero(reserve), max: nonzero(50) };
+    let field = CostField::Header(HeaderName::from_static("x-used"));
+    let by = ResponseCost { field, reserve: nonzero(reserve), max: nonzero(50) };
     Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
 }
 

@@ -11,7 +11,7 @@
 
 use memchr::memchr2;
 
-use crate::limit::json_path::JsonPath;
+use crate::limit::cost::json_path::JsonPath;
 
 /// Levels of nesting that are followed, which is also where most parsers stop.
 const MAX_DEPTH: u32 = 128;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-use crate::limit::cost::{ByResponse, Field, number};
+use crate::limit::cost::{CostField, ResponseCost, number};
 use crate::request::usage::event_stream::{EventStream, Part};
 use crate::request::usage::json::{Said, Scanner};
 
@@ -30,7 +30,7 @@ pub(crate) enum Usage {
 /// Looks for one field in one response.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
-    by: Arc<ByResponse>,
+    by: Arc<ResponseCost>,
     body: Option<Box<Text>>,
     told: Usage,
 }
@@ -42,19 +42,19 @@ enum Text {
 }
 
 impl UsageReader {
-    pub fn new(by: Arc<ByResponse>) -> Self {
+    pub fn new(by: Arc<ResponseCost>) -> Self {
         Self { by, body: None, told: Usage::Nothing }
     }
 
     /// Whether the response should come without a content coding, or it will not tell.
     pub fn wants_plain_text(&self) -> bool {
-        matches!(self.by.field, Field::Json(_))
+        matches!(self.by.field, CostField::Json(_))
     }
 
     /// Looks at the response's head.
     pub fn head(&mut self, fields: &HeaderMap) {
         match &self.by.field {
-            Field::Header(name) => {
+            CostField::Header(name) => {
                 let mut values = fields.get_all(name).iter();
                 self.told = match (values.next(), values.next()) {
                     (None, _) => Usage::Nothing,
@@ -62,8 +62,8 @@ impl UsageReader {
                     (Some(_), Some(_)) => Usage::Unreadable,
                 };
             }
-            Field::Json(_) if is_encoded(fields) => self.told = Usage::Unreadable,
-            Field::Json(path) => {
+            CostField::Json(_) if is_encoded(fields) => self.told = Usage::Unreadable,
+            CostField::Json(path) => {
                 let scanner = Scanner::new(path.clone());
                 let text = if is_event_stream(fields) {
                     Text::Events(EventStream::default(), scanner)
@@ -131,11 +131,11 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::limit::json_path::JsonPath;
+    use crate::limit::cost::json_path::JsonPath;
 
-    fn by(field: Field) -> UsageReader {
+    fn by(field: CostField) -> UsageReader {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
-        UsageReader::new(Arc::new(ByResponse { field, reserve: nonzero(5), max: nonzero(100) }))
+        UsageReader::new(Arc::new(ResponseCost { field, reserve: nonzero(5), max: nonzero(100) }))
     }
 
     fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Usage {
-        let mut reading = by(Field::Json(JsonPath::parse("usage.total").unwrap()));
+        let mut reading = by(CostField::Json(JsonPath::parse("usage.total").unwrap()));
         reading.head(&fields(head));
         body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
         reading.end(complete)
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_field_of_the_head_is_one_whole_number() {
         let header = |values: &[(&'static str, &'static str)], complete| {
-            let mut reading = by(Field::Header(HeaderName::from_static("x-used")));
+            let mut reading = by(CostField::Header(HeaderName::from_static("x-used")));
             reading.head(&fields(values));
             assert!(!reading.reads_on());
             reading.end(complete)

@@ -2,7 +2,7 @@
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
-use crate::algorithm::state::State;
+use crate::algorithm::state::QuotaState;
 use crate::limit::key::Key;
 use crate::store::BucketCharge;
 use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGrant};
@@ -21,7 +21,7 @@ impl MemoryStore {
 
     /// Gives back at `now_us`, where there is no shared store.
     pub fn give_at(&self, charge: &BucketCharge, gift: TokenGrant, now_us: u64) -> BeforeAndAfter {
-        let to = |state: &mut State| *state = gift.applied(state.clone());
+        let to = |state: &mut QuotaState| *state = gift.applied(state.clone());
         let [before, after] = self.change(charge.key.as_bytes(), charge.quota, now_us, to);
         let seen = |state| BucketState { part: charge.quota, state };
         BeforeAndAfter { before: seen(before), after: seen(after) }

@@ -22,7 +22,7 @@ use crate::algorithm::concurrency::{GrantedPermits, PermitHolder};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
-use crate::algorithm::state::State;
+use crate::algorithm::state::QuotaState;
 use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
@@ -93,8 +93,8 @@ impl MemoryStore {
     }
 
     /// A time of the monotonic clock, with what `quota` needs of it.
-    pub fn moment(&self, quota: Quota, now_us: u64) -> Timestamp {
-        quota.moment(now_us, self.epoch_us())
+    pub fn timestamp(&self, quota: Quota, now_us: u64) -> Timestamp {
+        quota.timestamp(now_us, self.epoch_us())
     }
 
     fn epoch_us(&self) -> u64 {
@@ -148,11 +148,11 @@ impl MemoryStore {
     pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
-                Change::ForceCharge(charge) => state.owe(charge),
+                Change::ForceCharge(charge) => state.force_charge(charge),
                 Change::Charge(charge) => state.charge_late(charge),
                 Change::Refund { charge, taken_at_us } => {
-                    let from_us = self.moment(*quota, taken_at_us).horizon_us;
-                    state.give_back(charge, taken_at_us, from_us);
+                    let from_us = self.timestamp(*quota, taken_at_us).expires_at_us;
+                    state.refund(charge, taken_at_us, from_us);
                 }
             });
         }
@@ -164,7 +164,7 @@ impl MemoryStore {
     }
 
     /// What `key` had, and has after `to`.
-    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut State)) -> [State; 2] {
+    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
         let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, quota, now_us, self.epoch_us());
@@ -172,7 +172,7 @@ impl MemoryStore {
         to(&mut after);
         if after.is_changed() {
             // Also when all is back now: a key that is not known may count as less.
-            shard.put(&found, hash, key, after.kept(), now_us);
+            shard.put(&found, hash, key, after.stored(), now_us);
         }
         [found.state, after]
     }
@@ -272,7 +272,7 @@ impl<'a> Place<'a> {
     }
 
     fn grants(&self, units: u32) -> u32 {
-        self.part.map_or(0, |part| self.found.state.grants(part, self.cost, units))
+        self.part.map_or(0, |part| self.found.state.fitting(part, self.cost, units))
     }
 
     /// MergedCharges `granted` units.
@@ -286,7 +286,7 @@ impl<'a> Place<'a> {
     /// Keeps what was charged. Nothing else may have touched the shard in between.
     fn keep(&self, shard: &mut Shard, now_us: u64) {
         if self.is_to_keep() {
-            shard.put(&self.found, self.hash, self.key, self.found.state.kept(), now_us);
+            shard.put(&self.found, self.hash, self.key, self.found.state.stored(), now_us);
         }
     }
 
@@ -294,7 +294,7 @@ impl<'a> Place<'a> {
     fn keep_anew(&self, shard: &mut Shard, [now_us, epoch_us]: [u64; 2]) {
         if self.is_to_keep() {
             let found = shard.find(self.hash, self.key, self.quota, now_us, epoch_us);
-            shard.put(&found, self.hash, self.key, self.found.state.kept(), now_us);
+            shard.put(&found, self.hash, self.key, self.found.state.stored(), now_us);
         }
     }
 

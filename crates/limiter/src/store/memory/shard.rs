@@ -9,11 +9,9 @@
 
 use hashbrown::HashTable;
 
-use crate::algorithm::conversion::Backlog;
+use crate::algorithm::compact_state::{CompactState, EvictionFloor};
 use crate::algorithm::quota::Quota;
-use crate::algorithm::state::{Kept, State};
-use crate::algorithm::token_bucket::{MAX_TICKS, Pace};
-use crate::algorithm::window::{Timestamp, WindowEntries};
+use crate::algorithm::state::{QuotaState, StoredState};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
@@ -25,10 +23,8 @@ pub(crate) struct Shard {
     capacity: usize,
     /// Where the next look for an entry to drop starts.
     cursor: usize,
-    /// Microseconds: an unknown bucket may have been charged up to this time.
-    floor_us: u64,
-    /// An unknown window may have as many out, until then.
-    window_floor: Floor,
+    /// The most that a key may lack that has no entry.
+    floor: EvictionFloor,
     /// The latest time that anybody came with.
     latest_us: u64,
 }
@@ -36,31 +32,13 @@ pub(crate) struct Shard {
 struct Entry {
     key: Box<[u8]>,
     hash: u64,
-    stored: Stored,
-}
-
-/// What is kept, at whatever time it is looked at.
-enum Stored {
-    Bucket {
-        /// When the bucket is full again, in ticks since the clock's zero.
-        full_at: u64,
-        /// What those ticks are worth.
-        pace: Pace,
-    },
-    /// Boxed: most keys have buckets.
-    Window(Box<WindowEntries>),
-}
-
-#[derive(Clone, Copy, Default)]
-struct Floor {
-    tokens: u64,
-    until_us: u64,
+    stored: CompactState,
 }
 
 /// A key as found.
 pub(crate) struct Found {
     slot: Option<usize>,
-    pub state: State,
+    pub state: QuotaState,
 }
 
 impl Shard {
@@ -70,8 +48,7 @@ impl Shard {
             index: HashTable::new(),
             capacity: capacity.max(1),
             cursor: 0,
-            floor_us: 0,
-            window_floor: Floor::default(),
+            floor: EvictionFloor::default(),
             latest_us: 0,
         }
     }
@@ -94,37 +71,19 @@ impl Shard {
 
     /// What `key` has at `now_us`, as `quota` sees it. Of one that is not known at most all tokens are missing.
     pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> Found {
-        let at = quota.moment(self.time(now_us), epoch_us);
+        let at = quota.timestamp(self.time(now_us), epoch_us);
         let slot = self.slot(hash, key);
         let state = match slot.map(|slot| &self.entries[slot]) {
-            Some(entry) => entry.stored.kept(at.now_us).seen(quota, at),
-            None => self.unknown(quota, at),
+            Some(entry) => entry.stored.at(at.now_us).read_as(quota, at),
+            None => self.floor.state(quota, at),
         };
         Found { slot, state }
     }
 
-    fn unknown(&self, quota: Quota, at: Timestamp) -> State {
-        match quota {
-            Quota::Bucket(shape) => {
-                let pace = shape.pace();
-                let until_floor = pace.ticks(self.floor_us.saturating_sub(at.now_us));
-                let ticks = until_floor.min(shape.capacity());
-                let state = Kept::Bucket(Backlog { ticks, pace }).seen(quota, at);
-                // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
-                if until_floor > shape.capacity() { state.changed() } else { state }
-            }
-            Quota::Window(window) if self.window_floor.until_us > at.now_us => {
-                let Floor { tokens, until_us } = self.window_floor;
-                Kept::Window(WindowEntries::of(tokens.min(window.quota()), until_us)).seen(quota, at)
-            }
-            Quota::Window(_) => Kept::full(quota).seen(quota, at),
-        }
-    }
-
     /// Keeps what has become of what [`Self::find`] found. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: Kept, now_us: u64) {
+    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: StoredState, now_us: u64) {
         let now_us = self.advance(now_us);
-        let stored = Stored::new(kept, now_us);
+        let stored = CompactState::new(kept, now_us);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
             entry.stored = stored;
             return;
@@ -140,10 +99,7 @@ impl Shard {
         let now_us = self.advance(now_us);
         let full_at_us = now_us.saturating_add(full_in_us);
         let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
-        match &mut entry.stored {
-            Stored::Bucket { full_at, pace } => *full_at = (*full_at).min(pace.ticks(full_at_us)),
-            Stored::Window(ledger) => ledger.end_by(now_us, full_at_us),
-        }
+        entry.stored.lower(full_at_us, now_us);
         true
     }
 
@@ -189,11 +145,8 @@ impl Shard {
                 soonest = Some((loss, self.cursor));
             }
         }
-        let Some(((full_at_us, tokens), slot)) = soonest else { return };
-        match self.entries[slot].stored {
-            Stored::Bucket { .. } => self.floor_us = self.floor_us.max(full_at_us),
-            Stored::Window(_) => self.window_floor.raise(tokens, full_at_us, now_us),
-        }
+        let Some((_, slot)) = soonest else { return };
+        self.floor.raise(&self.entries[slot].stored, now_us);
         self.remove(slot);
     }
 
@@ -207,43 +160,6 @@ impl Shard {
             && let Some(place) = self.index.find_mut(moved.hash, is(self.entries.len()))
         {
             *place = new;
-        }
-    }
-}
-
-impl Floor {
-    fn raise(&mut self, tokens: u64, until_us: u64, now_us: u64) {
-        let still = if self.until_us > now_us { self.tokens } else { 0 };
-        *self = Self { tokens: still.max(tokens), until_us: self.until_us.max(until_us) };
-    }
-}
-
-impl Stored {
-    fn new(kept: Kept, now_us: u64) -> Self {
-        match kept {
-            Kept::Bucket(Backlog { ticks, pace }) => {
-                Self::Bucket { full_at: pace.ticks(now_us).saturating_add(ticks), pace }
-            }
-            Kept::Window(ledger) => Self::Window(Box::new(ledger)),
-            // They are not kept here.
-        }
-    }
-
-    fn kept(&self, now_us: u64) -> Kept {
-        match self {
-            Self::Bucket { full_at, pace } => {
-                let left = full_at.saturating_sub(pace.ticks(now_us));
-                Kept::Bucket(Backlog { ticks: left.min(MAX_TICKS), pace: *pace })
-            }
-            Self::Window(ledger) => Kept::Window(WindowEntries::clone(ledger)),
-        }
-    }
-
-    /// What forgetting it would take back: until when, and of how many tokens as far as that counts.
-    fn loss(&self) -> (u64, u64) {
-        match self {
-            Self::Bucket { full_at, pace } => (pace.micros(*full_at), 0),
-            Self::Window(ledger) => (ledger.last_us(), ledger.used()),
         }
     }
 }

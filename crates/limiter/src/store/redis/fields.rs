@@ -39,7 +39,7 @@ impl HashReader for RedisInspector {
 
 async fn read(link: &Topology, key: Key, fields: &[FieldName], timeout: Duration) -> Result<Vec<Field>, StoreError> {
     let args = || fields.iter().map(|field| Value::Bytes(field.as_bytes().to_vec().into())).collect();
-    let call = link.run(&script::FIELDS_READ, redis_keyslot(key.as_bytes()), |_| (vec![key.clone()], args()));
+    let call = link.run(&script::PLANS_READ, redis_keyslot(key.as_bytes()), |_| (vec![key.clone()], args()));
     let answer = tokio::time::timeout(timeout, call).await.map_err(|_| StoreError::Timeout)?;
     let values: Vec<Field> = answer.map_err(CallError::of_one_key)?;
     if values.len() == fields.len() { Ok(values) } else { Err(StoreError::Protocol) }

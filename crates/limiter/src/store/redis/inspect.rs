@@ -12,12 +12,10 @@ use fred::util::redis_keyslot;
 use futures_util::future::BoxFuture;
 
 use crate::algorithm::concurrency::{MAX_PERMITS, PermitRequest};
-use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
-use crate::algorithm::state::Kept;
+use crate::algorithm::state::StoredState;
 use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::Pace;
-use crate::algorithm::window::{Entry, WindowEntries};
+
 use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
 use crate::store::redis::client::{ConnectError, Voice};
@@ -95,7 +93,7 @@ impl RedisInspector {
     pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<ChangeNotice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
         let input = |_| (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
-        let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_HEAR, &self.changes(), input).await?;
+        let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_POLL, &self.changes(), input).await?;
         let (place, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
         let notices = changes.chunks(2).map(notice).collect::<Option<_>>().ok_or(StoreError::Protocol)?;
         heard.0 = String::from_utf8(place.clone()).map_err(|_| StoreError::Protocol)?;
@@ -111,7 +109,7 @@ impl RedisInspector {
             args
         };
         let input = |deadline| (vec![key.clone()], args(deadline));
-        let reply: Vec<i64> = self.run(&script::GIVE, &key, input).await?;
+        let reply: Vec<i64> = self.run(&script::GRANT, &key, input).await?;
         seen(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
@@ -185,7 +183,7 @@ impl Inspect for RedisInspector {
             let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
             let kept = Value::Integer(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
             let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), kept.clone()]);
-            self.run::<Vec<i64>>(&script::CHANGES_TELL, &self.changes(), input).await.map(drop)
+            self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input).await.map(drop)
         })
     }
 }
@@ -198,24 +196,12 @@ fn seen(reply: &[i64], part: Quota) -> Option<[BucketState; 2]> {
     let numbers = |from, to| (from..to).map(number).collect::<Option<Vec<u64>>>();
     let (before, after) = (numbers(3, middle)?, numbers(middle + 1, reply.len())?);
     let seen = |numbers: &[u64]| {
-        Some(BucketState { part, state: kept(numbers, part, now_us)?.seen(part, part.moment(now_us, 0)) })
+        Some(BucketState {
+            part,
+            state: StoredState::from_reply(part, numbers, now_us)?.read_as(part, part.timestamp(now_us, 0)),
+        })
     };
     Some([seen(&before)?, seen(&after)?])
-}
-
-/// A state as its algorithm's file tells it.
-fn kept(numbers: &[u64], quota: Quota, now_us: u64) -> Option<Kept> {
-    match (quota, numbers) {
-        (_, []) => Some(Kept::full(quota)),
-        (Quota::Bucket(_), [ticks, emission, ticks_per_us]) => {
-            Some(Kept::Bucket(Backlog { ticks: *ticks, pace: Pace::new(*emission, *ticks_per_us)? }))
-        }
-        (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
-            let entry = |pair: &[u64]| Entry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
-            Some(Kept::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
-        }
-        _ => None,
-    }
 }
 
 impl std::fmt::Debug for RedisInspector {

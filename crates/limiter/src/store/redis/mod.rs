@@ -118,8 +118,8 @@ impl RedisStore {
             };
             args.push(script::letter(*quota));
             args.extend([owed, back, taken_at].map(integer));
-            let numbers = script::numbers(*quota, deadline, self.timeout);
-            args.extend(if let Change::Charge(_) = change { script::boundless(*quota, numbers) } else { numbers });
+            let bound = if let Change::Charge(_) = change { quota.unbounded() } else { *quota };
+            args.extend(script::numbers(bound, deadline, self.timeout));
         }
         args
     }

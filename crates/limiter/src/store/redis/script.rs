@@ -1,6 +1,6 @@
 //! Scripts by their hash.
 //!
-//! Guarantees that a run is one command. Refuses to know what scripts do.
+//! Guarantees that a run is one command.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -12,43 +12,45 @@ use fred::interfaces::{ClientLike, LuaInterface};
 use fred::types::{ClusterHash, CustomCommand, Key, Value};
 use fred::util::sha1_hash;
 
-use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket::MAX_TICKS;
-use crate::algorithm::window::Span;
+use crate::algorithm::quota::{AlgorithmScript, Quota};
 
-/// Scripts are put together of files in `lua/`.
+/// Puts a script together of files in `lua/`, which the package has a link to.
 macro_rules! lua {
     ($($name:literal),+) => { concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+) };
 }
 
+/// A script behind every algorithm.
+macro_rules! every_algorithm {
+    ($name:literal) => {
+        lua!("values", "conversion", "token_bucket", "window", "fixed_window", "sliding_window", $name)
+    };
+}
+
 /// Takes from keys of these algorithms: those that a call does not need would cost it time.
-static TAKE: LazyLock<[Script; 4]> = LazyLock::new(|| {
-    [
-        Script::new(lua!("values", "carry", "token_bucket", "take"), true),
-        Script::new(lua!("values", "window", "fixed_window", "take"), true),
-        Script::new(lua!("values", "window", "sliding_window", "take"), true),
-        Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "take"), true),
-    ]
-});
+static TAKE_TOKEN_BUCKET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("values", "conversion", "token_bucket", "take"), true));
 
-pub(crate) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "adjust"), true)
-});
+static TAKE_FIXED_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("values", "window", "fixed_window", "take"), true));
 
-pub(crate) static GIVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "give"), true)
-});
+static TAKE_SLIDING_WINDOW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(lua!("values", "window", "sliding_window", "take"), true));
+
+static TAKE_ANY: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("take"), true));
+
+pub(crate) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("adjust"), true));
+
+pub(crate) static GRANT: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("grant"), true));
 
 pub(crate) static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("concurrency"), true));
 
 pub(crate) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
-pub(crate) static CHANGES_TELL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_tell"), false));
+pub(crate) static CHANGES_PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_publish"), false));
 
-pub(crate) static CHANGES_HEAR: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
+pub(crate) static CHANGES_POLL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_poll"), false));
 
-pub(crate) static FIELDS_READ: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
+pub(crate) static PLANS_READ: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("plans_read"), false));
 
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
@@ -63,53 +65,28 @@ pub(crate) struct Script {
 
 /// The script that takes from keys of the algorithms in `quotas`.
 pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
-    let first = quotas.next().map_or(0, place);
-    let place = if quotas.all(|quota| place(quota) == first) { first } else { 3 };
-    &TAKE[place]
-}
-
-/// Of an algorithm: its place in [`TAKE`].
-fn place(quota: Quota) -> usize {
-    match quota {
-        Quota::Bucket(_) => 0,
-        Quota::Window(window) => match window.span() {
-            Span::Fixed(_) => 1,
-            Span::Sliding { .. } => 2,
-        },
+    let first = quotas.next().map_or(AlgorithmScript::TokenBucket, Quota::script);
+    if !quotas.all(|quota| quota.script() == first) {
+        return &TAKE_ANY;
+    }
+    match first {
+        AlgorithmScript::TokenBucket => &TAKE_TOKEN_BUCKET,
+        AlgorithmScript::FixedWindow => &TAKE_FIXED_WINDOW,
+        AlgorithmScript::SlidingWindow => &TAKE_SLIDING_WINDOW,
     }
 }
 
-/// What an algorithm is called in ARGV.
+/// The letter of an algorithm in ARGV.
 pub(crate) fn letter(quota: Quota) -> Value {
-    Value::String(Str::from_static(["b", "f", "s"][place(quota)]))
+    Value::String(Str::from_static(quota.script().letter()))
 }
 
 /// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the server's time, and was sent
 /// no earlier than twice its `timeout` before.
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
-    let numbers = match quota {
-        Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],
-        Quota::Window(window) => match window.span() {
-            Span::Sliding { width_us, grain_us } => [window.quota(), width_us, grain_us, 0],
-            Span::Fixed(period) if period.place().is_none() => [window.quota(), period.longest_us(), 0, 0],
-            Span::Fixed(period) => {
-                let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
-                let this = period.span_at(u64::try_from(deadline).unwrap_or(0).saturating_sub(twice));
-                [window.quota(), this.start_us, this.end_us, period.span_at(this.end_us).end_us]
-            }
-        },
-    };
-    numbers.map(crate::store::redis::integer)
-}
-
-/// The same where nothing of what is owed is waived because there is less: see `lua/adjust.lua`.
-pub(crate) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
-    let place = match quota {
-        Quota::Bucket(_) => 1,
-        Quota::Window(_) => 0,
-    };
-    numbers[place] = crate::store::redis::integer(MAX_TICKS);
-    numbers
+    let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
+    let earliest_us = u64::try_from(deadline).unwrap_or(0).saturating_sub(twice);
+    quota.script_numbers(earliest_us).map(crate::store::redis::integer)
 }
 
 impl Script {

@@ -15,7 +15,7 @@ fn learn(cache: &PlanCache, field: &str, text: Option<&str>, at_us: u64) {
 /// The burst of the plan, and whether its reading is due, and urgent.
 fn find(cache: &Arc<PlanCache>, field: &str, now_us: u64) -> (Option<u64>, Option<bool>) {
     let (plan, lookup) = cache.find(Key::from(field), HOLD, now_us);
-    (plan.map(|plan| plan.counting().burst()), lookup.map(|lookup| lookup.urgent))
+    (plan.map(|plan| plan.compiled().burst()), lookup.map(|lookup| lookup.urgent))
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
 #[test]
 fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
     let (caches, zone) = (PlanCaches::default(), |name: &str| AlgorithmKind::FixedWindow { zone: Some(name.into()) });
-    let of = |manner| caches.of(&"plans".into(), manner);
+    let of = |kind| caches.of(&"plans".into(), kind);
     let (bucket, berlin) = (of(AlgorithmKind::TokenBucket), of(zone("Europe/Berlin")));
     for cache in [&bucket, &berlin] {
         learn(cache, "a", Some("7/h burst=9"), 0);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::limit::json_path::{MAX_NAMES, PathError};
+use crate::limit::cost::json_path::{MAX_NAMES, PathError};
 
 fn scan(path: &str, pieces: &[&[u8]]) -> Said {
     let mut scanner = Scanner::new(JsonPath::parse(path).unwrap());

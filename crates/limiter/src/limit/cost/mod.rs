@@ -4,12 +4,14 @@
 //! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
 //! a request's body: what is not told in the head counts as the most.
 
+pub mod json_path;
+
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::json_path::JsonPath;
+use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
 
 /// What a request is charged by.
@@ -22,13 +24,13 @@ pub enum Cost {
     /// One for each `unit` of bytes that the body begins: `max` at most, and for a body of unknown length.
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
-    Response(Arc<ByResponse>),
+    Response(Arc<ResponseCost>),
 }
 
 /// A cost that is known after the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ByResponse {
-    pub field: Field,
+pub struct ResponseCost {
+    pub field: CostField,
     /// Taken before; what the request costs if the response does not tell.
     pub reserve: NonZeroU64,
     /// What it costs at most. May be more than a bucket holds.
@@ -37,7 +39,7 @@ pub struct ByResponse {
 
 /// Where a response tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum CostField {
     Header(HeaderName),
     /// In its body: JSON, several of them on lines, or in the data of an event stream.
     Json(JsonPath),
@@ -79,7 +81,7 @@ impl Cost {
     }
 
     /// What is left to settle after the response.
-    pub fn later(&self) -> Option<&Arc<ByResponse>> {
+    pub fn later(&self) -> Option<&Arc<ResponseCost>> {
         match self {
             Self::Response(by) => Some(by),
             Self::Fixed(_) | Self::Header { .. } | Self::Body { .. } => None,
@@ -117,7 +119,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Method, Uri};
 
     use super::*;
-    use crate::limit::host::RequestHost;
+    use crate::limit::key::host::RequestHost;
 
     const BURST: u64 = 50;
 

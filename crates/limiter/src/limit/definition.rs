@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::limit::algorithm_kind::{Algorithm, Rate};
+use crate::limit::algorithm::{Algorithm, Rate};
 use crate::limit::cost::Cost;
 use crate::limit::exemption::Exemption;
 use crate::limit::key::{KeyPart, KeySpec};

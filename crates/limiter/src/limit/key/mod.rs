@@ -3,6 +3,9 @@
 //! Guarantees that two different combinations of parts never give one key, whatever a client puts into them, and that
 //! long or secret values leave only as a hash. Knows nothing of limits or stores.
 
+pub mod address_text;
+pub mod host;
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -13,8 +16,8 @@ use percent_encoding::percent_decode;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use crate::limit::address_text as text;
-use crate::limit::host::RequestHost;
+use crate::limit::key::address_text as text;
+use crate::limit::key::host::RequestHost;
 
 /// The key of one bucket: the limit's name and whom it counts. Short keys live on the stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -119,7 +122,7 @@ pub struct Facts<'a> {
 
 /// What became of a key.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Extracted {
+pub enum ExtractedKey {
     Key(Key),
     /// A part is missing and the limit does not apply without it.
     Skip,
@@ -233,7 +236,7 @@ impl From<&str> for Key {
 
 impl KeySpec {
     /// The key of a request's bucket under the limit called `limit`.
-    pub fn extract(&self, limit: &str, facts: &Facts<'_>) -> Extracted {
+    pub fn extract(&self, limit: &str, facts: &Facts<'_>) -> ExtractedKey {
         let mut key = Key::from(limit);
         key.0.push(b':');
         for (at, part) in self.parts.iter().enumerate() {
@@ -243,19 +246,19 @@ impl KeySpec {
             if part.push(&mut key, facts).is_none() {
                 match self.on_missing {
                     OnMissing::Share => key.0.push(MISSING),
-                    OnMissing::Skip => return Extracted::Skip,
-                    OnMissing::Refuse => return Extracted::Refuse,
+                    OnMissing::Skip => return ExtractedKey::Skip,
+                    OnMissing::Refuse => return ExtractedKey::Refuse,
                 }
             }
         }
-        Extracted::Key(key)
+        ExtractedKey::Key(key)
     }
 }
 
 impl KeyPart {
     /// Lends what this part of the request says, as it stands there: escaped and hashed by nobody. `None`: the request
     /// lacks it, or has it twice with different values.
-    pub fn lend<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    pub fn with_value<T>(&self, facts: &Facts<'_>, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let looked = match self {
             Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
                 look(Key::of_ip(facts.client_ip?, *ipv4_prefix, *ipv6_prefix).as_bytes())
@@ -273,10 +276,10 @@ impl KeyPart {
         Some(looked)
     }
 
-    /// What [`Self::lend`] lends, as the field of a hash that operators write: as it is up to 64 bytes, and else, if it is a
+    /// What [`Self::with_value`] lends, as the field of a hash that operators write: as it is up to 64 bytes, and else, if it is a
     /// secret, or if it begins with `#`, that and the first 32 hexadecimal digits of its SHA-256. Always on the stack.
     pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
-        self.lend(facts, |value| Key::of_field(value, self.is_secret()))
+        self.with_value(facts, |value| Key::of_field(value, self.is_secret()))
     }
 
     /// Whether what it says leaves the process only as a hash.

@@ -5,7 +5,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::algorithm::calendar::{Period, Unit};
+use crate::algorithm::calendar::{CalendarError, CalendarUnit, Period};
 use crate::algorithm::concurrency::{ConcurrencyLimit, Scope};
 use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::{TokenBucket, TokenBucketError};
@@ -58,7 +58,7 @@ pub enum AlgorithmKind {
 
 /// What a limit counts, told apart once, when it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
+pub enum CompiledAlgorithm {
     /// Tokens, of a bucket or a window.
     Tokens(Quota),
     /// Requests in flight.
@@ -82,16 +82,18 @@ pub enum Unsupported {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     #[error(transparent)]
-    Bucket(#[from] TokenBucketError),
+    TokenBucket(#[from] TokenBucketError),
     #[error(transparent)]
     Window(#[from] WindowError),
     #[error("windows by the calendar of a place are a minute, an hour, a day or a month long")]
     NoUnit,
     #[error("there is no time zone \"{0}\"")]
     UnknownZone(Arc<str>),
+    #[error("months and time zones need the feature \"calendar\" of tollgate-limiter")]
+    NoCalendar,
 }
 
-impl Counting {
+impl CompiledAlgorithm {
     /// Tokens or permits that may be taken at once, at most.
     pub fn burst(self) -> u64 {
         match self {
@@ -119,9 +121,11 @@ impl Counting {
 
 impl WindowLength {
     /// The unit of a calendar that it is one of.
-    fn unit(self) -> Option<Unit> {
-        let Self::Micros(micros) = self else { return Some(Unit::Month) };
-        [Unit::Minute, Unit::Hour, Unit::Day].into_iter().find(|unit| unit.longest_us() == micros.get())
+    fn unit(self) -> Option<CalendarUnit> {
+        let Self::Micros(micros) = self else { return Some(CalendarUnit::Month) };
+        [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day]
+            .into_iter()
+            .find(|unit| unit.longest_us() == micros.get())
     }
 
     fn period(self, zone: Option<&Arc<str>>) -> Result<Period, QuotaError> {
@@ -130,7 +134,10 @@ impl WindowLength {
             (per, zone) => {
                 let unit = per.unit().ok_or(QuotaError::NoUnit)?;
                 let name = zone.map_or("UTC", |zone| zone);
-                Period::calendar(unit, name).ok_or_else(|| QuotaError::UnknownZone(name.into()))
+                Period::calendar(unit, name).map_err(|error| match error {
+                    CalendarError::UnknownZone => QuotaError::UnknownZone(name.into()),
+                    CalendarError::Unavailable => QuotaError::NoCalendar,
+                })
             }
         }
     }
@@ -184,7 +191,7 @@ impl AlgorithmKind {
 }
 
 impl Algorithm {
-    pub fn manner(&self) -> AlgorithmKind {
+    pub fn kind(&self) -> AlgorithmKind {
         match self {
             Self::TokenBucket { .. } => AlgorithmKind::TokenBucket,
             Self::FixedWindow { zone, .. } => AlgorithmKind::FixedWindow { zone: zone.clone() },
@@ -197,7 +204,7 @@ impl Algorithm {
     ///
     /// # Errors
     /// When the numbers are out of bounds, or there is no such calendar.
-    pub fn compile(&self) -> Result<Counting, QuotaError> {
+    pub fn compile(&self) -> Result<CompiledAlgorithm, QuotaError> {
         let quota = match self {
             Self::TokenBucket { rate, burst } => TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into(),
             Self::FixedWindow { rate, zone } => {
@@ -205,10 +212,10 @@ impl Algorithm {
             }
             Self::SlidingWindow { rate } => Window::sliding(rate.tokens.get(), rate.period_us.get())?.into(),
             Self::Concurrency { most, scope } => {
-                return Ok(Counting::Permits(ConcurrencyLimit::new(most.get(), *scope)));
+                return Ok(CompiledAlgorithm::Permits(ConcurrencyLimit::new(most.get(), *scope)));
             }
         };
-        Ok(Counting::Tokens(quota))
+        Ok(CompiledAlgorithm::Tokens(quota))
     }
 
     /// Tokens that may be taken at once, at most.
