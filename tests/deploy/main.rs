@@ -73,7 +73,7 @@ fn every_metric_of_the_gateway_is_described_by_its_kind() {
     let (described, used) = (metrics_of(&sources, "describe_"), metrics_of(&sources, ""));
     assert!(used.len() > 25, "{used:?}");
     let silent: Vec<_> = used.difference(&described).collect();
-    assert!(silent.is_empty(), "without a describe_… of their kind in src/metrics.rs: {silent:?}");
+    assert!(silent.is_empty(), "without a describe_… of their kind in src/observe/metrics.rs: {silent:?}");
     let stale: Vec<_> = described.difference(&used).collect();
     assert!(stale.is_empty(), "described, but nothing counts them: {stale:?}");
 }
