@@ -341,8 +341,8 @@ proptest! {
         let (whole, refused) = runtime.block_on(made_of(&bytes, &[]));
         let (pieces, refused_of_pieces) = runtime.block_on(made_of(&bytes, &cuts));
         // A body that has not all arrived when it is denied ends the connection: then less is read, and never other
-        // things.
+        // things. Stray bytes before a request become a part of its method.
         prop_assert!(whole.starts_with(&pieces) && refused_of_pieces <= refused, "{whole:?} {pieces:?}");
-        prop_assert!(pieces == whole || pieces.last().is_some_and(|last| last == "POST /deny"), "{whole:?} {pieces:?}");
+        prop_assert!(pieces == whole || pieces.last().is_some_and(|last| last.ends_with("POST /deny")), "{whole:?} {pieces:?}");
     }
 }
