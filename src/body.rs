@@ -11,7 +11,7 @@ use http_body::{Body as _, Frame, SizeHint};
 /// An error of a body that streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a request body broke off. It is found in a [`BoxError`] by downcasting, and decides the answer.
+/// Why a request body broke off. Decides the answer; a [`BoxError`] is downcast to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFailure {
     #[error("the request body arrived too slowly")]
@@ -22,11 +22,11 @@ pub enum BodyFailure {
     Malformed,
 }
 
-/// A source of a body that must know whether the body was read to its end. Dropped before: it was not.
+/// A source of a body that learns whether the body was read to its end. A drop before [`BodySource::ended`] says it was not.
 pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
-    /// Nothing more will come.
+    /// Whether nothing more will come.
     fn is_over(&self) -> bool;
 
     fn size_hint(&self) -> SizeHint;
@@ -35,20 +35,20 @@ pub trait BodySource: Send {
     fn ended(self: Box<Self>);
 }
 
-/// Sees a body pass, and its end.
-pub trait Observer: Send {
-    /// A piece of content has passed.
-    fn saw(&mut self, piece: &[u8]);
+/// Is called as a body passes, and at its end.
+pub trait BodyObserver: Send {
+    /// Some content has passed.
+    fn on_data(&mut self, data: &[u8]);
 
     /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it.
-    fn ended(self: Box<Self>, bytes: u64, complete: bool);
+    fn on_end(self: Box<Self>, bytes: u64, complete: bool);
 }
 
 /// A request or response body.
 pub struct Body {
     kind: BodyKind,
     passed: u64,
-    observer: Option<Box<dyn Observer>>,
+    observer: Option<Box<dyn BodyObserver>>,
 }
 
 enum BodyKind {
@@ -73,8 +73,8 @@ impl Body {
         BodyKind::Boxed(Box::pin(body)).into()
     }
 
-    /// Lets `observer` see the body pass.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+    /// Calls `observer` as the body passes.
+    pub fn observe(&mut self, observer: Box<dyn BodyObserver>) {
         self.observer = Some(observer);
     }
 
@@ -82,13 +82,13 @@ impl Body {
         let Some(data) = frame.data_ref() else { return };
         self.passed += data.len() as u64;
         if let Some(observer) = &mut self.observer {
-            observer.saw(data);
+            observer.on_data(data);
         }
     }
 
     fn end(&mut self, complete: bool) {
         if let Some(observer) = self.observer.take() {
-            observer.ended(self.passed, complete);
+            observer.on_end(self.passed, complete);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Everything the gateway itself refuses or fails at, and the one table that gives each its answer.
+//! Every failure of the gateway itself, and the one table that gives each its answer.
 //!
-//! No other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
+//! Guarantees that no other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
@@ -15,12 +15,12 @@ use crate::observe::request_id::REQUEST_ID;
 /// Why the gateway answers itself instead of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Not HTTP, or HTTP that could be read two ways. Says which rule it broke.
+    /// A request that is not HTTP, or could be read in two ways. Names the rule that it broke.
     BadRequest(&'static str),
     /// A limit refuses the request.
     Denied(Denial),
     NoRoute,
-    /// With the methods that the path does take.
+    /// The path takes other methods: these.
     MethodNotAllowed(HeaderValue),
     /// The client was too slow to send its header section or its body.
     RequestTimeout,
@@ -34,11 +34,11 @@ pub enum Failure {
     ConnectFailed,
     /// The upstream closed or reset the connection before it answered.
     UpstreamClosed,
-    /// What the upstream sent is not HTTP.
+    /// The upstream's answer is not HTTP.
     UpstreamInvalid,
     ConnectTimeout,
     ResponseTimeout,
-    /// HTTP/2 or HTTP/1.1 asked for something that this gateway does not do.
+    /// A feature of HTTP that this gateway does not have.
     NotImplemented(&'static str),
     /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
     VersionNotSupported,
@@ -46,17 +46,17 @@ pub enum Failure {
     Panicked,
 }
 
-/// What is counted for a client that left before there was an answer: 499, as nginx has it and no RFC.
+/// The status that is counted for a client that left before there was an answer: 499, as in nginx. No RFC has one.
 pub fn client_closed() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
 struct Row {
     status: StatusCode,
-    /// The problem's name: the last part of its type, and a metric's label.
+    /// The problem's name: the last part of its type, and a label in metrics and logs.
     name: &'static str,
     detail: &'static str,
-    /// The connection cannot be trusted any more.
+    /// Whether the connection has to be closed, since its bytes cannot be trusted any more.
     close: bool,
 }
 
@@ -115,7 +115,7 @@ impl Failure {
         self.row().status
     }
 
-    /// What the request's limits are told instead of a response.
+    /// The outcome that settles the request's limits instead of a response.
     pub fn unanswered(&self) -> Unanswered {
         match self {
             Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout => Unanswered::NotForwarded,
@@ -146,8 +146,12 @@ impl Failure {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         match self {
-            Self::MethodNotAllowed(allow) => drop(headers.insert(ALLOW, allow.clone())),
-            Self::Overloaded | Self::NoEndpoint => drop(headers.insert(RETRY_AFTER, HeaderValue::from_static("1"))),
+            Self::MethodNotAllowed(allow) => {
+                headers.insert(ALLOW, allow.clone());
+            }
+            Self::Overloaded | Self::NoEndpoint => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
             _ => {}
         }
         response

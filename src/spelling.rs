@@ -1,4 +1,4 @@
-//! Finds the word that was probably meant by a misspelt one, for hints to operators.
+//! Finds the likely word for a misspelt one, for hints to operators.
 
 /// The word of `known` that is nearest to `word`, if any is near.
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {

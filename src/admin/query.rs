@@ -113,7 +113,7 @@ fn parameters(names: &[String]) -> String {
 ///
 /// # Errors
 /// As for a bucket; and when there is no URL.
-pub fn request(pairs: &Pairs) -> Result<explain::Described, ProblemDetails> {
+pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetails> {
     let (mut url, mut listener) = (None, 0);
     let mut reader = RequestParts::default();
     for (name, value) in pairs {
@@ -132,7 +132,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::Described, ProblemDetails> {
             .hint("add url=http://host/path, and method, client_ip, header.NAME")
     })?;
     let described = reader.finish()?;
-    Ok(explain::Described {
+    Ok(explain::DescribedRequest {
         method: described.method.unwrap_or(Method::GET),
         uri,
         headers: described.headers,
@@ -145,7 +145,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::Described, ProblemDetails> {
 ///
 /// # Errors
 /// When the file has fewer listeners.
-pub fn check_listener(listeners: usize, described: &explain::Described) -> Result<(), ProblemDetails> {
+pub fn check_listener(listeners: usize, described: &explain::DescribedRequest) -> Result<(), ProblemDetails> {
     if described.listener < listeners {
         return Ok(());
     }

@@ -1,7 +1,8 @@
-//! From a configuration to a [`Gateway`] at work.
+//! Assembles a [`Gateway`] from a configuration.
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use metrics::counter;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
@@ -9,19 +10,19 @@ use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;
 
-use crate::config::Config;
-use crate::gateway::account::RouteMetrics;
+use crate::config::{AccessLogFormat, Config};
+use crate::gateway::route_metrics::RouteMetrics;
 use crate::gateway::stack::{self, ChainSpec};
-use crate::gateway::{Gateway, RouteGuard, RouteRuntime, UNROUTED, Upstreams};
+use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
 use crate::route::{Action, Route};
 use crate::upstream::{Upstream, UpstreamSpec};
 
-/// Puts `config` to work. Upstreams that are the same as `before` keep their state.
+/// Assembles the gateway that `config` describes. Upstreams that are the same as `before` keep their state.
 ///
 /// # Errors
-/// When a limit's rate or burst is out of bounds, which a checked configuration's are not.
+/// When a limit's rate or burst is out of bounds, which those of a checked configuration are not.
 pub fn gateway(
     config: &Config,
     access_log: Option<AccessLog>,
@@ -47,18 +48,15 @@ pub fn gateway(
             })
         };
         let chains = rules.iter().map(chain).collect();
-        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::of(name)) })
+        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)) })
     };
     let runtime = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
             Action::Respond(_) | Action::Echo => None,
         };
-        Ok::<_, QuotaError>(RouteRuntime {
-            route: route.clone(),
-            guard: guard(route.name.clone(), &route.limits, Some(route))?,
-            upstream,
-        })
+        let guard = guard(route.name.clone(), &route.limits, Some(route))?;
+        Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream }, guard })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
@@ -71,6 +69,18 @@ pub fn gateway(
         limit_states: states.clone(),
         panics: counter!("tollgate_panics_total"),
     })
+}
+
+/// The access log that `config` asks for. A `running` one goes on.
+///
+/// # Errors
+/// When its thread cannot be started.
+pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result<Option<AccessLog>> {
+    match (config.access_log, running) {
+        (AccessLogFormat::Off, _) => Ok(None),
+        (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
+        (AccessLogFormat::Json, None) => AccessLog::start().map(Some).context("cannot start the access log"),
+    }
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

@@ -1,39 +1,47 @@
-//! What a bug must not bring down.
+//! A panic ends its request only.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
-use super::*;
-use crate::gateway::WorkerListener;
+use super::assemble;
+use crate::config;
+use crate::gateway::{Worker, WorkerListener};
+use crate::server::{self, ConnectionLimit, drain};
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]
-limits: {cursed: {key: client_ip, rate: 1/s}}
+limits: {panicking: {key: client_ip, rate: 1/s}}
 routes:
-  - {name: cursed, match: {path: /cursed}, echo: true, limits: [cursed]}
+  - {name: panicking, match: {path: /panicking}, echo: true, limits: [panicking]}
   - {name: fine, match: {path: /fine}, respond: {body: fine}}
 ";
 
-/// Has a bug.
-struct Buggy;
+/// A store that panics.
+struct PanickingStore;
 
-impl Store for Buggy {
+impl Store for PanickingStore {
     fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
-        panic!("a bug, as told to")
+        panic!("a bug on purpose")
     }
 
     fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        panic!("a bug, as told to")
+        panic!("a bug on purpose")
     }
 
     fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
-        panic!("a bug")
+        panic!("a bug on purpose")
     }
 
     fn timeout(&self) -> Duration {
@@ -46,15 +54,15 @@ async fn serve() -> std::net::SocketAddr {
     let gateway = Arc::new(ArcSwap::from_pointee(assemble::gateway(&config, None, None).unwrap()));
     let memory = Arc::new(MemoryStore::new(1));
     let share = Arc::new(FleetShare::expecting(1));
-    let limiter = Limiter::shared(memory, Arc::new(Buggy), Arc::new(Breaker::new()), share);
-    let listener_of_worker =
-        WorkerListener { gateway, index: 0, limiter, proxy: Arc::default(), in_flight: Arc::default() };
+    let limiter = Limiter::shared(memory, Arc::new(PanickingStore), Arc::new(Breaker::new()), share);
+    let worker = Worker { limiter, proxy: Arc::default(), in_flight: Arc::default() };
+    let handler = WorkerListener { gateway, index: 0, worker };
     let spec = Arc::new(config.listeners[0].server.clone());
     let listener = TcpListener::bind(spec.address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();
-        server::serve(listener, spec, listener_of_worker, ConnectionLimit::new(8), drain).await
+        server::serve(listener, spec, handler, ConnectionLimit::new(8), drain).await
     });
     address
 }
@@ -75,8 +83,8 @@ fn a_panic_ends_its_request_only_and_is_counted() {
         runtime.block_on(async {
             let address = serve().await;
             let mut bystander = TcpStream::connect(address).await.unwrap();
-            let mut cursed = TcpStream::connect(address).await.unwrap();
-            let answer = ask(&mut cursed, "/cursed", "").await;
+            let mut panicking = TcpStream::connect(address).await.unwrap();
+            let answer = ask(&mut panicking, "/panicking", "").await;
             assert!(answer.starts_with("HTTP/1.1 500 ") && answer.contains("internal-error"), "{answer}");
             assert!(answer.contains("connection: close\r\n") && answer.contains("x-request-id: "), "{answer}");
             let answer = ask(&mut bystander, "/fine", "Connection: close\r\n").await;
@@ -85,6 +93,6 @@ fn a_panic_ends_its_request_only_and_is_counted() {
     });
     let counted = handle.render();
     assert!(counted.contains("\ntollgate_panics_total 1\n"), "{counted}");
-    let series = "tollgate_requests_total{route=\"cursed\",method=\"GET\",status=\"500\"} 1\n";
+    let series = "tollgate_requests_total{route=\"panicking\",method=\"GET\",status=\"500\"} 1\n";
     assert!(counted.contains(series), "{counted}");
 }

@@ -1,7 +1,6 @@
 //! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
 
 use std::future::Future;
-use std::net::TcpListener as StdListener;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,26 +16,20 @@ use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::RedisStore;
 
-use super::{Common, UPKEEP};
+use super::listeners::BoundListener;
+use super::shared::{SharedState, UPKEEP};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::account::InFlight;
-use crate::gateway::{WorkerListener, stack};
+use crate::gateway::{Worker, WorkerListener, serve};
 use crate::proxy::Proxy;
-use crate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, worker};
+use crate::server::{self, ConnectionInfo, Drained, Handler, worker};
 
-/// How long a start waits for the store, before it goes on without.
+/// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 
-/// A listener that is bound for one worker.
-pub struct BoundListener {
-    pub socket: StdListener,
-    pub spec: Arc<ListenerSpec>,
-    pub limit: ConnectionLimit,
-}
-
-/// What a worker hands to the control plane once it runs.
-struct Started {
+/// The parts of a running worker that the control plane uses.
+struct WorkerReport {
     in_flight: Arc<InFlight>,
     store: Option<RedisStore>,
 }
@@ -49,10 +42,10 @@ pub struct Workers {
     ended: Arc<Notify>,
 }
 
-/// Tells that its worker has ended, by a panic too.
-struct Farewell(Arc<Notify>);
+/// Notifies when its worker ends, also by a panic.
+struct NotifyOnDrop(Arc<Notify>);
 
-impl Drop for Farewell {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         self.0.notify_one();
     }
@@ -60,12 +53,12 @@ impl Drop for Farewell {
 
 impl Workers {
     /// Starts a worker for each list of listeners, and returns once all of them serve.
-    pub fn start(listeners: Vec<Vec<BoundListener>>, common: &Common) -> anyhow::Result<Self> {
+    pub fn start(listeners: Vec<Vec<BoundListener>>, shared: &SharedState) -> anyhow::Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut workers = Self::none();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let (common, report) = (common.clone(), report.clone());
-            workers.spawn(index, move || work(common, listeners, report))?;
+            let (shared, report) = (shared.clone(), report.clone());
+            workers.spawn(index, move || work(shared, listeners, report))?;
         }
         drop(report);
         for started in reports {
@@ -90,9 +83,9 @@ impl Workers {
     where
         F: Future<Output = anyhow::Result<Drained>>,
     {
-        let farewell = Farewell(self.ended.clone());
+        let notify = NotifyOnDrop(self.ended.clone());
         let thread = worker::spawn(index, move || async move {
-            let _farewell = farewell;
+            let _notify = notify;
             main().await
         });
         self.threads.push(thread.context("cannot start a worker")?);
@@ -118,39 +111,41 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
 }
 
 /// One worker, from start to drain.
-async fn work(common: Common, listeners: Vec<BoundListener>, report: mpsc::Sender<Started>) -> anyhow::Result<Drained> {
-    let store = common.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
-    let limiter = match (&common.fleet, &store) {
+async fn work(
+    shared: SharedState,
+    listeners: Vec<BoundListener>,
+    report: mpsc::Sender<WorkerReport>,
+) -> anyhow::Result<Drained> {
+    let store = shared.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
+    let limiter = match (&shared.fleet, &store) {
         (Some(fleet), Some(store)) => {
             Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())).reading_plans(Arc::new(store.clone()))
         }
-        _ => Limiter::of_process(common.memory.clone(), common.permits.clone()),
+        _ => Limiter::of_process(shared.memory.clone(), shared.permits.clone()),
     };
-    if let (Some(fleet), Some(store)) = (&common.fleet, &store) {
+    if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
         recovery::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
     }
-    let proxy = Arc::new(Proxy::default());
-    let in_flight = Arc::new(InFlight::default());
+    let worker = Worker { limiter, proxy: Arc::new(Proxy::default()), in_flight: Arc::new(InFlight::default()) };
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
-        let (gateway, proxy, in_flight) = (common.gateway.clone(), proxy.clone(), in_flight.clone());
-        let entrance = WorkerListener { gateway, index, limiter: limiter.clone(), proxy, in_flight };
-        let drain = common.drain.clone();
+        let handler = WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone() };
+        let drain = shared.drain.clone();
         async move {
             let socket = TcpListener::from_std(listener.socket)?;
-            Ok(server::serve(socket, listener.spec, entrance, listener.limit, drain).await)
+            Ok(server::serve(socket, listener.spec, handler, listener.limit, drain).await)
         }
     });
     let serving = join_all(serving);
-    report.send(Started { in_flight: in_flight.clone(), store: store.clone() })?;
+    report.send(WorkerReport { in_flight: worker.in_flight.clone(), store: store.clone() })?;
     drop(report);
 
     let ended: Vec<anyhow::Result<Drained>> = tokio::select! {
         ended = serving => ended,
-        () = sweep(&proxy) => Vec::new(),
+        () = sweep(&worker.proxy) => Vec::new(),
     };
     if let Some(store) = store {
-        // What the last responses told of their costs: as long as a call may take, and it may have to wait for one.
-        let _ = timeout(2 * store.timeout(), limiter.settled()).await;
+        // The last responses have to be settled: that takes one call, which may have to wait for another.
+        let _ = timeout(2 * store.timeout(), worker.limiter.settled()).await;
         store.close().await;
     }
     let cut = ended.into_iter().map(|drained| drained.map(|drained| drained.cut)).sum::<anyhow::Result<usize>>()?;
@@ -170,11 +165,11 @@ impl Handler for WorkerListener {
         connection: &Arc<ConnectionInfo>,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
-        stack::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
+        serve::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
     }
 
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        stack::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
+        serve::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
     }
 }
 
@@ -183,9 +178,9 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_worker_that_panics_does_not_go_unnoticed() {
+    async fn a_worker_that_panics_is_noticed() {
         let mut workers = Workers::none();
-        workers.spawn(0, || async { panic!("a bug, as told to") }).unwrap();
+        workers.spawn(0, || async { panic!("a bug on purpose") }).unwrap();
         tokio::time::timeout(Duration::from_secs(20), workers.lost()).await.unwrap();
         assert!(workers.join().await.is_err());
     }

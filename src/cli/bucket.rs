@@ -1,4 +1,4 @@
-//! `tollgate bucket`: one bucket of a running gateway, looked at, reset or given tokens.
+//! `tollgate bucket`: looks at one bucket of a running gateway, resets it or gives it tokens.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
@@ -6,11 +6,9 @@ use std::num::NonZeroU64;
 use clap::{Args, Subcommand};
 use http::Method;
 
-use super::ask::{Admin, Answer, Asker, target};
-use super::span;
-use crate::admin::bucket_service::LevelSource;
-use crate::admin::views::bucket::{BucketView, ChangeView};
-use crate::admin::views::policy::{LevelView, PolicyView, SettledView};
+use super::admin_client::{AdminPort, OperatorNote, target};
+use super::bucket_text::{show_bucket, show_change};
+use super::output::CommandOutput;
 use crate::config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
@@ -24,17 +22,17 @@ Examples:
   tollgate bucket peek per-tenant --header x-tenant=acme --route orders
   tollgate bucket reset per-client --key per-client:203.0.113.9 --reason 'ticket 4711'
   tollgate bucket grant per-tenant --header x-tenant=acme --route orders --tokens 100 --dry-run")]
-pub struct Bucket {
+pub struct BucketArgs {
     #[command(subcommand)]
-    action: Action,
+    command: BucketCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum BucketCommand {
     /// Say how full a bucket is. Changes nothing.
     Peek {
         #[command(flatten)]
-        which: Which,
+        which: BucketSelector,
         /// Say what this node holds: where its share of the limit goes on from if the store goes away.
         #[arg(long)]
         local: bool,
@@ -42,24 +40,24 @@ enum Action {
     /// Make a bucket full, in the whole fleet.
     Reset {
         #[command(flatten)]
-        which: Which,
+        which: BucketSelector,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArgs,
     },
     /// Give tokens back to a bucket, at most until it is full.
     Grant {
         #[command(flatten)]
-        which: Which,
+        which: BucketSelector,
         /// How many.
         #[arg(long, value_name = "N")]
         tokens: NonZeroU64,
         #[command(flatten)]
-        change: Change,
+        change: ChangeArgs,
     },
 }
 
 #[derive(Debug, Args)]
-struct Which {
+struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
     /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
@@ -91,14 +89,14 @@ struct Which {
     route: Option<String>,
     /// The admin port.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9901", env = "TOLLGATE_ADMIN")]
-    admin: Admin,
+    admin: AdminPort,
     /// Print the answer as JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
-struct Change {
+struct ChangeArgs {
     /// Say what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -114,21 +112,23 @@ struct Change {
 ///
 /// # Errors
 /// When the admin port cannot be asked.
-pub fn run(bucket: &Bucket) -> anyhow::Result<Answer> {
-    match &bucket.action {
-        Action::Peek { which, local } => {
+pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
+    match &args.command {
+        BucketCommand::Peek { which, local } => {
             let local = local.then(|| ("local".to_owned(), "true".to_owned()));
             let pairs: Vec<_> = which.pairs().into_iter().chain(local).collect();
             let target = target(&["buckets", &which.limit], &pairs);
             which.admin.ask(Method::GET, &target, None, |body| which.show(body, show_bucket))
         }
-        Action::Reset { which, change } => {
+        BucketCommand::Reset { which, change } => {
             let target = target(&["buckets", &which.limit], &change.pairs(which, None));
-            which.admin.ask(Method::DELETE, &target, Some(&change.asker()), |body| which.show(body, show_change))
+            which
+                .admin
+                .ask(Method::DELETE, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
         }
-        Action::Grant { which, tokens, change } => {
+        BucketCommand::Grant { which, tokens, change } => {
             let target = target(&["buckets", &which.limit, "grant"], &change.pairs(which, Some(*tokens)));
-            which.admin.ask(Method::POST, &target, Some(&change.asker()), |body| which.show(body, show_change))
+            which.admin.ask(Method::POST, &target, Some(&change.operator_note()), |body| which.show(body, show_change))
         }
     }
 }
@@ -139,7 +139,7 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
     if name.is_empty() { Err("write NAME=VALUE") } else { Ok((name.to_owned(), value.to_owned())) }
 }
 
-impl Which {
+impl BucketSelector {
     fn pairs(&self) -> Vec<(String, String)> {
         let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
         let address = client_ip.map(|address| address.to_string());
@@ -159,92 +159,18 @@ impl Which {
     }
 }
 
-impl Change {
-    fn pairs(&self, which: &Which, tokens: Option<NonZeroU64>) -> Vec<(String, String)> {
+impl ChangeArgs {
+    fn pairs(&self, which: &BucketSelector, tokens: Option<NonZeroU64>) -> Vec<(String, String)> {
         let tokens = tokens.map(|tokens| ("tokens".to_owned(), tokens.to_string()));
         let dry_run = self.dry_run.then(|| ("dry_run".to_owned(), "true".to_owned()));
         which.pairs().into_iter().chain(tokens).chain(dry_run).collect()
     }
 
-    fn asker(&self) -> Asker {
+    fn operator_note(&self) -> OperatorNote {
         let user = || std::env::var("USER").ok().filter(|user| user.is_ascii() && !user.is_empty());
         let operator = self.operator.clone().or_else(user).unwrap_or_else(|| "tollgate".to_owned());
-        Asker { operator, reason: self.reason.clone() }
+        OperatorNote { operator, reason: self.reason.clone() }
     }
-}
-
-fn show_bucket(bucket: &BucketView) -> String {
-    let BucketView { policy, level, .. } = bucket;
-    let notes = bucket.store.iter().chain(&bucket.note);
-    let from = policy.plan_from.iter().map(|from| format!("  plan     from {from}\n"));
-    let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
-    let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
-    let settled = policy.settled.as_ref().map_or_else(String::new, settled);
-    format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
-        bucket.key,
-        tokens(level, policy.burst),
-        next(level, policy.cost),
-        if level.full { "now".to_owned() } else { format!("in {}", span(level.reset_after)) },
-        terms(policy),
-        policy.cost,
-        policy.on_outage,
-        source(bucket.source),
-    )
-}
-
-/// `response_header x-used, 8000 at most`.
-pub(super) fn show_settled(SettledView { by, max }: &SettledView) -> String {
-    format!("{by}, {max} at most")
-}
-
-/// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.
-pub(super) fn terms(policy: &PolicyView) -> String {
-    let plan = policy.plan.as_ref().map_or_else(String::new, |plan| format!(" by plan {plan}"));
-    match policy.algorithm.as_str() {
-        "token_bucket" => format!("{}{plan}, burst {}", policy.rate, policy.burst),
-        other => format!("{}{plan}, {other}", policy.rate),
-    }
-}
-
-/// `7 of 20 tokens`.
-pub(super) fn tokens(level: &LevelView, burst: u64) -> String {
-    format!("{} of {burst} tokens", level.remaining)
-}
-
-/// When a request would pass.
-pub(super) fn next(level: &LevelView, cost: u64) -> String {
-    if level.retry_after > 0.0 {
-        format!("a request (cost {cost}) passes in {}", span(level.retry_after))
-    } else {
-        format!("a request (cost {cost}) passes now")
-    }
-}
-
-pub(super) fn source(source: LevelSource) -> &'static str {
-    match source {
-        LevelSource::Redis => "redis",
-        LevelSource::Local => "local (this node)",
-    }
-}
-
-fn show_change(change: &ChangeView) -> String {
-    let done = match (change.action.as_str(), change.dry_run) {
-        ("reset", false) => "reset",
-        ("reset", true) => "would reset",
-        (_, false) => "gave tokens back to",
-        (_, true) => "would give tokens back to",
-    };
-    let full = if change.after.full { ", full" } else { "" };
-    let note = change.not_told.as_ref().map_or_else(String::new, |why| format!("  note     {why}\n"));
-    format!(
-        "{done} {}\n  tokens   {} before, {} after{full}\n  source   {}\n  log      {}\n{note}",
-        change.key,
-        change.before.remaining,
-        change.after.remaining,
-        source(change.source),
-        change.logged_as,
-    )
 }
 
 #[cfg(test)]
@@ -256,7 +182,7 @@ mod tests {
     #[derive(Parser)]
     struct CommandLine {
         #[command(flatten)]
-        which: Which,
+        which: BucketSelector,
     }
 
     #[test]

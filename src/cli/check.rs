@@ -1,4 +1,4 @@
-//! `tollgate check`: all that is wrong with configuration files.
+//! `tollgate check`: says what is wrong with configuration files.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::{refuse, say};
+use super::output::{UsageError, print};
 use crate::config::{self, Loaded, Mistake, Mistakes};
 
 /// Say what is wrong with configuration files, all of it at once.
@@ -21,7 +21,7 @@ Examples:
   tollgate check edge.yaml sidecar.yaml
   kubectl get configmap tollgate -o jsonpath='{.data.routes\\.yaml}' | tollgate check -
   tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
-pub struct Check {
+pub struct CheckArgs {
     /// The files to check; - is standard input.
     #[arg(value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
     files: Vec<PathBuf>,
@@ -43,13 +43,13 @@ struct CheckReport {
 ///
 /// # Errors
 /// When the output cannot be written.
-pub fn run(args: &Check) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.files.iter().filter(|file| is_stdin(file)).count() > 1 {
-        let twice = "standard input (-) can be read once only";
-        refuse("check", twice);
+        let message = "standard input (-) can be read once only";
+        return Err(UsageError { command: "check", message }.into());
     }
     let checked = args.files.iter().map(|file| (file, load(file)));
-    let fine = if args.json { print_json(checked.map(|(_, result)| result))? } else { print(checked)? };
+    let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -62,16 +62,16 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn print<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>) -> anyhow::Result<bool> {
+fn print_lines<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes>)>) -> anyhow::Result<bool> {
     let mut fine = true;
     for (file, result) in checked {
         match result {
             Ok(Loaded { config, warnings }) => {
                 for warning in warnings {
-                    say(&format!("warning: {warning}\n"))?;
+                    print(&format!("warning: {warning}\n"))?;
                 }
                 let name = if is_stdin(file) { config::STDIN.into() } else { file.display().to_string() };
-                say(&format!("{name}: OK, {}\n", config.summary()))?;
+                print(&format!("{name}: OK, {}\n", config.summary()))?;
             }
             Err(mistakes) => {
                 fine = false;
@@ -82,7 +82,7 @@ fn print<'a>(checked: impl Iterator<Item = (&'a PathBuf, Result<Loaded, Mistakes
     Ok(fine)
 }
 
-fn print_json(checked: impl Iterator<Item = Result<Loaded, Mistakes>>) -> anyhow::Result<bool> {
+fn print_report(checked: impl Iterator<Item = Result<Loaded, Mistakes>>) -> anyhow::Result<bool> {
     let mut report = CheckReport::default();
     for result in checked {
         match result {
@@ -91,6 +91,6 @@ fn print_json(checked: impl Iterator<Item = Result<Loaded, Mistakes>>) -> anyhow
         }
     }
     report.ok = report.mistakes.is_empty();
-    say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+    print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
     Ok(report.ok)
 }

@@ -1,13 +1,14 @@
-//! `tollgate health`: whether a gateway takes requests, for health checks of containers.
+//! `tollgate health`: says whether a gateway takes requests, for health checks of containers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use tollgate_limiter::limit::units;
 
-use super::ask::{Admin, Answer};
-use super::duration;
+use super::admin_client::AdminPort;
+use super::output::CommandOutput;
 use crate::config;
 
 /// Where the admin port is when the file cannot be read.
@@ -24,13 +25,13 @@ Examples:
   tollgate health
   tollgate health --admin http://10.0.0.7:9901 --timeout 500ms
   HEALTHCHECK CMD [\"tollgate\", \"health\", \"--config\", \"/etc/tollgate/routes.yaml\"]")]
-pub struct Health {
+pub struct HealthArgs {
     /// The configuration file, which says where the admin port is.
     #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
     config: PathBuf,
     /// Ask this admin port, whatever the file says.
     #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN")]
-    admin: Option<Admin>,
+    admin: Option<AdminPort>,
     /// How long the whole question may take.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     timeout: Duration,
@@ -40,25 +41,25 @@ pub struct Health {
 ///
 /// # Errors
 /// When the admin port is off, or is not reached in time.
-pub fn run(args: &Health) -> anyhow::Result<Answer> {
+pub fn run(args: &HealthArgs) -> anyhow::Result<CommandOutput> {
     let (admin, guessed) = args.admin()?;
     let (status, body) = match admin.get("/readyz", args.timeout) {
         Err(error) if guessed => return Err(error.context(format!("{} cannot be read", args.config.display()))),
         answer => answer?,
     };
-    let said = String::from_utf8_lossy(&body);
-    let said = said.lines().next().unwrap_or_default();
-    Ok(match said {
-        "ready" if status.is_success() => Answer::Done(format!("ready: {admin}\n")),
-        "starting" | "draining" => Answer::Refused(format!("not ready: {admin} is {said}")),
-        _ => Answer::Refused(format!("not ready: {admin} answers {status}: is it the admin port of a gateway?")),
+    let body = String::from_utf8_lossy(&body);
+    let state = body.lines().next().unwrap_or_default();
+    Ok(match state {
+        "ready" if status.is_success() => CommandOutput::Done(format!("ready: {admin}\n")),
+        "starting" | "draining" => CommandOutput::Refused(format!("not ready: {admin} is {state}")),
+        _ => CommandOutput::Refused(format!("not ready: {admin} answers {status}: is it the admin port of a gateway?")),
     })
 }
 
-impl Health {
+impl HealthArgs {
     /// The port to ask, and whether that is a guess: a file that is gone, or half written, says nothing of the gateway that
     /// runs.
-    fn admin(&self) -> anyhow::Result<(Admin, bool)> {
+    fn admin(&self) -> anyhow::Result<(AdminPort, bool)> {
         if let Some(admin) = &self.admin {
             return Ok((admin.clone(), false));
         }
@@ -72,6 +73,12 @@ impl Health {
         let admin = format!("http://{}", reachable(address)).parse().map_err(anyhow::Error::msg)?;
         Ok((admin, guessed))
     }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    units::parse_duration(text)
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("a duration is {}", units::DURATION_FORMS))
 }
 
 /// The address to connect to for a server that listens on `address`.
@@ -89,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_on_every_address_is_asked_on_the_loopback_one() {
+    fn a_server_on_every_address_is_reached_on_the_loopback_one() {
         for (listens, asked) in
             [("0.0.0.0:9901", "127.0.0.1:9901"), ("[::]:9901", "[::1]:9901"), ("10.0.0.7:1", "10.0.0.7:1")]
         {

@@ -8,7 +8,7 @@ use std::path::Path;
 use tollgate_limiter::limit::units::show_size;
 
 use super::file::config::RawConfig;
-use super::report::{Location, Mistake, Mistakes, Problem, Report};
+use super::report::{Location, Mistake, Mistakes, Report, ValueProblem};
 use super::settings::Config;
 use super::yaml::decode::Decode;
 use super::yaml::variables::{self, VariableLookup};
@@ -103,7 +103,7 @@ fn read(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<Conf
 
 fn tree(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<RawConfig> {
     if text.len() > MAX_BYTES {
-        let problem = Problem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
+        let problem = ValueProblem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
         report.mistake(&Location::root(1, 1), problem.hint("is this the right file?"));
         return None;
     }

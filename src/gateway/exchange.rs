@@ -1,90 +1,112 @@
-//! One request on its way through the gateway, lent to each step of its route's chain.
+//! One request on its way through the gateway, lent to each layer of its route's chain.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use http::header::USER_AGENT;
-use http::{HeaderValue, Request, Response, Version};
-use tollgate_limiter::limit::key::host;
+use http::{HeaderValue, Request, Response};
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tollgate_limiter::request::headers::RateLimitFields;
 
-use super::account::{self, Account, Entered};
-use super::{Gateway, RouteRuntime, UNROUTED, WorkerListener};
+use super::access_log_line::LoggedRequest;
+use super::account::{Account, InFlight};
+use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
+use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
+use crate::proxy::Proxy;
 use crate::proxy::message::forwarded::ClientOrigin;
+use crate::route::Route;
+use crate::upstream::Upstream;
 
-/// What is known of a request when it arrives.
-pub struct Arrival {
+/// The route of requests that no route takes, in metrics, logs and keys.
+pub const UNROUTED: &str = "none";
+
+/// The upstreams of the node by name, with their state.
+pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
+
+/// A route, and where it forwards to.
+pub struct RouteTarget {
+    pub route: Arc<Route>,
+    /// Of a route that forwards.
+    pub upstream: Option<Arc<Upstream>>,
+}
+
+/// The parts of one worker that its requests use.
+#[derive(Clone)]
+pub struct Worker {
+    pub limiter: Limiter,
+    pub proxy: Arc<Proxy>,
+    pub in_flight: Arc<InFlight>,
+}
+
+/// A request's start, id and client.
+pub struct RequestContext {
     pub started: Instant,
     pub request_id: HeaderValue,
     pub origin: ClientOrigin,
-    /// Requests that were in flight on this worker.
+    /// Requests that were in flight on this worker when it arrived.
     pub in_flight_before: usize,
 }
 
-/// A request with all that the steps of its chain use.
+/// A request with all that the layers of its chain use.
 pub struct Exchange<'g> {
-    pub gateway: &'g Gateway,
-    pub listener: &'g WorkerListener,
-    pub arrival: &'g Arrival,
+    pub upstreams: &'g Upstreams,
+    pub worker: &'g Worker,
+    pub context: &'g RequestContext,
     pub request: &'g mut Request<Body>,
     /// The path that routes are matched by, where it differs from the request's.
-    pub spelling: Option<String>,
+    pub normalized_path: Option<String>,
     /// The route, or why there is none.
-    pub route: Result<&'g RouteRuntime, Failure>,
-    /// What the request gets instead of what it asked for.
+    pub route: Result<&'g RouteTarget, Failure>,
+    /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     pub account: Box<Account>,
-    /// What the request's limits say, for the answer.
+    /// The fields that the request's limits add to the answer.
     pub fields: RateLimitFields,
 }
 
-impl Arrival {
-    /// Counts one more in flight. The account counts it out.
-    pub fn open(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, request: &Request<Body>) -> Self {
-        let origin = ClientOrigin::resolve(request.headers(), peer, &gateway.trusted_proxies);
+impl RequestContext {
+    /// Counts one more request in flight. Its account counts it out.
+    pub fn open(trusted: &TrustedProxies, worker: &Worker, peer: IpAddr, request: &Request<Body>) -> Self {
+        let origin = ClientOrigin::resolve(request.headers(), peer, trusted);
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
-            in_flight_before: listener.in_flight.enter(),
+            in_flight_before: worker.in_flight.enter(),
         }
     }
 
-    /// `None`: what could not be read has no method, path or version that anyone could tell.
+    /// Opens the account of `request`, for `metrics` until its route is known. `None`: a request that could not be read has
+    /// neither method, path nor version.
     pub fn account(
         &self,
-        gateway: &Gateway,
-        listener: &WorkerListener,
+        worker: &Worker,
+        metrics: &Arc<RouteMetrics>,
+        log: Option<&AccessLog>,
         request: Option<&Request<Body>>,
     ) -> Box<Account> {
-        let log = gateway.access_log.as_ref().map(|log| {
-            Box::new(Entered {
-                log: log.clone(),
-                client: self.origin.client_ip.to_string(),
-                host: request
-                    .map_or_else(String::new, |request| host::of(request.uri(), request.headers()).into_owned()),
-                path: request.map_or("", |request| request.uri().path()).to_owned(),
-                protocol: request.map_or("", |request| protocol(request.version())),
-                request_id: self.request_id.clone(),
-                user_agent: request.and_then(|request| request.headers().get(USER_AGENT).cloned()),
-            })
+        let log = log.map(|log| {
+            let client = self.origin.client_ip.to_string();
+            Box::new(LoggedRequest::new(log.clone(), client, self.request_id.clone(), request))
         });
-        let method = request.map_or_else(account::unknown_method, |request| account::known_method(request.method()));
-        Account::open(self.started, listener.in_flight.clone(), method, gateway.unrouted.metrics.clone(), log)
+        let method = request.map_or_else(other_method, |request| method_label(request.method()));
+        Account::open(self.started, worker.in_flight.clone(), method, metrics.clone(), log)
     }
 
-    /// An answer that was made here, with its id. Others come with it.
-    pub fn named(&self, mut response: Response<Body>) -> Response<Body> {
+    /// Adds the request's id to an answer that was made here. Others come with it.
+    pub fn with_id(&self, mut response: Response<Body>) -> Response<Body> {
         response.headers_mut().insert(REQUEST_ID, self.request_id.clone());
         response
     }
 
-    /// Adds to the answer what its limits say, and ties to its body the account and what is held until its end.
+    /// Adds the fields of the limits to the answer, and ties the account to the end of its body.
     pub fn close(
         &self,
         result: Result<Response<Body>, Failure>,
@@ -112,19 +134,11 @@ impl Arrival {
 impl<'g> Exchange<'g> {
     /// The route's name, in metrics, logs and keys.
     pub fn route_name(&self) -> &str {
-        self.route.as_ref().map_or(UNROUTED, |runtime| &runtime.route.name)
+        self.route.as_ref().map_or(UNROUTED, |target| &target.route.name)
     }
 
     /// The path that routes are matched by.
     pub fn path(&self) -> &str {
-        self.spelling.as_deref().unwrap_or(self.request.uri().path())
-    }
-}
-
-fn protocol(version: Version) -> &'static str {
-    match version {
-        Version::HTTP_2 => "HTTP/2",
-        Version::HTTP_10 => "HTTP/1.0",
-        _ => "HTTP/1.1",
+        self.normalized_path.as_deref().unwrap_or(self.request.uri().path())
     }
 }

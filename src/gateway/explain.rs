@@ -1,7 +1,7 @@
-//! What the gateway would do with a request that somebody describes, and why.
+//! Explains what the gateway would do with a described request, and why.
 //!
-//! Guarantees that the explanation is of the real thing: the same host, path, table, keys, limits and rewriting that
-//! [`super::stack`] goes by. Charges nothing, sends nothing. Refuses to know how an explanation is shown.
+//! Guarantees that an explanation goes by the same host, path, table, keys, limits and rewriting as [`super::serve`]. Charges
+//! nothing and sends nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use tollgate_limiter::limit::key::host::{self, RequestHost};
 use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 
-use super::{Gateway, RouteRuntime, UNROUTED};
+use super::exchange::{RouteTarget, UNROUTED};
+use super::runtime::Gateway;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::message::forwarded::ClientOrigin;
@@ -23,45 +24,45 @@ use crate::route::{Action, Forward, HostPolicy, Match, Route, path};
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
-pub struct Described {
+pub struct DescribedRequest {
     pub method: Method,
     /// With an authority, which becomes the Host unless the headers have one.
     pub uri: Uri,
     pub headers: HeaderMap,
-    /// The other end of the connection: a proxy in front, or the client itself. Nobody: 0.0.0.0.
+    /// The other end of the connection: a proxy in front, or the client itself. 0.0.0.0 if unknown.
     pub peer: IpAddr,
     /// The listener's place in the configuration.
     pub listener: usize,
 }
 
-/// What comes of a request.
+/// The explanation of a request.
 #[derive(Debug)]
 pub struct Explanation {
-    /// In lower case, without a port; what routes are matched by.
+    /// The host that routes are matched by: in lower case, without a port.
     pub host: String,
-    /// What routes are matched by.
+    /// The path that routes are matched by.
     pub path: String,
-    /// Whom limits count.
+    /// The client that limits count.
     pub client_ip: IpAddr,
-    /// Every route with what became of it: those that host and path allow first, most specific first.
-    pub routes: Vec<Judged>,
-    /// The listener's, then the route's. Those of the listener also where no route takes the request.
+    /// Every route: those that host and path allow first, most specific first.
+    pub routes: Vec<ConsideredRoute>,
+    /// The listener's limits, then the route's. Those of the listener also where no route takes the request.
     pub limits: LimitsExplanation,
     pub outcome: Outcome,
 }
 
-/// One route, judged.
+/// One route, and whether it takes the request.
 #[derive(Debug)]
-pub struct Judged {
+pub struct ConsideredRoute {
     pub route: Arc<Route>,
     pub why: Why,
 }
 
-/// What became of a route.
+/// Why a route takes the request, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     Applies,
-    /// It would take the request, if none were more specific.
+    /// The route would take the request, if none were more specific.
     LessSpecific,
     Method,
     Header,
@@ -69,6 +70,7 @@ pub enum Why {
     Host,
 }
 
+/// The end of a request: forwarded or answered.
 #[derive(Debug)]
 pub enum Outcome {
     Routed(Box<Routed>),
@@ -82,12 +84,12 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Routed {
     pub route: Arc<Route>,
-    pub sent: Option<Sent>,
+    pub sent: Option<ForwardedRequest>,
 }
 
-/// What an upstream gets.
+/// The request that an upstream gets.
 #[derive(Debug)]
-pub struct Sent {
+pub struct ForwardedRequest {
     pub upstream: Arc<str>,
     pub endpoints: Vec<String>,
     /// The request's target, in origin-form.
@@ -97,7 +99,7 @@ pub struct Sent {
 }
 
 /// Explains what `gateway` does with a request.
-pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
+pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     let mut request = described.request();
     let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
     let host = host::of(request.uri(), request.headers()).into_owned();
@@ -105,7 +107,7 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     let path = path::normalize(request.uri().path()).into_owned();
     let found = gateway.table.find(&host, &path, request.method(), request.headers());
     let (rules, route) = match &found {
-        RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].route)),
+        RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].target.route)),
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
     let asked = rules.get(described.listener).filter(|_| malformed.is_none());
@@ -125,7 +127,7 @@ pub fn explain(gateway: &Gateway, described: &Described) -> Explanation {
     );
     let outcome = match (malformed, found) {
         (Some(failure), _) => Outcome::Malformed(failure),
-        (None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index], &request))),
+        (None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index].target, &request))),
         (None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
         (None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
     };
@@ -140,10 +142,10 @@ fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation 
     rules.map_or_else(|| LimitsExplanation { limits: Vec::new(), policy: None }, |rules| rules.explain(facts))
 }
 
-fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<Judged> {
+fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> Vec<ConsideredRoute> {
     let considered = gateway.table.consider(host, path, request.method(), request.headers());
     let mut taken = false;
-    let mut judged: Vec<Judged> = Vec::with_capacity(gateway.routes.len());
+    let mut judged: Vec<ConsideredRoute> = Vec::with_capacity(gateway.routes.len());
     for one in &considered {
         let why = match one.fits {
             Fits::Method => Why::Method,
@@ -151,28 +153,33 @@ fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> 
             Fits::Yes if std::mem::replace(&mut taken, true) => Why::LessSpecific,
             Fits::Yes => Why::Applies,
         };
-        judged.push(Judged { route: gateway.routes[one.index].route.clone(), why });
+        judged.push(ConsideredRoute { route: gateway.routes[one.index].target.route.clone(), why });
     }
     let others =
         gateway.routes.iter().enumerate().filter(|(index, _)| considered.iter().all(|one| one.index != *index));
-    judged.extend(others.map(|(_, guarded)| Judged { route: guarded.route.clone(), why: elsewhere(guarded, host) }));
+    judged.extend(
+        others.map(|(_, other)| ConsideredRoute {
+            route: other.target.route.clone(),
+            why: elsewhere(&other.target, host),
+        }),
+    );
     judged
 }
 
-fn elsewhere(guarded: &RouteRuntime, host: &str) -> Why {
-    let matches: &Match = &guarded.route.matches;
+fn elsewhere(target: &RouteTarget, host: &str) -> Why {
+    let matches: &Match = &target.route.matches;
     if matches.takes_host(host) { Why::Path } else { Why::Host }
 }
 
-fn routed(guarded: &RouteRuntime, request: &Request<Body>) -> Routed {
-    let sent = match &guarded.route.action {
-        Action::Forward(forward) => Some(sent(guarded, forward, request)),
+fn routed(target: &RouteTarget, request: &Request<Body>) -> Routed {
+    let sent = match &target.route.action {
+        Action::Forward(forward) => Some(sent(target, forward, request)),
         Action::Respond(_) | Action::Echo => None,
     };
-    Routed { route: guarded.route.clone(), sent }
+    Routed { route: target.route.clone(), sent }
 }
 
-fn sent(guarded: &RouteRuntime, forward: &Forward, request: &Request<Body>) -> Sent {
+fn sent(routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> ForwardedRequest {
     let mut uri = request.uri().clone();
     let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
     let host = match &forward.host {
@@ -180,27 +187,20 @@ fn sent(guarded: &RouteRuntime, forward: &Forward, request: &Request<Body>) -> S
         HostPolicy::Endpoint => None,
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
-    let spec = guarded.upstream.as_ref().map(|upstream| upstream.spec());
+    let spec = routed.upstream.as_ref().map(|upstream| upstream.spec());
     let endpoints = spec.map(|spec| spec.endpoints.iter().map(ToString::to_string).collect()).unwrap_or_default();
-    Sent { upstream: forward.upstream.clone(), endpoints, target, host }
+    ForwardedRequest { upstream: forward.upstream.clone(), endpoints, target, host }
 }
 
-impl Gateway {
-    /// How many listeners there are.
-    pub fn listeners(&self) -> usize {
-        self.unrouted.rules.len()
-    }
-}
-
-impl Described {
-    /// As the headers tell it; a request that tells nothing has no body.
+impl DescribedRequest {
+    /// The body's length by the headers. A request without such a field has no body.
     fn body_length(&self) -> Option<u64> {
-        let said = self.headers.get(CONTENT_LENGTH);
+        let length = self.headers.get(CONTENT_LENGTH);
         let chunked = self.headers.contains_key(TRANSFER_ENCODING);
-        said.map_or_else(|| (!chunked).then_some(0), |length| length.to_str().ok()?.parse().ok())
+        length.map_or_else(|| (!chunked).then_some(0), |length| length.to_str().ok()?.parse().ok())
     }
 
-    /// As HTTP/1.1 carries it: the path in the target, the host in its field.
+    /// The request as HTTP/1.1 carries it: the path in the target, the host in its field.
     fn request(&self) -> Request<Body> {
         let mut request = Request::new(Body::empty());
         *request.method_mut() = self.method.clone();

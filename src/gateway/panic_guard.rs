@@ -5,12 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-/// A bug: what was guarded panicked. The panic is in the log.
+/// The guarded future panicked, which is a bug. The panic is in the log.
 #[derive(Debug)]
 pub struct Panicked;
 
-/// Drives `guarded`. Panics are caught around each poll and not by a future around it: that would move what is inside, which
-/// is large.
+/// Drives `guarded`. Panics are caught around each poll and not by a wrapping future, which would move the large one inside.
 ///
 /// # Errors
 /// When it panicked; it is not polled again.
@@ -29,7 +28,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_ends_what_is_guarded_and_nothing_else() {
+    async fn a_panic_ends_the_guarded_future_and_nothing_else() {
         assert!(guard(async { 7 }).await.is_ok_and(|seven| seven == 7));
         assert!(guard(async { panic!("a bug") }).await.is_err());
     }

@@ -1,7 +1,7 @@
 //! The access log, on standard output.
 //!
-//! It never makes a request wait: lines go to a thread of its own through a bounded queue, and are counted when they do not
-//! fit.
+//! Guarantees that no request waits for it: lines go through a bounded queue to a thread of its own. A line that does not fit
+//! is dropped and counted.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use metrics::{Counter, counter};
 use serde::Serialize;
 
-/// Lines that wait for the writer at most.
+/// The most lines that wait for the writer.
 const QUEUE: usize = 8192;
 
-/// How long the end of the process waits for access log lines that nobody takes.
+/// The longest that the end of the process waits for the log's reader.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Where access log lines go.
+/// A handle of the access log.
 #[derive(Clone)]
 pub struct AccessLog {
     lines: SyncSender<AccessLogEntry>,
@@ -47,10 +47,10 @@ impl AccessLog {
         }
     }
 
-    /// Waits until what was recorded is written, for a second at most: the process may end then.
+    /// Waits until every recorded line is written, for a second at most.
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
-        // Whoever reads our output may be gone, or be stuck: neither must keep the process from ending.
+        // A reader of our output that is gone or stuck must not keep the process from ending.
         if self.lines.try_send(AccessLogEntry::Flush(written)).is_ok() {
             let _ = done.recv_timeout(FLUSH);
         }

@@ -1,4 +1,4 @@
-//! The program's own log, on standard error. A panic is logged like everything else.
+//! The program's own log, on standard error. Panics are logged like everything else.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal};
@@ -18,11 +18,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// The filter when nobody gives one.
+/// The default filter.
 const DEFAULT_FILTER: &str = "info";
 
-/// Before every filter, which may say otherwise: the client library of the store writes of each connection in words of
-/// its own, and what an operator needs of that is written in ours.
+/// Stands before every filter, which may override it: the Redis client logs each connection in its own words, and the gateway
+/// already logs what an operator needs of that.
 const QUIET: &str = "fred=off";
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
@@ -44,8 +44,8 @@ pub fn install(format: LogFormat, filter: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The filter that counts, and a `RUST_LOG` that would have, did it make sense. That one is for any program, so a
-/// mistake in it keeps no gateway from starting. Empty is as good as absent.
+/// The filter to use, and a `RUST_LOG` that was ignored because it is invalid. `RUST_LOG` is for any program, so a mistake in it
+/// keeps no gateway from starting. Empty counts as absent.
 fn choose_filter<'a>(option: Option<&str>, rust_log: Option<&'a str>) -> anyhow::Result<(EnvFilter, Option<&'a str>)> {
     if let Some(option) = option.filter(|text| !text.is_empty()) {
         let filter = filter(option).with_context(|| format!("{option:?} does not say what to log"))?;
@@ -62,7 +62,7 @@ fn filter(text: &str) -> Result<EnvFilter, ParseError> {
     EnvFilter::try_new(format!("{QUIET},{text}"))
 }
 
-/// A panic is told where everything else is, in its format; with a backtrace where `RUST_BACKTRACE` asks for one.
+/// Logs a panic in the log's format, with a backtrace where `RUST_BACKTRACE` asks for one.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| tracing::field::display(backtrace));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_library_speaks_when_it_is_asked_to() {
+    fn the_log_of_the_redis_client_can_be_switched_on() {
         let (filter, _) = choose_filter(Some("info,fred=debug"), None).unwrap();
         assert_eq!(filter.to_string(), "fred=debug,info");
     }

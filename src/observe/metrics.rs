@@ -1,6 +1,6 @@
-//! What the gateway tells Prometheus: every metric's name, help text and buckets, and the recorder behind them.
+//! The metrics of the gateway: names, help texts and histogram buckets, and the recorder behind them.
 //!
-//! Modules resolve their handles once and never format a label per request. A bucket's key is never a label.
+//! Modules resolve their handles once and never format a label per request. The key of a limit is never a label.
 
 use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -14,8 +14,7 @@ const REQUEST_BUCKETS: &[f64] =
 const STORE_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0];
 
-/// Outcomes of reloads. Every series is there from the start, so that the first failure is a rise and not a
-/// beginning.
+/// Outcomes of reloads. Every series exists from the start, so that the first failure is an increase.
 pub struct ReloadMetrics {
     applied: Counter,
     rejected: Counter,
@@ -38,13 +37,13 @@ impl ReloadMetrics {
         metrics
     }
 
-    /// A reload took the file over.
+    /// Counts a reload that applied the file.
     pub fn applied(&self) {
         self.applied.increment(1);
         self.succeeded();
     }
 
-    /// A reload found mistakes, and changed nothing.
+    /// Counts a reload that found mistakes and changed nothing.
     pub fn rejected(&self) {
         self.rejected.increment(1);
         self.successful.set(0.0);
@@ -62,8 +61,8 @@ impl Default for ReloadMetrics {
     }
 }
 
-/// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's own clients use. Empty
-/// where the system does not tell.
+/// CPU time, memory, file descriptors and threads of the process, by the names that Prometheus's own clients use. Empty on
+/// systems other than Linux.
 #[derive(Default)]
 pub struct ProcessMetrics {
     #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! The id of a request: made here, or taken over from a trusted peer. It is in the response, in the request to the
-//! upstream and in the log.
+//! The id of a request: generated, or accepted from a trusted peer. It stands in the response, in the request to the upstream
+//! and in the log.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 /// The field that carries a request's id, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Longest id that is taken over from a trusted peer, in bytes.
+/// The longest id that is accepted from a trusted peer, in bytes.
 const LONGEST: usize = 128;
 
 /// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.

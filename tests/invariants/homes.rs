@@ -10,17 +10,21 @@ const HOMES: [(&str, &str, &str); 6] = [
     ("fred", "crates/limiter/src/store/redis", "ask for a `Store`"),
     ("rustls", "crates/limiter/src/store/redis", "describe it with a `TlsSpec`"),
     ("rustls_native_certs", "crates/limiter/src/store/redis", "describe it with a `TlsSpec`"),
-    ("httparse", "src/proxy/response", "take a `Head`"),
+    ("httparse", "src/proxy/connection/response", "take a `Head`"),
     ("saphyr_parser", "src/config", "take what `config` has built"),
 ];
 
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.
 const HTTP_CLIENTS: [(&str, &str); 2] = [
-    ("src/cli/ask", "an operator's one question to the admin port, in a process of its own that runs no gateway"),
-    ("crates/torture/src/target", "is a client, of any gateway, and must not share what it judges"),
+    ("src/cli/admin_client", "an operator's one request to the admin port, from a process that runs no gateway"),
+    ("crates/torture/src/drive/http", "is a client, of any gateway, and must not share what it judges"),
 ];
 
-const CLOCK: &str = "crates/limiter/src/clock";
+/// Places that read time.
+const CLOCKS: [(&str, &str); 2] = [
+    ("crates/limiter/src/clock", "the clock of all crates"),
+    ("crates/test-support", "tests wait for real servers in real time"),
+];
 
 /// Files of `algorithm/` that may name words of [`NO_ARITHMETIC`], which, and why.
 const MORE_THAN_ARITHMETIC: [(&str, &str, &str); 3] = [
@@ -68,14 +72,15 @@ const NO_ARITHMETIC: [&str; 24] = [
 const ANSWERS: [&str; 3] = ["src/error", "crates/limiter/src/request/denial", "crates/limiter/src/request/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 8] = [
+const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/admin", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config", "*", "what an operator may write under `respond`"),
     ("src/proxy", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
-    ("src/http1", "NO_CONTENT", "such an answer has no content, whoever gives it"),
-    ("src/http1", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
+    ("src/http/content", "NO_CONTENT", "such an answer has no content, whoever gives it"),
+    ("src/http/content", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
+    ("crates/test-support", "*", "tests compare and send status codes"),
     ("src/server", "OK", "the status line that is written most is written as it is"),
 ];
 
@@ -113,7 +118,7 @@ fn names_a_client(source: &Source) -> Option<usize> {
 /// Only the clock reads time. Waiting is not reading.
 pub fn one_clock(workspace: &Workspace) -> Vec<String> {
     const READS: [&str; 3] = ["Instant::now", "SystemTime::now", ".elapsed("];
-    let others = workspace.sources.iter().filter(|source| !source.is_in(CLOCK));
+    let others = workspace.sources.iter().filter(|source| !CLOCKS.iter().any(|(place, _)| source.is_in(place)));
     naming(others, &READS, "reads time: use the limiter's `clock`")
 }
 
@@ -188,16 +193,20 @@ mod tests {
         assert_found(crates_at_home, "src/admin/mod.rs", "use fred::clients::Client;");
         assert_found(crates_at_home, "crates/limiter/src/store/memory.rs", "fn f(c: &fred::prelude::Client) {}");
         assert_found(crates_at_home, "crates/limiter/src/store/mod.rs", "use rustls::ClientConfig;");
-        assert_found(crates_at_home, "src/app.rs", "use saphyr_parser::{Event, Parser};");
+        assert_found(crates_at_home, "src/app/mod.rs", "use saphyr_parser::{Event, Parser};");
         assert_passes(crates_at_home, "src/admin/mod.rs", "// fred\nconst NAME: &str = \"fred\"; fn alfred() {}");
         assert_found(clients_at_home, "src/gateway/stack.rs", "use hyper::{body::Incoming, client::conn::http1};");
         assert_found(clients_at_home, "src/gateway/stack.rs", "use hyper_util::client::legacy::Client;");
         assert_found(
             clients_at_home,
-            "crates/torture/src/node.rs",
+            "crates/torture/src/drive/node.rs",
             "fn f() { hyper::client::conn::http1::handshake() }",
         );
-        assert_passes(clients_at_home, "crates/torture/src/target.rs", "use hyper::client::conn::http1::handshake;");
+        assert_passes(
+            clients_at_home,
+            "crates/torture/src/drive/http.rs",
+            "use hyper::client::conn::http1::handshake;",
+        );
         assert_passes(clients_at_home, "src/server/worker.rs", "use hyper::{body::Incoming, server::conn::http1};");
     }
 
@@ -237,8 +246,8 @@ mod tests {
     #[test]
     fn each_row_of_the_tables_is_needed() {
         assert_none(&rows_without_need(workspace()));
-        let idle = rows_without_need(&tree(&[("src/cli/ask.rs", "use hyper::client::conn::http1;")]));
-        assert!(idle.iter().any(|finding| finding.starts_with("crates/torture/src/target: ")), "{idle:?}");
-        assert!(!idle.iter().any(|finding| finding.starts_with("src/cli/ask: ")), "{idle:?}");
+        let idle = rows_without_need(&tree(&[("src/cli/admin_client.rs", "use hyper::client::conn::http1;")]));
+        assert!(idle.iter().any(|finding| finding.starts_with("crates/torture/src/drive/http: ")), "{idle:?}");
+        assert!(!idle.iter().any(|finding| finding.starts_with("src/cli/admin_client: ")), "{idle:?}");
     }
 }

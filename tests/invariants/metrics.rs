@@ -4,10 +4,9 @@ use crate::imports::Workspace;
 use crate::source::{Source, block};
 
 /// Metric handles resolved elsewhere than in a constructor: file, function, why that is not once per request.
-const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 3] = [
+const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 2] = [
     ("src/app", "gateway", "builds the gateway: once per configuration"),
-    ("src/app", "reload", "once per reload"),
-    ("src/metrics", "install", "once per process"),
+    ("src/observe/metrics", "install", "once per process"),
 ];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.
@@ -110,9 +109,9 @@ mod tests {
     fn each_row_of_the_tables_is_needed() {
         assert_none(&rows_without_need(workspace()));
         let idle =
-            rows_without_need(&tree(&[("src/app/control.rs", "fn reload() { counter!(\"a\", \"route\" => r) }")]));
+            rows_without_need(&tree(&[("src/observe/metrics.rs", "fn install() { counter!(\"a\", \"route\" => r) }")]));
         assert!(idle.iter().any(|finding| finding.starts_with("src/app: `gateway`")), "{idle:?}");
-        assert!(!idle.iter().any(|finding| finding.contains("reload") || finding.contains("route")), "{idle:?}");
+        assert!(!idle.iter().any(|finding| finding.contains("install") || finding.contains("route")), "{idle:?}");
     }
 
     #[test]

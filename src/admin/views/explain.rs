@@ -13,7 +13,7 @@ use super::bucket::show;
 use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
-use crate::gateway::explain::{Described, Explanation, Judged, Outcome, Routed, Sent, Why};
+use crate::gateway::explain::{ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, Routed, Why};
 use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
 
 /// The way of a request through the gateway.
@@ -126,7 +126,7 @@ pub enum WhyView {
 
 impl ExplainView {
     /// `explanation` is of `described`.
-    pub fn of(described: &Described, explanation: &Explanation) -> Self {
+    pub fn of(described: &DescribedRequest, explanation: &Explanation) -> Self {
         let request = RequestView {
             method: described.method.to_string(),
             host: explanation.host.clone(),
@@ -250,7 +250,7 @@ fn over(on_limit: &OnLimit) -> String {
 }
 
 impl ActionView {
-    fn of(route: &Route, sent: Option<&Sent>) -> Self {
+    fn of(route: &Route, sent: Option<&ForwardedRequest>) -> Self {
         match (&route.action, sent) {
             (Action::Respond(respond), _) => Self::Respond { status: respond.status.as_u16() },
             (Action::Forward(_), Some(sent)) => Self::Forward {
@@ -270,8 +270,8 @@ impl ActionView {
 }
 
 impl RouteView {
-    fn of(judged: &Judged) -> Self {
-        let why = match judged.why {
+    fn of(considered: &ConsideredRoute) -> Self {
+        let why = match considered.why {
             Why::Applies => WhyView::Applies,
             Why::LessSpecific => WhyView::LessSpecific,
             Why::Method => WhyView::OtherMethod,
@@ -279,7 +279,7 @@ impl RouteView {
             Why::Path => WhyView::OtherPath,
             Why::Host => WhyView::OtherHost,
         };
-        Self { route: judged.route.name.to_string(), takes: conditions(&judged.route.matches), why }
+        Self { route: considered.route.name.to_string(), takes: conditions(&considered.route.matches), why }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::named::NamedSection;
 use crate::config::file::action::{ActionName, RawActionKeys};
 use crate::config::file::scalar::path::PathPrefix;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::Located;
 use crate::route::{Action, Forward, PathPattern, Rewrite, Segment};
 use crate::upstream::UpstreamSpec;
@@ -62,7 +62,7 @@ fn check_prefix(prefix: &Located<PathPrefix>, path: Option<&PathPattern>, report
     if starts {
         return Some(());
     }
-    let problem = Problem::new(format!("the route's path does not start with {}", quote(&prefix.value.0)));
+    let problem = ValueProblem::new(format!("the route's path does not start with {}", quote(&prefix.value.0)));
     report.mistake(&prefix.location, problem.hint(format!("match {}", quote(&format!("{}/*", prefix.value.0)))));
     None
 }

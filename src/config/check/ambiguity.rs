@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::config::file::route::RawRoute;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::route::{HostMatch, Match, PathPattern, Segment};
 
 /// A route whose conditions are known.
@@ -39,7 +39,7 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
 fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
     let name = |route: &RawRoute| route.name.value().map_or_else(|| route.location.path(), |name| quote(&name.0));
     let line = first.location.line;
-    let problem = Problem::new(format!(
+    let problem = ValueProblem::new(format!(
         "routes {} (line {line}) and {} take the same requests, and neither goes first",
         name(first),
         name(second)

@@ -9,7 +9,7 @@ use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 
 use crate::config::file::limit::RawCost;
 use crate::config::file::scalar::number::WholeNumber;
-use crate::config::report::{Location, Problem, Report};
+use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::yaml::decode::{Located, Setting};
 
 /// A cost of at most what `algorithm` holds, called `whose` in messages. `None`: a mistake was reported.
@@ -27,14 +27,14 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
             if let Setting::Valid(max) = max
                 && default > most
             {
-                let problem = Problem::new(format!("the default of {default} is over the max, {most}"));
+                let problem = ValueProblem::new(format!("the default of {default} is over the max, {most}"));
                 report.mistake(&max.location, problem.hint("raise \"max\" or lower \"default\""));
                 return None;
             }
             Some(Cost::Header { name: name.value.clone(), default, max: most })
         }
         RawCost::Response { field, .. } if matches!(algorithm, Algorithm::Concurrency { .. }) => {
-            let problem = Problem::new("concurrency is settled when the request ends");
+            let problem = ValueProblem::new("concurrency is settled when the request ends");
             report.mistake(field.location(), problem.hint("give it a fixed cost, or one by the request"));
             None
         }
@@ -46,7 +46,7 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
                 Setting::Valid(at) => flows_back(at, algorithm, report)?,
             };
             if reserve > max {
-                let problem = Problem::new(format!("the reserve of {reserve} is over the max, {max}"));
+                let problem = ValueProblem::new(format!("the reserve of {reserve} is over the max, {max}"));
                 report.mistake(field.location(), problem.hint("raise \"max\" or lower \"reserve\""));
                 return None;
             }
@@ -70,7 +70,7 @@ fn flows_back(
     // A window forgets at its end.
     let Algorithm::TokenBucket { rate, .. } = algorithm else { return Some(tokens) };
     if let Err(TokenBucketError::TooSlow) = TokenBucket::new(rate.tokens, rate.period_us, tokens) {
-        let problem = Problem::new(format!("{tokens} tokens would take over 366 days to come back"));
+        let problem = ValueProblem::new(format!("{tokens} tokens would take over 366 days to come back"));
         report.mistake(&max.location, problem.hint("lower \"max\" or raise the rate"));
         return None;
     }
@@ -87,7 +87,8 @@ pub fn check_fixed(
 ) -> Option<()> {
     match cost {
         Cost::Fixed(cost) if *cost > burst => {
-            let problem = Problem::new(format!("a cost of {cost} is over {whose}, {burst}: no request would pass"));
+            let problem =
+                ValueProblem::new(format!("a cost of {cost} is over {whose}, {burst}: no request would pass"));
             report.mistake(location, problem.hint("lower the cost or raise the burst"));
             None
         }

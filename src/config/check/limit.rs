@@ -12,7 +12,7 @@ use super::named::NamedSection;
 use super::plan::{self, PlanContext};
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
-use crate::config::report::{Problem, Report};
+use crate::config::report::{Report, ValueProblem};
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a limit refers to it.
@@ -67,7 +67,7 @@ fn on_limit(raw: &RawLimit, upstreams: &NamedSection<UpstreamSpec>, report: &mut
         RawOnLimit::Degrade(degrade) => OnLimit::Degrade(self::degrade(degrade, upstreams, report)?),
         RawOnLimit::Shadow(location) => {
             if enforced.is_some_and(|enforced| enforced != Rollout::ALL) {
-                let problem = Problem::new("a limit in shadow enforces nothing, so \"enforce\" has no effect");
+                let problem = ValueProblem::new("a limit in shadow enforces nothing, so \"enforce\" has no effect");
                 report.mistake(location, problem.hint("remove \"on_limit\" or \"enforce\""));
                 return None;
             }

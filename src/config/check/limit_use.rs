@@ -12,7 +12,7 @@ use super::cost;
 use super::named::NamedSection;
 use crate::config::file::limit::{RawCost, RawLimitUse};
 use crate::config::file::scalar::text::DefinedName;
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
 
 /// A use of a limit and its location.
@@ -47,7 +47,7 @@ fn check_first(name: &Located<DefinedName>, first: bool, report: &mut Report) ->
     if first {
         return Some(());
     }
-    let problem = Problem::new(format!("{} is listed twice", quote(&name.value.0)));
+    let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
     report.mistake(
         &name.location,
         problem.hint("to count a request more than once, raise its cost: {limit: …, cost: 2}"),

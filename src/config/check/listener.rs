@@ -10,7 +10,7 @@ use super::limit_use::{path_params, uses};
 use super::named::NamedSection;
 use crate::config::file::config::RawConfig;
 use crate::config::file::listener::{RawAdmin, RawAdminServer, RawListener};
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::settings::ListenerConfig;
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
@@ -55,7 +55,7 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
             }
             Entry::Occupied(line) => {
                 let line = line.get();
-                let problem = Problem::new(format!("another listener has {value} already, on line {line}"));
+                let problem = ValueProblem::new(format!("another listener has {value} already, on line {line}"));
                 report.mistake(location, problem.hint("give each listener an address of its own"));
             }
         }
@@ -68,7 +68,7 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
             if let Some(param) = path_params(&used.limit_use.limit).next() {
                 let limit = quote(&used.limit_use.limit.name);
                 let problem =
-                    Problem::new(format!("limit {limit} counts by {{{param}}}, which only a route's path has"));
+                    ValueProblem::new(format!("limit {limit} counts by {{{param}}}, which only a route's path has"));
                 report.mistake(&used.location, problem.hint("list this limit at the routes that have the parameter"));
             }
         }
@@ -99,7 +99,7 @@ pub fn check_admin(file: &RawConfig, admin: Option<SocketAddr>, report: &mut Rep
         Setting::Valid(RawAdmin::On(RawAdminServer { address: Setting::Valid(address), .. })) => &address.location,
         _ => &listener.location,
     };
-    let problem = Problem::new(format!("the admin server ({admin}) and a listener ({}) overlap", listener.value));
+    let problem = ValueProblem::new(format!("the admin server ({admin}) and a listener ({}) overlap", listener.value));
     report.mistake(location, problem.hint("give the admin server a port of its own, or turn it off: admin: off"));
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::config::file::scalar::text::DefinedName;
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Setting};
 
@@ -56,7 +56,7 @@ impl<T> NamedSection<T> {
             return member.built.clone();
         }
         if !self.unreadable {
-            let problem = Problem::new(format!("no {} is called {}", self.what, quote(text)));
+            let problem = ValueProblem::new(format!("no {} is called {}", self.what, quote(text)));
             let known = self.members.iter().map(|member| member.name.as_str());
             let otherwise = format!("define it under \"{}s\"", self.what);
             report.mistake(&name.location, problem.suggest(text, known, otherwise));
@@ -66,7 +66,7 @@ impl<T> NamedSection<T> {
 
     pub fn warn_of_unused(&self, report: &mut Report) {
         for member in self.members.iter().filter(|member| !member.used.get()) {
-            let problem = Problem::new(format!("nothing uses the {} {}", self.what, quote(&member.name)));
+            let problem = ValueProblem::new(format!("nothing uses the {} {}", self.what, quote(&member.name)));
             report.warning(&member.location, problem.hint("remove it, or refer to it from a route"));
         }
     }

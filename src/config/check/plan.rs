@@ -11,7 +11,7 @@ use tollgate_limiter::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 use super::cost;
 use crate::config::file::limit::{AlgorithmChoice, RawKeyPart, RawPlan, RawPlanHash, RawPlans};
 use crate::config::file::scalar::text::PlainText;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::only_one;
 
@@ -35,7 +35,7 @@ pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Op
         raw.redis.build(|redis| hash(redis, limit.has_store, report)),
     ];
     let source = only_one(sources).unwrap_or_else(|_| {
-        let problem = Problem::new("plans are in exactly one of table and redis");
+        let problem = ValueProblem::new("plans are in exactly one of table and redis");
         let hint = "write {table: {gold: {rate: 100/s}}} for those of this file, or {redis: {hash: plans}}";
         report.mistake(&raw.location, problem.hint(hint));
         None
@@ -45,7 +45,7 @@ pub fn build(raw: &RawPlans, limit: &PlanContext<'_>, report: &mut Report) -> Op
 
 fn hash(raw: &RawPlanHash, has_store: bool, report: &mut Report) -> Option<PlanSource> {
     if !has_store {
-        let problem = Problem::new("the plans are in Redis, but the file has no store");
+        let problem = ValueProblem::new("the plans are in Redis, but the file has no store");
         report.mistake(&raw.location, problem.hint("add store: {redis: \"redis://…\"}, or write the plans in a table"));
         return None;
     }
@@ -66,7 +66,7 @@ fn table(
         sound &= value.is_some() && plan.is_some();
         let (Some(value), Some(plan)) = (value, plan) else { continue };
         if let Some(line) = lines.insert(value.clone(), entry.location.line) {
-            let problem = Problem::new(format!("{} has a plan already, on line {line}", quote(&entry.text)));
+            let problem = ValueProblem::new(format!("{} has a plan already, on line {line}", quote(&entry.text)));
             report.mistake(&entry.location, problem.hint("keep one of the two"));
         }
         table.insert(value, plan);
@@ -86,7 +86,7 @@ fn value(by: &KeyPart, entry: &MappingEntry<PlainText, RawPlan>, report: &mut Re
     let network = || text.parse::<IpNet>().ok().filter(|network| network.prefix_len() == prefix(network));
     let address = text.parse::<IpAddr>().ok().or_else(|| network().map(|network| network.addr()));
     let Some(address) = address else {
-        let problem = Problem::new(format!("{} is not a client's address", quote(text)));
+        let problem = ValueProblem::new(format!("{} is not a client's address", quote(text)));
         report.mistake(
             &entry.location,
             problem.hint("write an address, or tell plans by another part: {by: {header: x-plan}}"),
@@ -103,8 +103,9 @@ fn plan(raw: &RawPlan, limit: &PlanContext<'_>, report: &mut Report) -> Option<P
     if let (None, Some(Cost::Fixed(inherited))) = (&cost, limit.cost)
         && *inherited > burst
     {
-        let problem =
-            Problem::new(format!("the limit's cost of {inherited} is over the burst, {burst}: no request would pass"));
+        let problem = ValueProblem::new(format!(
+            "the limit's cost of {inherited} is over the burst, {burst}: no request would pass"
+        ));
         let location = raw.quota.burst.valid().map_or(&raw.location, |burst| &burst.location);
         report.mistake(location, problem.hint("raise the burst, or give the plan a cost of its own"));
         return None;

@@ -13,7 +13,7 @@ use super::named::NamedSection;
 use crate::config::file::config::RawConfig;
 use crate::config::file::header;
 use crate::config::file::route::{RawMatch, RawRoute};
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
 use crate::upstream::UpstreamSpec;
@@ -56,7 +56,7 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
             }
             Entry::Occupied(line) => {
                 let (name, line) = (quote(&value.0), line.get());
-                let problem = Problem::new(format!("another route is called {name}, on line {line}"));
+                let problem = ValueProblem::new(format!("another route is called {name}, on line {line}"));
                 report.mistake(location, problem.hint("give each route a name of its own"));
             }
         }
@@ -95,7 +95,7 @@ fn check_params(used: &CheckedUse, path: Option<&PathPattern>, report: &mut Repo
     for param in path_params(&used.limit_use.limit).filter(|param| !has(param)) {
         let limit = quote(&used.limit_use.limit.name);
         let problem =
-            Problem::new(format!("limit {limit} counts by {{{param}}}, which this route's path does not have"));
+            ValueProblem::new(format!("limit {limit} counts by {{{param}}}, which this route's path does not have"));
         report.mistake(
             &used.location,
             problem.hint(format!("put {{{param}}} into the route's path, or use another limit")),
@@ -107,7 +107,7 @@ fn check_params(used: &CheckedUse, path: Option<&PathPattern>, report: &mut Repo
 fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, report: &mut Report) {
     if let Some(listener) = listeners.get(&used.limit_use.limit.name) {
         let limit = quote(&used.limit_use.limit.name);
-        let problem = Problem::new(format!("{listener} counts every request by limit {limit} already"));
+        let problem = ValueProblem::new(format!("{listener} counts every request by limit {limit} already"));
         report.mistake(&used.location, problem.hint("list the limit in one of the two places"));
     }
 }

@@ -8,7 +8,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::{TlsError, TlsSpec};
 
 use crate::config::file::store::{PemPath, RawStore, RawTls, RedisUrl};
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
 
 /// Bytes of a PEM file at most. Bundles of every public authority have a fifth of it.
@@ -38,7 +38,8 @@ fn check_use(raw: &RawStore, tls: &RawTls, report: &mut Report) {
     let encrypted =
         |Located { value, .. }: &Located<RedisUrl>| Address::parse(&value.0).is_none_or(|address| address.tls);
     if !raw.redis.valid().is_none_or(encrypted) {
-        let problem = Problem::new("the address of the store does not use TLS, so these certificates have no effect");
+        let problem =
+            ValueProblem::new("the address of the store does not use TLS, so these certificates have no effect");
         report.mistake(&tls.location, problem.hint("begin the address with rediss, or remove \"tls\""));
     }
 }
@@ -64,7 +65,7 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
         }
         (Setting::Invalid, _) | (_, Setting::Invalid) => None,
         (Setting::Valid(_), _) | (_, Setting::Valid(_)) => {
-            let problem = Problem::new("\"cert\" and \"key\" are needed together");
+            let problem = ValueProblem::new("\"cert\" and \"key\" are needed together");
             report.mistake(&raw.location, problem.hint("give both, or neither"));
             None
         }
@@ -76,7 +77,7 @@ fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> O
     let read = File::open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
     let problem = |error: std::io::Error| {
         let path = quote(&value.0.to_string_lossy());
-        Problem::new(format!("cannot read {path}: {error}")).hint(
+        ValueProblem::new(format!("cannot read {path}: {error}")).hint(
             "a path counts from the directory that the gateway is started in, and its user must be able to read it",
         )
     };
@@ -84,11 +85,11 @@ fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> O
     Some(bytes)
 }
 
-fn unusable(path: &Located<PemPath>, error: TlsError) -> Problem {
+fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {
     let hint = match error {
         TlsError::Key => "write the path of a PEM file with an unencrypted private key",
         TlsError::Pair => "give the key that the certificate was made for",
         _ => "write the path of a PEM file that begins with -----BEGIN CERTIFICATE-----",
     };
-    Problem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
+    ValueProblem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
 }

@@ -9,7 +9,7 @@ use super::respond::RawRespond;
 use super::scalar::address::authority;
 use super::scalar::path::{FullPath, PathPrefix};
 use super::scalar::text::{DefinedName, OnlyTrue};
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
 use crate::route::HostPolicy;
@@ -68,7 +68,7 @@ impl RawActionKeys {
             Err(_) => "the route does more than one thing",
         };
         let hint = "a route has exactly one of \"upstream\", \"respond\" and \"echo\"";
-        report.mistake(&self.location, Problem::new(message).hint(hint));
+        report.mistake(&self.location, ValueProblem::new(message).hint(hint));
         None
     }
 
@@ -78,13 +78,13 @@ impl RawActionKeys {
         let host = ("host", self.host.valid().map(|host| &host.location));
         if !self.upstream.is_present() {
             for (key, location) in rewrites.iter().chain([&host]).filter_map(|(key, at)| Some((key, (*at)?))) {
-                let problem = Problem::new(format!("\"{key}\" is for routes that forward"));
+                let problem = ValueProblem::new(format!("\"{key}\" is for routes that forward"));
                 report.mistake(location, problem.hint("give the route an \"upstream\", or remove this key"));
             }
         }
         let mut present = rewrites.iter().filter_map(|(key, location)| Some((key, (*location)?)));
         if let (Some((first, _)), Some((second, location))) = (present.next(), present.next()) {
-            let problem = Problem::new(format!("\"{first}\" and \"{second}\" exclude each other"));
+            let problem = ValueProblem::new(format!("\"{first}\" and \"{second}\" exclude each other"));
             report.mistake(location, problem.hint("keep one of the two"));
         }
     }
@@ -101,9 +101,9 @@ impl RawActionKeys {
 impl Scalar for HostPolicy {
     const WHAT: &'static str = "preserve, endpoint or a host";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         const WORDS: [&str; 2] = ["preserve", "endpoint"];
-        let problem = || Problem::new(format!("{} is neither preserve, endpoint nor a host", quote(text)));
+        let problem = || ValueProblem::new(format!("{} is neither preserve, endpoint nor a host", quote(text)));
         match text {
             "preserve" => return Ok(Self::Preserve),
             "endpoint" => return Ok(Self::Endpoint),

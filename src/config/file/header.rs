@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::{Value as Json, json};
 
 use super::scalar::text::OnlyTrue;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, MappingEntry};
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
@@ -48,7 +48,7 @@ pub fn check_names<V>(headers: &Mapping<HeaderName, V>, report: &mut Report) {
     for MappingEntry { text, location, key, .. } in &headers.0 {
         let Some(name) = key else { continue };
         if let Some(line) = lines.insert(name, location.line) {
-            let problem = Problem::new(format!("{} is here twice, first on line {line}", quote(text)));
+            let problem = ValueProblem::new(format!("{} is here twice, first on line {line}", quote(text)));
             report.mistake(location, problem.hint("upper and lower case are the same in names of header fields"));
         }
     }

@@ -8,7 +8,7 @@ use tollgate_limiter::limit::fixed_response::FixedResponse;
 
 use super::header::check_names;
 use super::scalar::text::PlainText;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::config::yaml::record::record;
@@ -34,7 +34,7 @@ impl RawRespond {
             // RFC 9110 §15.3.5, §15.3.6, §15.4.5.
             let empty = [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED];
             if empty.contains(&status) && !body.value.0.is_empty() {
-                let problem = Problem::new(format!("an answer with status {} has no body", status.as_u16()));
+                let problem = ValueProblem::new(format!("an answer with status {} has no body", status.as_u16()));
                 report.mistake(&body.location, problem.hint("remove the body or change the status"));
             }
         }
@@ -50,7 +50,7 @@ pub fn answer_headers(
 ) -> Option<Vec<(HeaderName, HeaderValue)>> {
     check_names(headers, report);
     for entry in headers.0.iter().filter(|entry| entry.key.as_ref().is_some_and(is_connection_header)) {
-        let problem = Problem::new(format!("{} is about the connection: the gateway sets it", quote(&entry.text)));
+        let problem = ValueProblem::new(format!("{} is about the connection: the gateway sets it", quote(&entry.text)));
         report.mistake(&entry.location, problem.hint("remove it"));
     }
     headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.value.clone()))).collect()

@@ -8,7 +8,7 @@ use super::header::RawHeaderCondition;
 use super::limit::RawLimitUse;
 use super::scalar::number::{BoundedDuration, ByteSize, DAY};
 use super::scalar::text::DefinedName;
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, NonEmptyList};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
@@ -49,8 +49,8 @@ record! {
 impl Scalar for HostMatch {
     const WHAT: &'static str = "a host";
 
-    fn read(text: &str) -> Result<Self, Problem> {
-        let problem = |hint: &str| Problem::new(format!("{} is not a host to match", quote(text))).hint(hint);
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = |hint: &str| ValueProblem::new(format!("{} is not a host to match", quote(text))).hint(hint);
         if text == "*" {
             return Err(problem("leave \"host\" out to match any host"));
         }

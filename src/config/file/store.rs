@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use tollgate_limiter::store::redis::address::Address;
 
 use super::scalar::number::{BoundedDuration, WholeNumber};
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
@@ -55,9 +55,9 @@ pub struct KeyPrefix(pub String);
 impl Scalar for RedisUrl {
     const WHAT: &'static str = "the address of a store";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let problem = || {
-            Problem::new("this is not the address of a Redis").hint(
+            ValueProblem::new("this is not the address of a Redis").hint(
                 "write redis://[user:password@]host[:port][/database] or rediss://…, with special characters of the \
                  password percent-encoded; docs/configuration.md has the forms for sockets, Sentinel and Cluster",
             )
@@ -74,8 +74,8 @@ impl Scalar for RedisUrl {
 impl Scalar for PemPath {
     const WHAT: &'static str = "the path of a file";
 
-    fn read(text: &str) -> Result<Self, Problem> {
-        let problem = || Problem::new("the path is empty").hint("write the path of a PEM file");
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = || ValueProblem::new("the path is empty").hint("write the path of a PEM file");
         (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
     }
 
@@ -88,12 +88,12 @@ impl Scalar for KeyPrefix {
     const WHAT: &'static str = "a key prefix";
 
     /// Braces would make a hash tag and put all keys on one node of a Redis Cluster.
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let fine = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
         if text.len() <= 64 && text.bytes().all(fine) {
             return Ok(Self(text.to_owned()));
         }
-        Err(Problem::new(format!("{} is not a key prefix", quote(text)))
+        Err(ValueProblem::new(format!("{} is not a key prefix", quote(text)))
             .hint("at most 64 visible ASCII characters, without spaces and braces"))
     }
 

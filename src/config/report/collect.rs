@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::location::Location;
 use super::mistake::{Mistake, Mistakes};
-use super::problem::Problem;
+use super::problem::ValueProblem;
 
 /// All that was found in one file.
 pub struct Report {
@@ -18,17 +18,17 @@ impl Report {
         Self { file: file.into(), mistakes: Vec::new(), warnings: Vec::new() }
     }
 
-    pub fn mistake(&mut self, location: &Location, problem: Problem) {
+    pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
         let mistake = self.located(location, problem);
         self.mistakes.push(mistake);
     }
 
-    pub fn warning(&mut self, location: &Location, problem: Problem) {
+    pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
         let warning = self.located(location, problem);
         self.warnings.push(warning);
     }
 
-    fn located(&self, location: &Location, Problem { message, hint }: Problem) -> Mistake {
+    fn located(&self, location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
         let at = Some((location.line, location.column));
         Mistake { file: self.file.clone(), at, path: location.path(), message, hint }
     }

@@ -13,5 +13,5 @@ mod quote;
 pub(super) use collect::Report;
 pub(super) use location::Location;
 pub use mistake::{Mistake, Mistakes};
-pub(super) use problem::Problem;
+pub(super) use problem::ValueProblem;
 pub(super) use quote::quote;

@@ -5,12 +5,12 @@ use crate::spelling::nearest;
 
 /// A broken rule, before it has a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ValueProblem {
     pub(super) message: String,
     pub(super) hint: Option<String>,
 }
 
-impl Problem {
+impl ValueProblem {
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), hint: None }
     }

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::decode::{Decode, Scalar, SchemaDefinitions, mismatch};
 use super::node::{NodeEntry, YamlNode, YamlValue};
-use crate::config::report::{Location, Problem, Report};
+use crate::config::report::{Location, Report, ValueProblem};
 
 /// A list of at least one.
 pub struct NonEmptyList<T>(pub Vec<T>);
@@ -37,7 +37,7 @@ impl<T: Decode> Decode for Vec<T> {
 impl<T: Decode> Decode for NonEmptyList<T> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         if matches!(&node.value, YamlValue::List(items) if items.is_empty()) {
-            report.mistake(&node.location, Problem::new("the list is empty").hint("give at least one item"));
+            report.mistake(&node.location, ValueProblem::new("the list is empty").hint("give at least one item"));
             return None;
         }
         Vec::decode(node, report).map(Self)

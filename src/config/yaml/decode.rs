@@ -3,7 +3,7 @@
 use serde_json::{Map as Object, Value as Json};
 
 use super::node::{YamlNode, YamlValue};
-use crate::config::report::{Location, Problem, Report};
+use crate::config::report::{Location, Report, ValueProblem};
 
 /// A type that can be read from a node.
 pub trait Decode: Sized {
@@ -17,7 +17,7 @@ pub trait Decode: Sized {
 pub trait Scalar: Sized {
     /// With its article, for messages: "a duration".
     const WHAT: &'static str;
-    fn read(text: &str) -> Result<Self, Problem>;
+    fn read(text: &str) -> Result<Self, ValueProblem>;
     fn schema() -> Json;
 }
 
@@ -99,8 +99,8 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
     if matches!(node.value, YamlValue::Unusable) {
         return;
     }
-    let problem = Problem::new(format!("expected {wanted}, found {}", node.value.kind()));
-    report.mistake(&node.location, hint.into_iter().fold(problem, Problem::hint));
+    let problem = ValueProblem::new(format!("expected {wanted}, found {}", node.value.kind()));
+    report.mistake(&node.location, hint.into_iter().fold(problem, ValueProblem::hint));
 }
 
 /// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
 use super::node::{NodeEntry, YamlNode, YamlValue};
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 
 /// Nested mappings and lists. The deepest the format asks for is six.
 const MAX_DEPTH: usize = 32;
@@ -32,7 +32,7 @@ pub fn tree(text: &str, report: &mut Report) -> Option<YamlNode> {
         }
     }
     if tree.root.as_ref().is_none_or(|root| root.value.is_null()) {
-        let problem = Problem::new("the file is empty").hint("it needs at least \"listeners\" and \"routes\"");
+        let problem = ValueProblem::new("the file is empty").hint("it needs at least \"listeners\" and \"routes\"");
         report.mistake(&Location::root(1, 1), problem);
         return None;
     }
@@ -66,7 +66,7 @@ struct OpenMap {
 }
 
 /// Ends the reading.
-type Stop = (Location, Problem);
+type Stop = (Location, ValueProblem);
 
 impl Tree<'_> {
     fn push(&mut self, event: Event<'_>, span: Span, report: &mut Report) -> Result<(), Stop> {
@@ -91,7 +91,7 @@ impl Tree<'_> {
             Event::Alias(_) => Err((self.location(at), no_anchors())),
             Event::DocumentStart(_) if self.root.is_some() => Err((
                 Location::root(at.0, at.1),
-                Problem::new("a second document starts here").hint("remove the \"---\""),
+                ValueProblem::new("a second document starts here").hint("remove the \"---\""),
             )),
             _ => Ok(()),
         }
@@ -104,7 +104,7 @@ impl Tree<'_> {
         if tagged {
             return Err((
                 self.location(at),
-                Problem::new("tags are not supported").hint("remove the word that starts with \"!\""),
+                ValueProblem::new("tags are not supported").hint("remove the word that starts with \"!\""),
             ));
         }
         Ok(())
@@ -125,11 +125,11 @@ impl Tree<'_> {
     fn open(&mut self, at: (usize, usize), open: Open) -> Result<(), Stop> {
         let location = self.location(at);
         if let Some(Frame { open: Open::Map(OpenMap { key: None, .. }), .. }) = self.stack.last() {
-            let problem = Problem::new("a key must be a single word").hint("quote a value that holds { } or [ ]");
+            let problem = ValueProblem::new("a key must be a single word").hint("quote a value that holds { } or [ ]");
             return Err((location, problem));
         }
         if self.stack.len() == MAX_DEPTH {
-            return Err((location, Problem::new(format!("nested deeper than {MAX_DEPTH} levels"))));
+            return Err((location, ValueProblem::new(format!("nested deeper than {MAX_DEPTH} levels"))));
         }
         self.stack.push(Frame { location, open });
         Ok(())
@@ -168,8 +168,8 @@ impl Tree<'_> {
 
     /// Adds a hint for likely slips, of which the parser's own message says little: braces of ours inside braces of
     /// YAML's, and tabs.
-    fn syntax_trouble(&self, line: usize, info: &str) -> Problem {
-        let problem = Problem::new(format!("not YAML: {info}"));
+    fn syntax_trouble(&self, line: usize, info: &str) -> ValueProblem {
+        let problem = ValueProblem::new(format!("not YAML: {info}"));
         let near = self.text.lines().skip(line.saturating_sub(2)).take(2).collect::<Vec<_>>();
         if near.iter().any(|line| line.contains("${") || line.contains("/{")) {
             return problem
@@ -186,7 +186,7 @@ impl OpenMap {
     fn add(&mut self, mut value: YamlNode, report: &mut Report) {
         let Some((key, key_location)) = self.key.take() else { return };
         if let Some(line) = self.lines.get(&key) {
-            let problem = Problem::new(format!("{} is here twice, first on line {line}", quote(&key)));
+            let problem = ValueProblem::new(format!("{} is here twice, first on line {line}", quote(&key)));
             report.mistake(&key_location, problem.hint("keep one of the two"));
             return;
         }
@@ -199,6 +199,6 @@ impl OpenMap {
     }
 }
 
-fn no_anchors() -> Problem {
-    Problem::new("anchors and aliases are not supported").hint("write the value out in each place")
+fn no_anchors() -> ValueProblem {
+    ValueProblem::new("anchors and aliases are not supported").hint("write the value out in each place")
 }

@@ -7,7 +7,7 @@ use serde_json::{Map as Object, Value as Json, json};
 use super::decode::{Decode, SchemaDefinitions, Setting, mismatch};
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use super::schema::described;
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::spelling::nearest;
 
 /// A mapping with fixed keys, or a group of such keys that a mapping includes. Declared with [`record!`].
@@ -44,7 +44,7 @@ impl<'a> RecordReader<'a> {
         let mut misspelt = Vec::new();
         for NodeEntry { key, key_location, .. } in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             misspelt.extend(nearest(key, known.iter().copied()));
-            let problem = Problem::new(format!("unknown key {}", quote(key)));
+            let problem = ValueProblem::new(format!("unknown key {}", quote(key)));
             let otherwise = format!("the keys here are {}", known.join(", "));
             report.mistake(key_location, problem.suggest(key, known.iter().copied(), otherwise));
         }
@@ -70,7 +70,7 @@ impl<'a> RecordReader<'a> {
         if setting.is_present() {
             return setting;
         }
-        let problem = Problem::new(format!("{} is missing", quote(key)));
+        let problem = ValueProblem::new(format!("{} is missing", quote(key)));
         report.mistake(self.location, problem.hint(format!("{key}: {doc}")));
         Setting::Invalid
     }

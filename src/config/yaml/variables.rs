@@ -4,7 +4,7 @@
 //! key, a list or a mapping.
 
 use super::node::{YamlNode, YamlValue};
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 
 /// Looks a variable up. `None`: not set.
 pub type VariableLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -25,7 +25,7 @@ pub fn substitute(node: &mut YamlNode, env: VariableLookup<'_>, report: &mut Rep
     }
 }
 
-fn expand(text: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
+fn expand(text: &str, env: VariableLookup<'_>) -> Result<String, ValueProblem> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -46,7 +46,7 @@ fn expand(text: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
 }
 
 /// Like in a shell, a default also replaces an empty value.
-fn value(variable: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
+fn value(variable: &str, env: VariableLookup<'_>) -> Result<String, ValueProblem> {
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),
@@ -58,7 +58,7 @@ fn value(variable: &str, env: VariableLookup<'_>) -> Result<String, Problem> {
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default.to_owned()),
-        (None, None) => Err(Problem::new(format!("the environment variable {} is not set", quote(name)))
+        (None, None) => Err(ValueProblem::new(format!("the environment variable {} is not set", quote(name)))
             .hint(format!("set it, or give a default: ${{{name}:-default}}"))),
     }
 }
@@ -70,6 +70,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Quotes nothing: a stray `${` is as likely as not part of a password.
-fn malformed() -> Problem {
-    Problem::new("\"${\" does not start a variable here").hint("write ${NAME}, ${NAME:-default}, or $${ for a plain ${")
+fn malformed() -> ValueProblem {
+    ValueProblem::new("\"${\" does not start a variable here")
+        .hint("write ${NAME}, ${NAME:-default}, or $${ for a plain ${")
 }

@@ -16,7 +16,7 @@ use tollgate_limiter::limit::units::{self, RATE_FORMS};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
@@ -89,8 +89,8 @@ impl AlgorithmName {
 
     /// The problem with a key that only some algorithms have, unless this one `has_it`. `lacks` completes the sentence
     /// "a token_bucket …".
-    fn unsupported(self, has_it: bool, lacks: &str, hint: &str) -> Option<Problem> {
-        (!has_it).then(|| Problem::new(format!("{} {lacks}", self.noun())).hint(hint))
+    fn unsupported(self, has_it: bool, lacks: &str, hint: &str) -> Option<ValueProblem> {
+        (!has_it).then(|| ValueProblem::new(format!("{} {lacks}", self.noun())).hint(hint))
     }
 }
 
@@ -157,7 +157,7 @@ impl AlgorithmChoice<'_> {
         let algorithm = match kind.algorithm(rate.value.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
-                let problem = Problem::new(unsupported.to_string());
+                let problem = ValueProblem::new(unsupported.to_string());
                 report.mistake(&rate.location, problem.hint("set \"algorithm: fixed_window\", or write 30d"));
                 return None;
             }
@@ -193,7 +193,7 @@ impl AlgorithmChoice<'_> {
             QuotaError::NoCalendar => (zone, "build with the feature \"calendar\"".to_owned()),
             QuotaError::UnknownZone(_) => (zone, "write a name such as Europe/Berlin or UTC".to_owned()),
         };
-        report.mistake(location, Problem::new(bound.to_string()).hint(hint));
+        report.mistake(location, ValueProblem::new(bound.to_string()).hint(hint));
     }
 
     /// The name of the largest cost that a request may have, for messages.
@@ -209,7 +209,7 @@ impl AlgorithmChoice<'_> {
 /// The value of a key that the algorithm has, or else reports `unsupported`. `None`: a mistake was reported.
 fn supported<'s, T>(
     setting: &'s Setting<Located<T>>,
-    unsupported: Option<Problem>,
+    unsupported: Option<ValueProblem>,
     report: &mut Report,
 ) -> Option<Option<&'s Located<T>>> {
     let value = match setting {
@@ -235,7 +235,7 @@ fn required<'s, T>(
     report: &mut Report,
 ) -> Option<&'s Located<T>> {
     if !setting.is_present() {
-        let problem = Problem::new(format!("\"{key}\" is missing"));
+        let problem = ValueProblem::new(format!("\"{key}\" is missing"));
         report.mistake(location, problem.hint(format!("say how much, such as \"{example}\"")));
     }
     setting.valid()
@@ -244,13 +244,13 @@ fn required<'s, T>(
 impl Scalar for WindowRate {
     const WHAT: &'static str = "a rate";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         if text.starts_with("0/") {
-            let problem = Problem::new(format!("{} lets nothing pass", quote(text)));
+            let problem = ValueProblem::new(format!("{} lets nothing pass", quote(text)));
             return Err(problem.hint("to refuse requests, give them a route that responds with an error"));
         }
         let (tokens, period_us) = units::parse_window_rate(text).ok_or_else(|| {
-            Problem::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
+            ValueProblem::new(format!("{} is not a rate", quote(text))).hint(format!("write {RATE_FORMS}"))
         })?;
         Ok(Self { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) })
     }

@@ -7,7 +7,7 @@ use tollgate_limiter::limit::cost::CostField;
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
-use crate::config::report::{Location, Problem, Report, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
@@ -134,7 +134,7 @@ impl RawCostOptions {
 }
 
 fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
-    let problem = Problem::new("a cost is by one of header, body, response_header and response_json");
+    let problem = ValueProblem::new("a cost is by one of header, body, response_header and response_json");
     let forms = "write {header: x-cost, default: 1, max: 100}, {body: 1KiB, max: 100} or \
         {response_header: x-used, reserve: 1, max: 100}";
     report.mistake(location, problem.hint(forms));
@@ -144,9 +144,9 @@ fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
 impl Scalar for JsonPath {
     const WHAT: &'static str = "a field's path";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         Self::parse(text).map_err(|error| {
-            let problem = Problem::new(format!("{} is not a field's path: {error}", quote(text)));
+            let problem = ValueProblem::new(format!("{} is not a field's path: {error}", quote(text)));
             problem.hint("write names joined by dots, such as usage.total_tokens, and \\. for a dot within a name")
         })
     }

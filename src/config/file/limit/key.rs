@@ -9,7 +9,7 @@ use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
@@ -99,14 +99,14 @@ impl Decode for RawKeyPart {
     }
 }
 
-fn simple(text: &str) -> Result<KeyPart, Problem> {
+fn simple(text: &str) -> Result<KeyPart, ValueProblem> {
     match text {
         "client_ip" => Ok(KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }),
         "method" => Ok(KeyPart::Method),
         "host" => Ok(KeyPart::Host),
         "route" => Ok(KeyPart::Route),
         option if RawPartOptions::keys().contains(&option) => {
-            Err(Problem::new(format!("\"{option}\" needs a value")).hint(format!("write {{{option}: …}}")))
+            Err(ValueProblem::new(format!("\"{option}\" needs a value")).hint(format!("write {{{option}: …}}")))
         }
         _ => Err(unknown(text, &SIMPLE)),
     }
@@ -127,7 +127,7 @@ impl RawPartOptions {
         ];
         only_one(parts).unwrap_or_else(|_| {
             let options = Self::keys().join(", ");
-            let problem = Problem::new(format!("a part of a key needs exactly one of {options}"));
+            let problem = ValueProblem::new(format!("a part of a key needs exactly one of {options}"));
             report.mistake(&self.location, problem.hint("several parts are a list: [{header: x-tenant}, {path: id}]"));
             None
         })
@@ -146,10 +146,10 @@ impl Scalar for CookieName {
     const WHAT: &'static str = "the name of a cookie";
 
     /// Has the characters of a field name, but keeps its case.
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         match HeaderName::from_bytes(text.as_bytes()) {
             Ok(_) => Ok(Self(Arc::from(text))),
-            Err(_) => Err(Problem::new(format!("{} is not the name of a cookie", quote(text)))
+            Err(_) => Err(ValueProblem::new(format!("{} is not the name of a cookie", quote(text)))
                 .hint("letters, digits, dashes and underscores, such as sid")),
         }
     }

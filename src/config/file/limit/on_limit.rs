@@ -10,7 +10,7 @@ use crate::config::file::respond::{RawRespond, answer_headers};
 use crate::config::file::scalar::http::ErrorStatus;
 use crate::config::file::scalar::number::{BoundedDuration, WholeNumber};
 use crate::config::file::scalar::text::{DefinedName, PlainText};
-use crate::config::report::{Location, Problem, Report};
+use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
@@ -88,7 +88,7 @@ impl Decode for RawOnLimit {
                 "queue" => RawQueue::decode(&empty(node), report).map(Self::Queue),
                 "shadow" => Some(Self::Shadow(node.location.clone())),
                 "degrade" => {
-                    let problem = Problem::new("\"degrade\" needs a target");
+                    let problem = ValueProblem::new("\"degrade\" needs a target");
                     report.mistake(
                         &node.location,
                         problem.hint("write {degrade: {upstream: …}} or {degrade: {respond: …}}"),
@@ -124,7 +124,7 @@ impl RawRefusal {
     pub fn build(&self, report: &mut Report) -> Option<FixedResponse> {
         let headers = self.headers.build(|headers| {
             for entry in headers.0.iter().filter(|entry| entry.key.as_ref() == Some(&CONTENT_TYPE)) {
-                let problem = Problem::new("the type of the body has a key of its own");
+                let problem = ValueProblem::new("the type of the body has a key of its own");
                 report.mistake(&entry.location, problem.hint("write content_type: … beside \"headers\""));
             }
             answer_headers(headers, report)
@@ -153,7 +153,7 @@ impl RawOnLimitOptions {
             self.degrade.take(|options| options.choose(report).map(RawOnLimit::Degrade)),
         ];
         only_one(options).unwrap_or_else(|_| {
-            let problem = Problem::new("a request over the limit meets exactly one of reject, queue, degrade");
+            let problem = ValueProblem::new("a request over the limit meets exactly one of reject, queue, degrade");
             report
                 .mistake(&self.location, problem.hint("write reject, shadow, {reject: …}, {queue: …} or {degrade: …}"));
             None
@@ -168,7 +168,7 @@ impl RawDegradeOptions {
             self.respond.take(|respond| Some(RawDegrade::Respond(respond))),
         ];
         only_one(options).unwrap_or_else(|_| {
-            let problem = Problem::new("\"degrade\" has exactly one of upstream and respond");
+            let problem = ValueProblem::new("\"degrade\" has exactly one of upstream and respond");
             report.mistake(&self.location, problem.hint("write {upstream: name} or {respond: {status: 200, body: …}}"));
             None
         })

@@ -15,7 +15,7 @@ use super::on_limit::RawOnLimit;
 use super::plan::RawPlans;
 use crate::config::file::header::{RawHeaderCondition, check_names};
 use crate::config::file::scalar::address::Cidr;
-use crate::config::report::{Problem, Report, quote};
+use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::Mapping;
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
@@ -68,7 +68,7 @@ impl RawExemption {
         });
         let exempt = Exemption { clients: clients?.unwrap_or_default(), headers: headers?.unwrap_or_default() };
         if exempt.is_empty() {
-            let problem = Problem::new("the exemption is empty");
+            let problem = ValueProblem::new("the exemption is empty");
             report.mistake(&self.location, problem.hint("write {client: [10.0.0.0/8]} or {headers: {x-name: value}}"));
             return None;
         }
@@ -84,10 +84,10 @@ words! {
 impl Scalar for Rollout {
     const WHAT: &'static str = "a percentage";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let share = units::parse_percent(text).and_then(Self::of_hundredths);
         share.ok_or_else(|| {
-            Problem::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 25% or 0.5%")
+            ValueProblem::new(format!("{} is not a share", quote(text))).hint("write 0% to 100%, such as 25% or 0.5%")
         })
     }
 

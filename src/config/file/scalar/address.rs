@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
@@ -20,11 +20,11 @@ pub struct EndpointUrl(pub http::uri::Authority);
 impl Scalar for SocketAddr {
     const WHAT: &'static str = "an address and port";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         if let Ok(address) = text.parse() {
             return Ok(address);
         }
-        let problem = Problem::new(format!("{} is not an address and port", quote(text)));
+        let problem = ValueProblem::new(format!("{} is not an address and port", quote(text)));
         Err(match text.rsplit_once(':') {
             Some(("" | "*", port)) if port.parse::<u16>().is_ok() => problem.hint(format!("write 0.0.0.0:{port}")),
             Some(("localhost", port)) if port.parse::<u16>().is_ok() => problem.hint(format!("write 127.0.0.1:{port}")),
@@ -41,10 +41,11 @@ impl Scalar for SocketAddr {
 impl Scalar for Cidr {
     const WHAT: &'static str = "a network";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
         network.map(|network| Self(network.trunc())).map_err(|_| {
-            Problem::new(format!("{} is not a network", quote(text))).hint("write 10.0.0.0/8, fd00::/8 or one address")
+            ValueProblem::new(format!("{} is not a network", quote(text)))
+                .hint("write 10.0.0.0/8, fd00::/8 or one address")
         })
     }
 
@@ -56,12 +57,12 @@ impl Scalar for Cidr {
 impl Scalar for EndpointUrl {
     const WHAT: &'static str = "the address of a server";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         const FORM: &str = "write http://host:port";
         if text.starts_with("https://") {
-            return Err(Problem::new("https to an upstream is not supported yet").hint(FORM));
+            return Err(ValueProblem::new("https to an upstream is not supported yet").hint(FORM));
         }
-        let problem = |what: &str| Problem::new(format!("{} {what}", quote(text))).hint(FORM);
+        let problem = |what: &str| ValueProblem::new(format!("{} {what}", quote(text))).hint(FORM);
         let rest = text.strip_prefix("http://").ok_or_else(|| problem("does not start with http://"))?;
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         if rest.contains(['/', '?', '#']) {

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
@@ -59,8 +59,8 @@ pub fn registered_method(text: &str) -> Option<&'static str> {
 impl Scalar for Method {
     const WHAT: &'static str = "a method";
 
-    fn read(text: &str) -> Result<Self, Problem> {
-        let problem = || Problem::new(format!("{} is not a method", quote(text)));
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = || ValueProblem::new(format!("{} is not a method", quote(text)));
         let text = registered_method(text).unwrap_or(text);
         if text.bytes().any(|byte| byte.is_ascii_lowercase()) {
             let upper = format!("methods are upper case: {}", quote(&text.to_ascii_uppercase()));
@@ -78,9 +78,9 @@ impl Scalar for Method {
 impl Scalar for HeaderName {
     const WHAT: &'static str = "the name of a header field";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         Self::from_bytes(text.as_bytes()).map_err(|_| {
-            Problem::new(format!("{} is not the name of a header field", quote(text)))
+            ValueProblem::new(format!("{} is not the name of a header field", quote(text)))
                 .hint("letters, digits and dashes, such as x-tenant")
         })
     }
@@ -94,8 +94,8 @@ impl Scalar for HeaderValue {
     const WHAT: &'static str = "the value of a header field";
 
     /// Not quoted in the mistake: values of header fields are often secrets.
-    fn read(text: &str) -> Result<Self, Problem> {
-        let problem = |what: &str| Problem::new(what).hint("visible characters and spaces on one line");
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = |what: &str| ValueProblem::new(what).hint("visible characters and spaces on one line");
         if text.trim_ascii() != text {
             return Err(problem("the value of a header field starts or ends with a space"));
         }
@@ -111,10 +111,10 @@ impl Scalar for StatusCode {
     const WHAT: &'static str = "a status code";
 
     /// A 1xx is never a whole answer (RFC 9110 §15.2).
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let code = text.parse().ok().and_then(|code| Self::from_u16(code).ok());
         code.filter(|code| (200..=599).contains(&code.as_u16())).ok_or_else(|| {
-            Problem::new(format!("{} is not a status code of an answer", quote(text))).hint("write 200 to 599")
+            ValueProblem::new(format!("{} is not a status code of an answer", quote(text))).hint("write 200 to 599")
         })
     }
 
@@ -133,10 +133,10 @@ pub struct ErrorStatus(pub StatusCode);
 impl Scalar for ErrorStatus {
     const WHAT: &'static str = "a status code";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let code = text.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
         code.filter(|code| (400..=599).contains(&code.as_u16())).map(Self).ok_or_else(|| {
-            Problem::new(format!("{} is not a status code of a refusal", quote(text))).hint("write 400 to 599")
+            ValueProblem::new(format!("{} is not a status code of a refusal", quote(text))).hint("write 400 to 599")
         })
     }
 

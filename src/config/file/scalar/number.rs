@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::limit::units::{self, DURATION_FORMS, SIZE_FORMS};
 
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
@@ -35,9 +35,9 @@ impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
 impl<const MIN: u64, const MAX: u64> Scalar for WholeNumber<MIN, MAX> {
     const WHAT: &'static str = "a whole number";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let number = units::whole(text).ok_or_else(|| {
-            Problem::new(format!("{} is not a whole number", quote(text)))
+            ValueProblem::new(format!("{} is not a whole number", quote(text)))
                 .hint(format!("write {MIN} to {MAX}, in digits"))
         })?;
         within(number, MIN, MAX, |number| number.to_string()).map(Self)
@@ -54,9 +54,9 @@ impl<const MIN: u64, const MAX: u64> Scalar for WholeNumber<MIN, MAX> {
 impl<const MAX_MS: u64, const MIN_MS: u64> Scalar for BoundedDuration<MAX_MS, MIN_MS> {
     const WHAT: &'static str = "a duration";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let duration = units::parse_duration(text).ok_or_else(|| {
-            Problem::new(format!("{} is not a duration", quote(text))).hint(format!("write {DURATION_FORMS}"))
+            ValueProblem::new(format!("{} is not a duration", quote(text))).hint(format!("write {DURATION_FORMS}"))
         })?;
         let (least, most) = (Duration::from_millis(MIN_MS), Duration::from_millis(MAX_MS));
         within(duration, least, most, |duration| units::show_duration(*duration)).map(Self)
@@ -70,9 +70,9 @@ impl<const MAX_MS: u64, const MIN_MS: u64> Scalar for BoundedDuration<MAX_MS, MI
 impl<const MIN: u64, const MAX: u64> Scalar for ByteSize<MIN, MAX> {
     const WHAT: &'static str = "a size";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let bytes = units::parse_size(text).ok_or_else(|| {
-            Problem::new(format!("{} is not a size", quote(text))).hint(format!("write {SIZE_FORMS}"))
+            ValueProblem::new(format!("{} is not a size", quote(text))).hint(format!("write {SIZE_FORMS}"))
         })?;
         within(bytes, MIN, MAX, |bytes| units::show_size(*bytes)).map(Self)
     }
@@ -85,7 +85,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for ByteSize<MIN, MAX> {
     }
 }
 
-fn within<T: PartialOrd + Copy>(value: T, least: T, most: T, show: impl Fn(&T) -> String) -> Result<T, Problem> {
+fn within<T: PartialOrd + Copy>(value: T, least: T, most: T, show: impl Fn(&T) -> String) -> Result<T, ValueProblem> {
     let (fault, bound) = if value < least {
         ("too small", format!("at least {}", show(&least)))
     } else if value > most {
@@ -93,5 +93,5 @@ fn within<T: PartialOrd + Copy>(value: T, least: T, most: T, show: impl Fn(&T) -
     } else {
         return Ok(value);
     };
-    Err(Problem::new(format!("{} is {fault}", show(&value))).hint(format!("write {bound}")))
+    Err(ValueProblem::new(format!("{} is {fault}", show(&value))).hint(format!("write {bound}")))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 use crate::route::{PathPattern, Segment};
@@ -24,7 +24,7 @@ pub struct FullPath(pub Arc<str>);
 impl Scalar for PathPattern {
     const WHAT: &'static str = "a path";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let mut parts = split(text)?;
         let rest = parts.last().is_some_and(|last| *last == "*");
         if rest {
@@ -53,7 +53,7 @@ impl Scalar for PathPattern {
 impl Scalar for PathPrefix {
     const WHAT: &'static str = "a path";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let parts = split(text)?;
         let literals = parts.into_iter().map(|part| literal(text, part)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self(format!("/{}", literals.join("/")).into()))
@@ -68,7 +68,7 @@ impl Scalar for FullPath {
     const WHAT: &'static str = "a path";
 
     /// Goes into the request line: whatever ends a path there is refused, and so are dot segments.
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         split(text.strip_suffix('/').filter(|shorter| !shorter.is_empty()).unwrap_or(text))?;
         let fine = text.split('/').all(|part| normalise(part).is_some_and(|part| part != "." && part != ".."));
         if fine { Ok(Self(text.into())) } else { Err(characters(text)) }
@@ -80,7 +80,7 @@ impl Scalar for FullPath {
 }
 
 /// The segments between the slashes; none for `/`.
-fn split(text: &str) -> Result<Vec<&str>, Problem> {
+fn split(text: &str) -> Result<Vec<&str>, ValueProblem> {
     let hint = || format!("did you mean {}?", quote(&format!("/{text}")));
     let below = text.strip_prefix('/').ok_or_else(|| wrong(text, "does not start with /").hint(hint()))?;
     if text.contains(['?', '#']) {
@@ -99,7 +99,7 @@ fn split(text: &str) -> Result<Vec<&str>, Problem> {
     Ok(parts)
 }
 
-fn segment(text: &str, part: &str) -> Result<Segment, Problem> {
+fn segment(text: &str, part: &str) -> Result<Segment, ValueProblem> {
     if part == "*" {
         return Err(wrong(text, "goes on after *").hint("* stands last, for everything below: /prefix/*"));
     }
@@ -115,7 +115,7 @@ fn segment(text: &str, part: &str) -> Result<Segment, Problem> {
     literal(text, part).map(|literal| Segment::Literal(literal.into()))
 }
 
-fn param(text: &str, name: &str) -> Result<Segment, Problem> {
+fn param(text: &str, name: &str) -> Result<Segment, ValueProblem> {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if (1..=64).contains(&name.len()) && name.bytes().all(fine) {
         return Ok(Segment::Param(name.into()));
@@ -124,7 +124,7 @@ fn param(text: &str, name: &str) -> Result<Segment, Problem> {
         .hint("1 to 64 letters, digits, dashes and underscores: /users/{id}"))
 }
 
-fn literal(text: &str, part: &str) -> Result<String, Problem> {
+fn literal(text: &str, part: &str) -> Result<String, ValueProblem> {
     let literal = normalise(part).ok_or_else(|| characters(text))?;
     if literal == "." || literal == ".." {
         return Err(wrong(text, "has a segment of dots").hint("a request's path is compared without them"));
@@ -151,10 +151,10 @@ fn normalise(part: &str) -> Option<String> {
     Some(normal)
 }
 
-fn wrong(text: &str, what: &str) -> Problem {
-    Problem::new(format!("{} {what}", quote(text)))
+fn wrong(text: &str, what: &str) -> ValueProblem {
+    ValueProblem::new(format!("{} {what}", quote(text)))
 }
 
-fn characters(text: &str) -> Problem {
+fn characters(text: &str) -> ValueProblem {
     wrong(text, "has a character that no path has").hint("percent-encode it: %20 for a space")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{Problem, quote};
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
 
@@ -31,12 +31,12 @@ impl PlainText {
 impl Scalar for DefinedName {
     const WHAT: &'static str = "a name";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
         if (1..=64).contains(&text.len()) && text.bytes().all(fine) {
             return Ok(Self(text.into()));
         }
-        Err(Problem::new(format!("{} is not a name", quote(text)))
+        Err(ValueProblem::new(format!("{} is not a name", quote(text)))
             .hint("1 to 64 letters, digits, dots, dashes and underscores"))
     }
 
@@ -48,7 +48,7 @@ impl Scalar for DefinedName {
 impl Scalar for PlainText {
     const WHAT: &'static str = "text";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         Ok(Self(text.into()))
     }
 
@@ -60,11 +60,13 @@ impl Scalar for PlainText {
 impl Scalar for bool {
     const WHAT: &'static str = "true or false";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         match text {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(Problem::new(format!("{} is neither true nor false", quote(text))).hint("write true or false")),
+            _ => {
+                Err(ValueProblem::new(format!("{} is neither true nor false", quote(text))).hint("write true or false"))
+            }
         }
     }
 
@@ -76,10 +78,12 @@ impl Scalar for bool {
 impl Scalar for OnlyTrue {
     const WHAT: &'static str = "true";
 
-    fn read(text: &str) -> Result<Self, Problem> {
+    fn read(text: &str) -> Result<Self, ValueProblem> {
         match text {
             "true" => Ok(Self),
-            _ => Err(Problem::new(format!("{} is not true", quote(text))).hint("write true, or leave the key out")),
+            _ => {
+                Err(ValueProblem::new(format!("{} is not true", quote(text))).hint("write true, or leave the key out"))
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The bound on request bodies: refused at once when the length is told, cut where it is not.
+//! Bounds request bodies: refuses a declared length at once, and cuts an undeclared one at the bound.
 
 use std::future::{Ready, ready};
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use http_body::{Body as _, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::exchange::Exchange;
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::error::Failure;
+use crate::gateway::exchange::Exchange;
 
-/// Holds request bodies to so many bytes.
+/// The largest request body, in bytes.
 #[derive(Clone, Copy)]
 pub struct BodyBoundLayer(pub u64);
 
-/// A service that gets no longer request bodies.
+/// A service whose request bodies are bounded.
 #[derive(Clone)]
 pub struct BodyBound<S> {
     inner: S,
-    most: u64,
+    max: u64,
 }
 
 impl<S> Layer<S> for BodyBoundLayer {
     type Service = BodyBound<S>;
 
     fn layer(&self, inner: S) -> BodyBound<S> {
-        BodyBound { inner, most: self.0 }
+        BodyBound { inner, max: self.0 }
     }
 }
 
@@ -48,7 +48,7 @@ where
 
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        match bound(exchange.request, self.most) {
+        match bound(exchange.request, self.max) {
             Ok(()) => Either::Right(self.inner.call(exchange)),
             Err(failure) => Either::Left(ready(Err(failure))),
         }
@@ -56,26 +56,26 @@ where
 }
 
 /// A body that fails after `left` more bytes.
-struct Bounded {
+struct BoundedBody {
     body: Body,
     left: u64,
 }
 
-/// Holds the request's body to `most` bytes. Costs nothing when its length is known.
-fn bound(request: &mut Request<Body>, most: u64) -> Result<(), Failure> {
+/// Bounds the request's body to `max` bytes. Costs nothing when its length is known.
+fn bound(request: &mut Request<Body>, max: u64) -> Result<(), Failure> {
     let size = request.body().size_hint();
-    if size.lower() > most {
+    if size.lower() > max {
         return Err(Failure::BodyTooLarge);
     }
-    if size.upper().is_some_and(|upper| upper <= most) {
+    if size.upper().is_some_and(|upper| upper <= max) {
         return Ok(());
     }
     let body = std::mem::replace(request.body_mut(), Body::empty());
-    *request.body_mut() = Body::boxed(Bounded { body, left: most });
+    *request.body_mut() = Body::boxed(BoundedBody { body, left: max });
     Ok(())
 }
 
-impl http_body::Body for Bounded {
+impl http_body::Body for BoundedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_told_length_is_judged_at_once() {
+    fn a_declared_length_is_refused_at_once() {
         let mut request = Request::new(Body::from(Bytes::from("12345")));
         assert!(bound(&mut request, 5).is_ok());
         assert!(matches!(bound(&mut request, 4), Err(Failure::BodyTooLarge)));
     }
 
     #[tokio::test]
-    async fn an_untold_length_is_cut_where_it_passes_the_bound() {
+    async fn an_undeclared_length_is_cut_at_the_bound() {
         let (mut fits, mut long) = (chunked(&["12", "345"]), chunked(&["12", "3456"]));
         bound(&mut fits, 5).unwrap();
         bound(&mut long, 5).unwrap();

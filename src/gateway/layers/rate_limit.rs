@@ -1,4 +1,4 @@
-//! The rate limit of the chain: `tollgate-limiter`'s layer, before the gateway's own kind of request.
+//! The rate limit of the chain: the layer of `tollgate-limiter`, told how to read and answer an [`Exchange`].
 
 use std::ops::ControlFlow;
 
@@ -12,18 +12,18 @@ use tollgate_limiter::limit::key::host::RequestHost;
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::headers::RateLimitFields;
 
-use super::exchange::Exchange;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::gateway::exchange::Exchange;
 
 /// The limiter of the worker that has the request: all workers share the chains of a configuration.
 #[derive(Clone, Copy)]
-pub struct OfWorker;
+pub struct WorkerLimiter;
 
-impl<'a, 'g> LimiterOf<&'a mut Exchange<'g>> for OfWorker {
+impl<'a, 'g> LimiterOf<&'a mut Exchange<'g>> for WorkerLimiter {
     #[inline]
     fn limiter<'r>(&'r self, exchange: &'r &'a mut Exchange<'g>) -> &'r Limiter {
-        &exchange.listener.limiter
+        &exchange.worker.limiter
     }
 }
 
@@ -40,14 +40,14 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             headers: request.headers(),
             extensions: None,
             body_length: request.body().size_hint().exact(),
-            client_ip: Some(self.arrival.origin.client_ip),
+            client_ip: Some(self.context.origin.client_ip),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: self.route_name(),
             param: &|name| self.route.as_ref().ok()?.route.matches.path.param(name, self.path()),
         })
     }
 
-    /// What the request holds is dropped with its account.
+    /// The permit is dropped with the request's account.
     #[inline]
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Response<Body>, Failure>> {
         let Admitted { fields, permit, degraded } = admitted;

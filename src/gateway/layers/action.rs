@@ -1,4 +1,4 @@
-//! What routes do: forward, answer, echo. The innermost step of a chain.
+//! The action of a route: forward, answer or echo. The innermost step of a chain.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,22 +13,22 @@ use serde::Serialize;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
 
-use super::exchange::Exchange;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::gateway::exchange::Exchange;
 use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
-/// Does what the request's route does, or what it does for less where a limit says so.
+/// Does the action of the request's route, or a lesser one where a limit says so.
 #[derive(Clone, Copy)]
 pub struct Act;
 
-type Answer = Result<Response<Body>, Failure>;
+type ActionResult = Result<Response<Body>, Failure>;
 
 impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
     type Response = Response<Body>;
     type Error = Failure;
-    /// An answer of our own takes no time. Forwarding is boxed: an idle connection does not carry the room for it.
-    type Future = Either<Ready<Answer>, BoxFuture<'a, Answer>>;
+    /// An answer of our own is ready at once. Forwarding is boxed: an idle connection does not carry the room for it.
+    type Future = Either<Ready<ActionResult>, BoxFuture<'a, ActionResult>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
@@ -43,28 +43,28 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
     }
 }
 
-/// The forwarding of a request, or the answer of one that is not forwarded.
+/// Forwards a request, or returns the answer of one that is not forwarded as the error.
 #[inline]
-fn act<'a>(exchange: &'a mut Exchange<'_>) -> Result<BoxFuture<'a, Answer>, Answer> {
-    let (arrival, gateway) = (exchange.arrival, exchange.gateway);
-    let runtime = match &exchange.route {
-        Ok(runtime) => *runtime,
+fn act<'a>(exchange: &'a mut Exchange<'_>) -> Result<BoxFuture<'a, ActionResult>, ActionResult> {
+    let (context, upstreams) = (exchange.context, exchange.upstreams);
+    let target = match &exchange.route {
+        Ok(target) => *target,
         Err(failure) => return Err(Err(failure.clone())),
     };
-    let (rule, upstream) = match (&exchange.degraded, &runtime.route.action) {
-        (Some(Degrade::Respond(fixed)), _) => return Err(Ok(arrival.named(fixed.response()))),
-        (None, Action::Respond(fixed)) => return Err(Ok(arrival.named(fixed.response()))),
-        (None, Action::Echo) => return Err(Ok(arrival.named(echo(exchange)))),
-        (None, Action::Forward(rule)) => (Cow::Borrowed(rule), runtime.upstream.as_ref()),
-        (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), gateway.upstreams.get(name)),
+    let (rule, upstream) = match (&exchange.degraded, &target.route.action) {
+        (Some(Degrade::Respond(fixed)), _) => return Err(Ok(context.with_id(fixed.response()))),
+        (None, Action::Respond(fixed)) => return Err(Ok(context.with_id(fixed.response()))),
+        (None, Action::Echo) => return Err(Ok(context.with_id(echo(exchange)))),
+        (None, Action::Forward(rule)) => (Cow::Borrowed(rule), target.upstream.as_ref()),
+        (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
     };
     let Some(upstream) = upstream else { return Err(Err(Failure::NoEndpoint)) };
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
-    let proxy = &exchange.listener.proxy;
-    Ok(Box::pin(proxy.forward(request, &rule, upstream, &arrival.origin, &arrival.request_id)))
+    let proxy = &exchange.worker.proxy;
+    Ok(Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id)))
 }
 
-/// The echo's answer: the request as the gateway saw it.
+/// The answer of an echo: the request as the gateway got it.
 #[derive(Serialize)]
 struct Echo<'a> {
     method: &'a str,
@@ -78,7 +78,7 @@ struct Echo<'a> {
     headers: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// How a request of the route is forwarded to another upstream than its own: as it would have been, or as it came.
+/// The rule for forwarding a request of the route to another upstream: its own rule, or else the request unchanged.
 fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
     match action {
         Action::Forward(rule) => Cow::Borrowed(rule),
@@ -90,7 +90,7 @@ fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, For
 
 /// A description of the request, as JSON. Its body is left alone.
 fn echo(exchange: &Exchange<'_>) -> Response<Body> {
-    let (request, arrival) = (&*exchange.request, exchange.arrival);
+    let (request, context) = (&*exchange.request, exchange.context);
     let mut headers: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, value) in request.headers() {
         headers.entry(name.as_str()).or_default().push(value.to_str().unwrap_or("(not text)"));
@@ -102,8 +102,8 @@ fn echo(exchange: &Exchange<'_>) -> Response<Body> {
         path: request.uri().path(),
         query: request.uri().query(),
         route: exchange.route_name(),
-        client: arrival.origin.client_ip.to_string(),
-        request_id: arrival.request_id.to_str().unwrap_or_default(),
+        client: context.origin.client_ip.to_string(),
+        request_id: context.request_id.to_str().unwrap_or_default(),
         headers: headers.clone(),
     };
     let mut text = serde_json::to_vec_pretty(&echo).unwrap_or_default();

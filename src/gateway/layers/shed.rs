@@ -1,4 +1,4 @@
-//! Sheds load: more requests in flight than the gateway takes are refused.
+//! Sheds load: refuses requests once as many are in flight as the gateway takes.
 
 use std::future::{Ready, ready};
 use std::num::NonZeroUsize;
@@ -9,11 +9,11 @@ use http::Response;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::exchange::Exchange;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::gateway::exchange::Exchange;
 
-/// Lets as many requests be in flight on a worker.
+/// The most requests in flight on a worker.
 #[derive(Clone, Copy)]
 pub struct ShedLayer(pub NonZeroUsize);
 
@@ -21,14 +21,14 @@ pub struct ShedLayer(pub NonZeroUsize);
 #[derive(Clone)]
 pub struct Shed<S> {
     inner: S,
-    most: NonZeroUsize,
+    max: NonZeroUsize,
 }
 
 impl<S> Layer<S> for ShedLayer {
     type Service = Shed<S>;
 
     fn layer(&self, inner: S) -> Shed<S> {
-        Shed { inner, most: self.0 }
+        Shed { inner, max: self.0 }
     }
 }
 
@@ -46,7 +46,7 @@ where
 
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        if exchange.arrival.in_flight_before >= self.most.get() {
+        if exchange.context.in_flight_before >= self.max.get() {
             return Either::Left(ready(Err(Failure::Overloaded)));
         }
         Either::Right(self.inner.call(exchange))

@@ -8,22 +8,22 @@ use http::Response;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::exchange::Exchange;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::gateway::exchange::Exchange;
 
-/// Gives the service so much time.
+/// The longest that an answer may take.
 #[derive(Clone, Copy)]
 pub struct TimeoutLayer(pub Duration);
 
-/// A service whose answer is waited for so long.
+/// A service whose answers have to come in time.
 #[derive(Clone)]
 pub struct Timeout<S> {
     inner: S,
     time: Duration,
 }
 
-/// An answer that has to come in time. Boxed: few routes have a timeout, and the others would carry the room for it.
+/// A wait for an answer, with a deadline. Boxed: few routes have a timeout, and the others would carry the room for it.
 pub struct TimedAnswer<F>(Pin<Box<tokio::time::Timeout<F>>>);
 
 impl<S> Layer<S> for TimeoutLayer {

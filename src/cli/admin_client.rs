@@ -1,7 +1,6 @@
-//! Asks the admin port of a running gateway.
+//! A client of the admin port of a running gateway: one request on one connection, and its whole answer.
 //!
-//! One request on one connection. Not the proxy's client, which keeps connections, streams and retries for others; an
-//! operator's question is short, and its answer is wanted whole.
+//! Not the proxy's client, which keeps connections, streams bodies and retries.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,39 +18,31 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 use tollgate_limiter::limit::units::show_duration;
 
+use super::output::CommandOutput;
 use crate::admin::browser_guard::{OPERATOR, REASON};
 use crate::admin::problem_details::ProblemDetails;
 
-/// Longer than the gateway itself waits for its store.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait for an answer: longer than the gateway itself waits for its store.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// More than an explanation of the largest configuration.
-const LONGEST: usize = 16 << 20;
+/// The largest answer: more than an explanation of the largest configuration.
+const MAX_ANSWER: usize = 16 << 20;
 
-/// What RFC 3986 §2.3 leaves as it is.
+/// All but the unreserved characters of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Where an admin port is.
+/// The address of an admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin(Authority);
+pub struct AdminPort(Authority);
 
-/// Who asks for a change, and why.
+/// The operator who asks for a change, and the reason, for the gateway's log.
 #[derive(Clone, Debug, Default)]
-pub struct Asker {
+pub struct OperatorNote {
     pub operator: String,
     pub reason: Option<String>,
 }
 
-/// What a command came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// To print; exit code 0.
-    Done(String),
-    /// What the gateway refused, or could not do; exit code 1.
-    Refused(String),
-}
-
-impl FromStr for Admin {
+impl FromStr for AdminPort {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -66,14 +57,14 @@ impl FromStr for Admin {
     }
 }
 
-impl fmt::Display for Admin {
+impl fmt::Display for AdminPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}", self.0)
     }
 }
 
-impl Admin {
-    /// Asks for the page at `target`: its status and body.
+impl AdminPort {
+    /// Gets the page at `target`: its status and body.
     ///
     /// # Errors
     /// When the port cannot be reached, or has not answered within `limit`.
@@ -81,7 +72,7 @@ impl Admin {
         self.exchange(Method::GET, target, None, limit)
     }
 
-    /// Sends one request and hands the JSON it is answered with to `show`. `asker`: for changes.
+    /// Sends one request and hands the JSON it is answered with to `show`. `note`: for changes.
     ///
     /// # Errors
     /// When the port cannot be reached, or answers what makes no sense.
@@ -89,35 +80,42 @@ impl Admin {
         &self,
         method: Method,
         target: &str,
-        asker: Option<&Asker>,
+        note: Option<&OperatorNote>,
         show: impl FnOnce(&[u8]) -> anyhow::Result<String>,
-    ) -> anyhow::Result<Answer> {
-        let (status, body) = self.exchange(method, target, asker, PATIENCE)?;
+    ) -> anyhow::Result<CommandOutput> {
+        let (status, body) = self.exchange(method, target, note, TIMEOUT)?;
         if status.is_success() {
-            return show(&body).map(Answer::Done).with_context(|| format!("{self} is no admin port of this version"));
+            return show(&body)
+                .map(CommandOutput::Done)
+                .with_context(|| format!("{self} is no admin port of this version"));
         }
         let problem: ProblemDetails = serde_json::from_slice(&body)
             .with_context(|| format!("{self} answers {status}: is it the admin port of a gateway?"))?;
         let hint = problem.hint.map_or_else(String::new, |hint| format!("\n  hint: {hint}"));
-        Ok(Answer::Refused(format!("{}{hint}", problem.detail)))
+        Ok(CommandOutput::Refused(format!("{}{hint}", problem.detail)))
     }
 
     fn exchange(
         &self,
         method: Method,
         target: &str,
-        asker: Option<&Asker>,
+        note: Option<&OperatorNote>,
         limit: Duration,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(method, target, asker)).await });
-        // Looking a name up blocks a thread of the runtime's, which nobody waits for.
+        let sending = runtime.block_on(async { tokio::time::timeout(limit, self.send(method, target, note)).await });
+        // Looking a name up blocks a thread of the runtime, which must not be waited for.
         runtime.shutdown_background();
         let answer = sending.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {}", show_duration(limit))));
         answer.with_context(|| format!("cannot ask the admin port at {self}"))
     }
 
-    async fn send(&self, method: Method, target: &str, asker: Option<&Asker>) -> anyhow::Result<(StatusCode, Bytes)> {
+    async fn send(
+        &self,
+        method: Method,
+        target: &str,
+        note: Option<&OperatorNote>,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let port = self.0.port_u16().unwrap_or(80);
         let host = self.0.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, port)).await?;
@@ -125,9 +123,9 @@ impl Admin {
         let address = stream.peer_addr()?.to_string();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut request = Request::builder().method(method).uri(target).header(HOST, address);
-        if let Some(asker) = asker {
-            request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&asker.operator)?);
-            if let Some(reason) = &asker.reason {
+        if let Some(note) = note {
+            request = request.header(CONTENT_TYPE, "application/json").header(OPERATOR, text(&note.operator)?);
+            if let Some(reason) = &note.reason {
                 request = request.header(REASON, text(reason)?);
             }
         }
@@ -135,7 +133,7 @@ impl Admin {
         let exchange = async {
             let response = sender.send_request(request).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), LONGEST).collect().await;
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!("the answer broke off: {error}"))?;
             Ok((status, body.to_bytes()))
         };
@@ -173,10 +171,10 @@ mod tests {
             ("10.0.0.1:9901", "http://10.0.0.1:9901"),
             ("http://[::1]:9901", "http://[::1]:9901"),
         ] {
-            assert_eq!(text.parse::<Admin>().unwrap().to_string(), shown);
+            assert_eq!(text.parse::<AdminPort>().unwrap().to_string(), shown);
         }
         for odd in ["https://127.0.0.1:9901", "http://127.0.0.1:9901/metrics", "/", "http://a@b:1", "http://a:1/?q"] {
-            assert!(odd.parse::<Admin>().is_err(), "{odd}");
+            assert!(odd.parse::<AdminPort>().is_err(), "{odd}");
         }
     }
 

@@ -1,0 +1,48 @@
+//! Renders the metrics for Prometheus, with the gauges as of now.
+
+use std::sync::Arc;
+
+use metrics::{Gauge, gauge};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tollgate_limiter::store::memory::MemoryStore;
+
+use crate::gateway::account::InFlight;
+use crate::observe::metrics::ProcessMetrics;
+
+/// The recorder's handle, and the sources of the gauges that are read when somebody scrapes.
+pub struct Exporter {
+    prometheus: PrometheusHandle,
+    memory: Arc<MemoryStore>,
+    /// Of each worker.
+    in_flight: Vec<Arc<InFlight>>,
+    requests: Gauge,
+    buckets: Gauge,
+    process: ProcessMetrics,
+}
+
+impl Exporter {
+    pub fn new(prometheus: PrometheusHandle, memory: Arc<MemoryStore>, in_flight: Vec<Arc<InFlight>>) -> Self {
+        Self {
+            prometheus,
+            memory,
+            in_flight,
+            requests: gauge!("tollgate_requests_in_flight"),
+            buckets: gauge!("tollgate_local_buckets"),
+            process: ProcessMetrics::new(),
+        }
+    }
+
+    /// All metrics in Prometheus's text format.
+    pub fn render(&self) -> String {
+        let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
+        self.requests.set(requests as f64);
+        self.buckets.set(self.memory.len() as f64);
+        self.process.collect();
+        self.prometheus.render()
+    }
+
+    /// Drains histograms, which would grow while nobody scrapes.
+    pub fn upkeep(&self) {
+        self.prometheus.run_upkeep();
+    }
+}

@@ -1,0 +1,91 @@
+//! Reloads the configuration file: reads it, builds a new gateway and swaps it in, or changes nothing.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::interval;
+
+use super::assemble;
+use super::signals::{OperatorSignal, Signals};
+use crate::config::watch::{FileWatch, Sighting};
+use crate::config::{self, Config, Mistakes};
+use crate::gateway::Gateway;
+use crate::observe::access_log::AccessLog;
+use crate::observe::metrics::ReloadMetrics;
+
+/// How often the file is checked for changes.
+const CHECK: Duration = Duration::from_secs(1);
+
+/// The configuration at work, and the file that it came from.
+pub struct Reloader {
+    pub path: PathBuf,
+    pub watch: FileWatch,
+    pub config: Config,
+    pub gateway: Arc<ArcSwap<Gateway>>,
+    pub access_log: Option<AccessLog>,
+    pub metrics: ReloadMetrics,
+}
+
+impl Reloader {
+    /// Reloads whenever the file changes or a SIGHUP asks for it. Ends at SIGTERM or SIGINT.
+    pub async fn run(&mut self, signals: &mut Signals) {
+        let mut check = interval(CHECK);
+        loop {
+            tokio::select! {
+                signal = signals.next() => match signal {
+                    OperatorSignal::Stop => return,
+                    OperatorSignal::Reload => {
+                        // The next check must not find this version of the file changed.
+                        self.watch.pass_over();
+                        self.reload();
+                    }
+                },
+                _ = check.tick() => self.check_file(),
+            }
+        }
+    }
+
+    /// Reloads if the file has changed since the last check.
+    fn check_file(&mut self) {
+        let file = self.path.display();
+        match self.watch.look() {
+            Sighting::Same => {}
+            Sighting::Changed => self.reload(),
+            Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
+            Sighting::Back => tracing::info!(%file, "the configuration file is back"),
+        }
+    }
+
+    /// Applies the file, or logs why not and changes nothing.
+    fn reload(&mut self) {
+        match self.apply() {
+            Ok(()) => {
+                self.metrics.applied();
+                tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");
+            }
+            Err(error) => {
+                self.metrics.rejected();
+                match error.downcast_ref::<Mistakes>() {
+                    Some(mistakes) => mistakes.log(),
+                    None => tracing::error!("{error:#}"),
+                }
+                tracing::error!(file = %self.path.display(), "not reloaded: nothing has changed");
+            }
+        }
+    }
+
+    fn apply(&mut self) -> anyhow::Result<()> {
+        let loaded = config::load(&self.path)?;
+        let stuck = self.config.needs_restart(&loaded.config);
+        anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
+        loaded.warn();
+        let access_log = assemble::access_log(&loaded.config, self.access_log.clone())?;
+        let before = self.gateway.load_full();
+        self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
+        self.access_log = access_log;
+        self.config = loaded.config;
+        Ok(())
+    }
+}

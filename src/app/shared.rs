@@ -1,0 +1,44 @@
+//! The state that the workers and the control plane share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::node::permits::PermitTable;
+use tollgate_limiter::store::memory::MemoryStore;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+
+use crate::gateway::Gateway;
+use crate::server::drain::Drain;
+
+/// How often histograms are drained, idle connections closed and full buckets dropped.
+pub const UPKEEP: Duration = Duration::from_secs(2);
+
+/// The state of the process that all threads share.
+#[derive(Clone)]
+pub struct SharedState {
+    pub gateway: Arc<ArcSwap<Gateway>>,
+    pub memory: Arc<MemoryStore>,
+    pub permits: Arc<PermitTable>,
+    /// Of a gateway with a store.
+    pub fleet: Option<FleetMember>,
+    pub drain: Drain,
+}
+
+/// This node as one of those that share a store.
+#[derive(Clone)]
+pub struct FleetMember {
+    pub spec: RedisSpec,
+    pub node: Arc<Node>,
+}
+
+impl FleetMember {
+    /// A node that decides locally in `memory` while the store of `spec` is away.
+    pub fn new(spec: RedisSpec, memory: Arc<MemoryStore>) -> Self {
+        let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
+        Self { spec, node: Arc::new(Node::new(memory, Arc::new(Breaker::new()), share)) }
+    }
+}

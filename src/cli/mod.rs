@@ -1,0 +1,111 @@
+//! The command line: one file for each subcommand, with its arguments and what it does.
+//!
+//! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in which a command ends, and
+//! `explanation_text` and `bucket_text` show for people what an admin port says in JSON.
+
+mod admin_client;
+mod bucket;
+mod bucket_text;
+mod check;
+mod explain;
+mod explanation_text;
+mod health;
+mod output;
+mod run;
+mod schema;
+mod torture;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use output::{CommandOutput, UsageError};
+
+use crate::config::Mistakes;
+
+/// An HTTP gateway whose rate limit is a promise.
+///
+/// Tollgate forwards HTTP requests to upstreams and holds each route to its limits: for every key and every window of
+/// t seconds, it admits at most burst + rate x t, across the whole fleet, with Redis as the shared memory, and each
+/// node its share of that while Redis is away.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "\
+First steps:
+  tollgate check routes.yaml            say what is wrong with a file, all of it at once
+  tollgate run --config routes.yaml     start the gateway
+  curl -i localhost:8080/               send a request through it
+  curl localhost:9901/metrics           see what it counted
+  tollgate explain localhost/hello      say what becomes of a request, and why
+  tollgate bucket peek per-client --client-ip 127.0.0.1
+                                        say how much is left
+
+A change of the file is taken over while running, as is a SIGHUP; a file with mistakes changes nothing.
+SIGTERM stops taking connections and lets requests in flight end.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the gateway.
+    Run(run::RunArgs),
+    Check(check::CheckArgs),
+    Explain(explain::ExplainArgs),
+    Bucket(bucket::BucketArgs),
+    Health(health::HealthArgs),
+    /// Print the JSON Schema of the configuration file, for editors.
+    Schema,
+    /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
+    ///
+    /// Without --target, nodes are started in this process, and scenarios make their lives hard. With --target, gateways
+    /// that run already are driven over HTTP, whatever they are: 2xx counts as admitted, 429 and 503 as denied.
+    /// Exit code 0: the promise was kept; 1: it was broken; 2: there is no verdict.
+    Torture(tollgate_torture::Arguments),
+}
+
+/// Does what the command line of this process says, and writes why not to standard error.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args).and_then(CommandOutput::write),
+        Command::Bucket(args) => bucket::run(&args).and_then(CommandOutput::write),
+        Command::Health(args) => health::run(&args).and_then(CommandOutput::write),
+        Command::Schema => schema::run(),
+        Command::Torture(args) => return torture::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        if let Some(usage) = error.downcast_ref::<UsageError>() {
+            exit_over(usage);
+        }
+        let _ = match error.downcast_ref::<Mistakes>() {
+            Some(mistakes) => writeln!(std::io::stderr(), "{mistakes}"),
+            None => writeln!(std::io::stderr(), "tollgate: {error:#}"),
+        };
+        ExitCode::FAILURE
+    })
+}
+
+/// Ends the process as clap does over a mistake in the command line.
+fn exit_over(usage: &UsageError) -> ! {
+    let mut cli = Cli::command();
+    cli.build();
+    let error = match cli.find_subcommand_mut(usage.command) {
+        Some(command) => command.error(ErrorKind::ArgumentConflict, usage.message),
+        None => cli.error(ErrorKind::ArgumentConflict, usage.message),
+    };
+    error.exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

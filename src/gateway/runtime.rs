@@ -1,0 +1,64 @@
+//! A configuration at work: its routes with their chains, limits and metrics, as requests meet them.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use metrics::Counter;
+use tollgate_limiter::request::catalog::Catalog;
+use tollgate_limiter::request::rule::LimitStates;
+use tollgate_limiter::request::rule_set::RuleSet;
+
+use super::exchange::{RouteTarget, Upstreams, Worker};
+use super::route_metrics::RouteMetrics;
+use super::stack::Chain;
+use crate::observe::access_log::AccessLog;
+use crate::route::table::RouteTable;
+use tollgate_limiter::limit::client_address::TrustedProxies;
+
+/// A configuration at work. Immutable; [`crate::app`] assembles it.
+pub struct Gateway {
+    pub table: RouteTable,
+    /// In the order the table was built from.
+    pub routes: Vec<RouteRuntime>,
+    pub upstreams: Upstreams,
+    /// For operators: requests meet their limits in [`RouteGuard::chains`].
+    pub limits: Catalog,
+    /// The state of limits that a reload keeps.
+    pub limit_states: Arc<LimitStates>,
+    pub trusted_proxies: TrustedProxies,
+    pub access_log: Option<AccessLog>,
+    /// For requests that no route takes: a listener's limits count them too.
+    pub unrouted: RouteGuard,
+    pub panics: Counter,
+}
+
+/// The chain, the limits and the metrics before an action.
+pub struct RouteGuard {
+    /// By listener.
+    pub chains: Vec<Chain>,
+    /// By listener: the listener's limits, then the route's. For explanations: requests meet them in the chain.
+    pub rules: Vec<Arc<RuleSet>>,
+    pub metrics: Arc<RouteMetrics>,
+}
+
+/// A route at work.
+pub struct RouteRuntime {
+    pub target: RouteTarget,
+    pub guard: RouteGuard,
+}
+
+/// The place where one worker takes requests from one listener.
+#[derive(Clone)]
+pub struct WorkerListener {
+    pub gateway: Arc<ArcSwap<Gateway>>,
+    /// The listener's place in the configuration.
+    pub index: usize,
+    pub worker: Worker,
+}
+
+impl Gateway {
+    /// How many listeners there are.
+    pub fn listeners(&self) -> usize {
+        self.unrouted.rules.len()
+    }
+}

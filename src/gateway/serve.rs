@@ -1,0 +1,107 @@
+//! Serves a request: opens its account, guards against panics, finds its route and calls the route's chain.
+//!
+//! Guarantees one answer for each request, whatever happens.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tollgate_limiter::limit::key::host;
+use tollgate_limiter::request::headers::RateLimitFields;
+use tollgate_limiter::request::permit::Permit;
+use tower_service::Service as _;
+
+use super::exchange::{Exchange, RequestContext};
+use super::panic_guard;
+use super::runtime::{Gateway, RouteGuard, WorkerListener};
+use crate::body::Body;
+use crate::error::Failure;
+use crate::header_map_pool;
+use crate::route::path;
+use crate::route::table::RouteLookup;
+
+/// Answers one request.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async function keeps what it is given by value twice: a request is large"
+)]
+pub fn serve(
+    gateway: Arc<Gateway>,
+    listener: &WorkerListener,
+    peer: IpAddr,
+    mut request: Request<Body>,
+) -> impl Future<Output = Response<Body>> + Send {
+    async move {
+        let worker = &listener.worker;
+        // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
+        let context = RequestContext::open(&gateway.trusted_proxies, worker, peer, &request);
+        let (metrics, log) = (&gateway.unrouted.metrics, gateway.access_log.as_ref());
+        let mut exchange = Exchange {
+            account: context.account(worker, metrics, log, Some(&request)),
+            upstreams: &gateway.upstreams,
+            worker,
+            context: &context,
+            request: &mut request,
+            normalized_path: None,
+            route: Err(Failure::NoRoute),
+            degraded: None,
+            fields: RateLimitFields::default(),
+        };
+        // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
+        let result = match panic_guard::guard(answer(&gateway, listener.index, &mut exchange)).await {
+            Ok(result) => result,
+            Err(panic_guard::Panicked) => {
+                gateway.panics.increment(1);
+                exchange.account.permit = Permit::default();
+                Err(Failure::Panicked)
+            }
+        };
+        let Exchange { account, fields, .. } = exchange;
+        // A request that was not forwarded still has its header map: the next one may use it.
+        header_map_pool::give_back(std::mem::take(request.headers_mut()));
+        context.close(result, fields, account)
+    }
+}
+
+/// Answers a request that could not be read.
+pub fn refuse(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, failure: Failure) -> Response<Body> {
+    let worker = &listener.worker;
+    let context = RequestContext::open(&gateway.trusted_proxies, worker, peer, &Request::new(Body::empty()));
+    let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
+    context.close(Err(failure), RateLimitFields::default(), account)
+}
+
+/// Finds the request's route and lets its chain answer.
+async fn answer<'g>(
+    gateway: &'g Gateway,
+    listener: usize,
+    exchange: &mut Exchange<'g>,
+) -> Result<Response<Body>, Failure> {
+    // Dot segments go first: routes, limits and upstreams must see one and the same path.
+    exchange.normalized_path = path::settle(exchange.request.uri_mut())?.map(Into::into);
+
+    // Then routing: everything after it differs from route to route.
+    let guard = find_route(gateway, exchange);
+    exchange.account.metrics = guard.metrics.clone();
+
+    // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
+    let mut chain = guard.chains[listener].clone();
+    chain.call(exchange).await
+}
+
+fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {
+    let request = &*exchange.request;
+    let host = host::of(request.uri(), request.headers());
+    match gateway.table.find(&host, exchange.path(), request.method(), request.headers()) {
+        RouteLookup::Route(index) => {
+            let runtime = &gateway.routes[index];
+            exchange.route = Ok(&runtime.target);
+            &runtime.guard
+        }
+        RouteLookup::MethodNotAllowed(allow) => {
+            exchange.route = Err(Failure::MethodNotAllowed(allow));
+            &gateway.unrouted
+        }
+        RouteLookup::Nothing => &gateway.unrouted,
+    }
+}
