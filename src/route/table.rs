@@ -243,7 +243,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::route::{Action, HeaderMatch, PathPattern, Respond};
+    use crate::route::{Action, FixedResponse, HeaderMatch, PathPattern};
 
     fn pattern(text: &str) -> PathPattern {
         let (text, rest) = text.strip_suffix("/*").map_or((text, false), |prefix| (prefix, true));
@@ -267,7 +267,7 @@ mod tests {
         Arc::new(Route {
             name: path.into(),
             matches: Match { host, path: pattern(path), methods: methods.to_vec(), headers },
-            action: Action::Respond(Respond { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
+            action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
             limits: vec![],
             max_body: None,
             timeout: None,
