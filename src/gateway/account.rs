@@ -84,7 +84,7 @@ impl Drop for Account {
         let seconds = clock::now().saturating_duration_since(self.started).as_secs_f64();
         self.in_flight.leave();
         self.metrics.duration.record(seconds);
-        self.metrics.count(&self.method, self.status);
+        self.metrics.requests.increment(&self.metrics.route, &self.method, self.status);
         if let Some(request) = &self.log {
             request.record(&LoggedAnswer {
                 method: self.method.as_str(),

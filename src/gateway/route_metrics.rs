@@ -17,11 +17,11 @@ const SLOTS: usize = 24;
 pub struct RouteMetrics {
     pub route: Arc<str>,
     pub duration: Histogram,
-    requests: RequestCounters,
+    pub requests: RequestCounters,
 }
 
 /// `tollgate_requests_total` of one route, by method and status. Slots are filled in order and never emptied.
-struct RequestCounters {
+pub struct RequestCounters {
     slots: [OnceLock<RequestCounter>; SLOTS],
     /// Counters that found all slots taken.
     overflow: Mutex<HashMap<(Method, StatusCode), Counter>>,
@@ -39,11 +39,6 @@ impl RouteMetrics {
         let duration = histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
         Self { route, duration, requests: RequestCounters::new() }
     }
-
-    /// Counts an answered request. `method` is a label: see [`method_label`].
-    pub fn count(&self, method: &Method, status: StatusCode) {
-        self.requests.increment(&self.route, method, status);
-    }
 }
 
 impl RequestCounters {
@@ -51,7 +46,8 @@ impl RequestCounters {
         Self { slots: [const { OnceLock::new() }; SLOTS], overflow: Mutex::default() }
     }
 
-    fn increment(&self, route: &str, method: &Method, status: StatusCode) {
+    /// Counts an answered request of the route called `route`. `method` is a label: see [`method_label`].
+    pub fn increment(&self, route: &str, method: &Method, status: StatusCode) {
         for slot in &self.slots {
             let slot = slot.get_or_init(|| RequestCounter::new(route, method, status));
             if slot.status == status && slot.method == *method {

@@ -78,7 +78,7 @@ async fn answer<'g>(
     exchange: &mut Exchange<'g>,
 ) -> Result<Response<Body>, Failure> {
     // Dot segments go first: routes, limits and upstreams must see one and the same path.
-    exchange.normalized_path = path::settle(exchange.request.uri_mut())?.map(Into::into);
+    exchange.normalized_path = path::settle(exchange.request.uri_mut())?;
 
     // Then routing: everything after it differs from route to route.
     let guard = find_route(gateway, exchange);

@@ -36,32 +36,30 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
 
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        match act(exchange) {
-            Ok(forwarding) => Either::Right(forwarding),
-            Err(answer) => Either::Left(ready(answer)),
-        }
+        act(exchange)
     }
 }
 
-/// Forwards a request, or returns the answer of one that is not forwarded as the error.
+/// Forwards a request, or answers it here.
 #[inline]
-fn act<'a>(exchange: &'a mut Exchange<'_>) -> Result<BoxFuture<'a, ActionResult>, ActionResult> {
+fn act<'a>(exchange: &'a mut Exchange<'_>) -> Either<Ready<ActionResult>, BoxFuture<'a, ActionResult>> {
     let (context, upstreams) = (exchange.context, exchange.upstreams);
+    let answered = |result| Either::Left(ready(result));
     let target = match &exchange.route {
         Ok(target) => *target,
-        Err(failure) => return Err(Err(failure.clone())),
+        Err(failure) => return answered(Err(failure.clone())),
     };
     let (rule, upstream) = match (&exchange.degraded, &target.route.action) {
-        (Some(Degrade::Respond(fixed)), _) => return Err(Ok(context.with_id(fixed.response()))),
-        (None, Action::Respond(fixed)) => return Err(Ok(context.with_id(fixed.response()))),
-        (None, Action::Echo) => return Err(Ok(context.with_id(echo(exchange)))),
+        (Some(Degrade::Respond(fixed)), _) => return answered(Ok(context.with_id(fixed.response()))),
+        (None, Action::Respond(fixed)) => return answered(Ok(context.with_id(fixed.response()))),
+        (None, Action::Echo) => return answered(Ok(context.with_id(echo(exchange)))),
         (None, Action::Forward(rule)) => (Cow::Borrowed(rule), target.upstream.as_ref()),
         (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
     };
-    let Some(upstream) = upstream else { return Err(Err(Failure::NoEndpoint)) };
+    let Some(upstream) = upstream else { return answered(Err(Failure::NoEndpoint)) };
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
-    Ok(Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id)))
+    Either::Right(Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id)))
 }
 
 /// The answer of an echo: the request as the gateway got it.
