@@ -1,9 +1,9 @@
 //! The arithmetic of slots for requests in flight, which nodes hold for a while and pass on among their own requests.
 //!
-//! A node says how many slots it wants and how many of them it cannot do without, because requests are in them already; it gets
-//! what the others leave, at least the latter. What it says replaces what it said before, so nothing is counted twice, and
-//! what was lost on the way is put right by the next word. A node that says nothing for the time of a lease holds nothing.
-//! `lua/concurrency.lua` is the same for the shared store; a test demands the same answers.
+//! A node says how many slots it wants and how many of them it cannot do without, because requests are in them already;
+//! it gets what the others leave, at least the latter. What it says replaces what it said before, so nothing is counted
+//! twice, and what was lost on the way is put right by the next word. A node that says nothing for the time of a lease
+//! holds nothing. `lua/concurrency.lua` is the same for the shared store; a test demands the same answers.
 //!
 //! Guarantees that slots which nobody is in are never given out twice. Refuses to know clocks, keys and stores.
 

@@ -1,7 +1,7 @@
 //! The arithmetic of limits: pure functions over integers, without clocks, keys, stores or allocation.
 //!
-//! Each algorithm has a file. [`quota`] asks every algorithm that counts tokens the same questions, [`state`] is what a key
-//! holds of any of them, and [`conversion`] carries consumption from one limit over to another.
+//! Each algorithm has a file. [`quota`] asks every algorithm that counts tokens the same questions, [`state`] is what a
+//! key holds of any of them, and [`conversion`] carries consumption from one limit over to another.
 
 pub mod calendar;
 pub(crate) mod compact_state;

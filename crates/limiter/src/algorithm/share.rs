@@ -1,9 +1,9 @@
 //! What part of every limit this node enforces while the shared store is away.
 //!
-//! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes agree on how many they are.
-//! A node of `n` enforces a `n`-th of rate and burst. Where that is smaller than one request, the shares would deny
-//! everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the others deny.
-//! Refuses to know how nodes are counted.
+//! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes agree on how many they
+//! are. A node of `n` enforces a `n`-th of rate and burst. Where that is smaller than one request, the shares would
+//! deny everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the
+//! others deny. Refuses to know how nodes are counted.
 
 use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::quota::Quota;
@@ -49,8 +49,8 @@ impl Share {
     }
 
     /// The quota that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
-    /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node would
-    /// grant dear requests from the whole while others grant cheap ones from their shares.
+    /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node
+    /// would grant dear requests from the whole while others grant cheap ones from their shares.
     pub fn of(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<Quota> {
         let part = quota.shared_by(self.nodes);
         self.divided(key, part.holds(largest_cost), part, quota)

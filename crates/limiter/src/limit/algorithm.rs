@@ -38,8 +38,8 @@ pub enum WindowLength {
 pub enum Algorithm {
     /// Tokens flow back one by one, and `burst` of them fit the bucket.
     TokenBucket { rate: Rate, burst: NonZeroU64 },
-    /// So many tokens in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are minutes,
-    /// hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
+    /// So many tokens in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are
+    /// minutes, hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
     FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
     /// So many tokens in any stretch of time of this length.
     SlidingWindow { rate: Rate },
@@ -74,8 +74,8 @@ pub enum Unsupported {
     Month(&'static str),
     #[error("{0} has no rate")]
     Rate(&'static str),
-    #[error("a {0} knows no max_in_flight")]
-    Slots(&'static str),
+    #[error("a {0} has no max_in_flight")]
+    Permits(&'static str),
 }
 
 /// Why an algorithm's numbers cannot be counted by.
@@ -158,16 +158,16 @@ impl AlgorithmKind {
     ///
     /// # Errors
     /// When such numbers are another algorithm's.
-    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
+    pub fn with_rate(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
         let WindowRate { tokens, per } = rate;
-        let steady = || match per {
+        let rate_per_period = || match per {
             WindowLength::Micros(period_us) => Ok(Rate { tokens, period_us }),
             WindowLength::Month => Err(Unsupported::Month(self.name())),
         };
         let algorithm = match self {
-            Self::TokenBucket => Algorithm::TokenBucket { rate: steady()?, burst: burst.unwrap_or(tokens) },
+            Self::TokenBucket => Algorithm::TokenBucket { rate: rate_per_period()?, burst: burst.unwrap_or(tokens) },
             Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
-            Self::SlidingWindow => Algorithm::SlidingWindow { rate: steady()? },
+            Self::SlidingWindow => Algorithm::SlidingWindow { rate: rate_per_period()? },
             Self::Concurrency { .. } => return Err(Unsupported::Rate(self.name())),
         };
         match (self, burst) {
@@ -175,17 +175,15 @@ impl AlgorithmKind {
             (_, Some(_)) => Err(Unsupported::Burst(self.name())),
         }
     }
-}
 
-impl AlgorithmKind {
     /// The algorithm that counts so many requests in flight.
     ///
     /// # Errors
     /// When it does not count them.
-    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
+    pub fn with_permits(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
         match self {
             Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
-            other => Err(Unsupported::Slots(other.name())),
+            other => Err(Unsupported::Permits(other.name())),
         }
     }
 }

@@ -29,8 +29,8 @@ pub enum Consistency {
     /// The store is asked for each request.
     #[default]
     Exact,
-    /// A node takes a few tokens ahead and spends them in process, at the price of a part of the burst. A limit whose burst
-    /// is too small for that is exact.
+    /// A node takes a few tokens ahead and spends them in process, at the price of a part of the burst. A limit whose
+    /// burst is too small for that is exact.
     Leased,
 }
 

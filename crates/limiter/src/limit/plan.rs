@@ -1,7 +1,8 @@
 //! What some clients have instead of a limit's own rate.
 //!
-//! Guarantees a look-up that neither waits nor copies, however many plans there are; and that a plan which was read as text
-//! is one that a request can pass. Refuses to know who gave a client its plan, and whether the client may say so itself.
+//! Guarantees a look-up that neither waits nor copies, however many plans there are; and that a plan which was read as
+//! text is one that a request can pass. Refuses to know who gave a client its plan, and whether the client may say so
+//! itself.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -52,7 +53,7 @@ pub struct Plan {
 }
 
 /// What a text says, whatever counts by it.
-struct Written {
+struct PlanText {
     amount: Amount,
     burst: Option<NonZeroU64>,
     cost: Option<NonZeroU64>,
@@ -61,7 +62,7 @@ struct Written {
 /// Tokens in a time, or requests at a time.
 enum Amount {
     Rate(WindowRate),
-    Slots(NonZeroU64),
+    Permits(NonZeroU64),
 }
 
 /// Why a text is no plan.
@@ -116,10 +117,10 @@ impl Plan {
     pub fn read(text: &[u8], kind: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
         let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
-        let Written { amount, burst, cost } = text.parse()?;
+        let PlanText { amount, burst, cost } = text.parse()?;
         let algorithm = match amount {
-            Amount::Rate(rate) => kind.algorithm(rate, burst)?,
-            Amount::Slots(most) => kind.slots(most)?,
+            Amount::Rate(rate) => kind.with_rate(rate, burst)?,
+            Amount::Permits(most) => kind.with_permits(most)?,
         };
         if cost.is_some_and(|cost| cost > algorithm.burst()) {
             return Err(PlanError::Cost);
@@ -141,8 +142,9 @@ impl Plan {
     }
 }
 
-/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate in any order.
-impl FromStr for Written {
+/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate
+/// in any order.
+impl FromStr for PlanText {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
@@ -164,7 +166,7 @@ impl FromStr for Written {
             return Err(PlanError::Burst);
         }
         match amount {
-            Amount::Slots(_) if burst.is_some() => Err(PlanError::Word),
+            Amount::Permits(_) if burst.is_some() => Err(PlanError::Word),
             amount => Ok(Self { amount, burst, cost }),
         }
     }
@@ -173,7 +175,7 @@ impl FromStr for Written {
 fn amount(word: &str) -> Option<Amount> {
     if let Some(most) = word.strip_prefix("max_in_flight=") {
         let most = units::whole(most).and_then(NonZeroU64::new)?;
-        return (most.get() <= MAX_PERMITS).then_some(Amount::Slots(most));
+        return (most.get() <= MAX_PERMITS).then_some(Amount::Permits(most));
     }
     let (tokens, period_us) = units::parse_window_rate(word)?;
     Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) }))
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(Plan::read(b"100/s", &kind), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
         assert_eq!(
             Plan::read(b"max_in_flight=50", &BUCKET),
-            Err(PlanError::Unsupported(Unsupported::Slots("token_bucket")))
+            Err(PlanError::Unsupported(Unsupported::Permits("token_bucket")))
         );
         assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &kind), Err(PlanError::Word));
         assert_eq!(Plan::read(b"max_in_flight=0", &kind), Err(PlanError::Rate));

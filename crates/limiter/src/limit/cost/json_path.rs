@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Names of a path at most.
 pub(crate) const MAX_NAMES: usize = 16;
 
-/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one and `\\`
-/// for a backslash.
+/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one
+/// and `\\` for a backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPath(Arc<[Box<[u8]>]>);
 

@@ -1,8 +1,8 @@
 //! How many tokens a request takes.
 //!
-//! Guarantees at least one token, and that a request that says nothing, or something that cannot be read, is never cheaper
-//! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
-//! a request's body: what is not told in the head counts as the most.
+//! Guarantees at least one token, and that a request that says nothing, or something that cannot be read, is never
+//! cheaper than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses
+//! to read a request's body: what is not told in the head counts as the most.
 
 pub mod json_path;
 

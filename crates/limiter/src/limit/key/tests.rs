@@ -1,4 +1,5 @@
-use http::Request;
+use http::header::COOKIE;
+use http::{HeaderName, Request};
 use proptest::prelude::*;
 
 use super::*;
