@@ -66,7 +66,8 @@ end
 local function read_as(key, now, emission, ticks)
   local stored, old_emission, old_ticks, stepped = read(key, now, emission, ticks)
   if not stored then return nil end
-  if stored == 0 or (old_emission == emission and old_ticks == ticks) then return stored, stored, emission, ticks, stepped end
+  local is_own = old_emission == emission and old_ticks == ticks
+  if stored == 0 or is_own then return stored, stored, emission, ticks, stepped end
   local own = convert(stored, old_emission, emission, true)
   if own < MAX_TICKS and is_faster(emission, ticks, old_emission, old_ticks) then
     return own, own, emission, ticks, true

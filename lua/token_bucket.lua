@@ -41,7 +41,8 @@ algorithms.b = {
     if not backlog then return nil end
     local after = before
     if stored_emission ~= emission or stored_ticks ~= ticks then
-      charge, capacity = convert(charge, emission, stored_emission, true), convert(capacity, emission, stored_emission, true)
+      charge = convert(charge, emission, stored_emission, true)
+      capacity = convert(capacity, emission, stored_emission, true)
     elseif not changed and taken_at <= now then
       after = after - math.min(after, math.max(0, refund - (now - taken_at) * ticks))
     end
