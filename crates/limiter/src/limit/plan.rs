@@ -1,8 +1,7 @@
-//! What some clients have instead of a limit's own rate.
+//! Plans: other rates for some clients, instead of a limit's own.
 //!
-//! Guarantees a look-up that neither waits nor copies, however many plans there are; and that a plan which was read as
-//! text is one that a request can pass. Refuses to know who gave a client its plan, and whether the client may say so
-//! itself.
+//! Guarantees a look-up that neither waits nor copies, however many plans there are, and that a plan read from text lets
+//! a request pass.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -19,9 +18,10 @@ use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
 
-/// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
+/// Rates by a value of the request. A request without that value, or whose value has no plan, has the limit's own rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plans {
+    /// The part of a request that has the client's name.
     pub by: KeyPart,
     pub source: PlanSource,
 }
@@ -40,11 +40,11 @@ pub enum PlanSource {
 pub struct PlanHash {
     /// The store puts its prefix before it.
     pub name: Arc<str>,
-    /// For so long a plan is used without asking again.
+    /// A plan is used for so long before it is read again.
     pub cache: Duration,
 }
 
-/// A rate, and all that goes with it.
+/// A rate, with its burst and cost, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,
@@ -52,20 +52,20 @@ pub struct Plan {
     cost: Option<Cost>,
 }
 
-/// What a text says, whatever counts by it.
+/// A plan as text gives it, for whatever algorithm.
 struct PlanText {
     amount: Amount,
     burst: Option<NonZeroU64>,
     cost: Option<NonZeroU64>,
 }
 
-/// Tokens in a time, or requests at a time.
+/// Tokens in a period, or requests in flight.
 enum Amount {
     Rate(WindowRate),
     Permits(NonZeroU64),
 }
 
-/// Why a text is no plan.
+/// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("it is over {LONGEST_TEXT} bytes, or not ASCII")]
@@ -105,7 +105,7 @@ impl Plan {
     /// Counts by `algorithm`; each request takes `cost`, or as many tokens as the limit says.
     ///
     /// # Errors
-    /// When the algorithm's numbers cannot be counted by.
+    /// When the algorithm's numbers are out of bounds.
     pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
         Ok(Self { compiled: algorithm.compile()?, algorithm, cost })
     }
@@ -113,7 +113,7 @@ impl Plan {
     /// The plan that `text` is for limits that count by this kind of algorithm. Anyone may have written it.
     ///
     /// # Errors
-    /// When it is no plan.
+    /// When it is not a plan, or one of another algorithm.
     pub fn read(text: &[u8], kind: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
         let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
@@ -128,15 +128,18 @@ impl Plan {
         Ok(Self::new(algorithm, cost.map(Cost::Fixed))?)
     }
 
+    /// The algorithm with the plan's numbers.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
+    /// The numbers as the limiter counts by them.
+    #[inline]
     pub fn compiled(&self) -> CompiledAlgorithm {
         self.compiled
     }
 
-    /// `None`: the limit's.
+    /// The cost of a request under this plan. `None`: the limit's.
     pub fn cost(&self) -> Option<&Cost> {
         self.cost.as_ref()
     }
