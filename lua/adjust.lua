@@ -1,17 +1,18 @@
--- Corrects buckets and windows for what happened outside of them: charges what was admitted while Redis was away and what a
--- request cost beyond its reservation, gives back what was taken or reserved and not spent. Put last, behind the algorithms.
+-- Corrects buckets and windows: charges tokens that were admitted while Redis was away or that a request cost beyond
+-- its reservation, and refunds tokens that were taken or reserved and not spent. Put last, behind the algorithms.
 --
 -- KEYS   the buckets and windows.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more.
---        then eight per key: the letter of its algorithm, what is owed, what is given back, the Redis time in microseconds
---        at which the latter had been taken, and the algorithm's four numbers as for take.lua. Owed and given back are
---        ticks of a bucket, tokens of a window. A bucket's capacity and a window's quota only bound what is owed: 2^52
---        where all of it counts.
--- Reply  integers: 1 (-1: past the deadline, or not the time that a fixed window was told for), Redis time in microseconds.
+--        then eight per key: the letter of its algorithm, the charge, the refund, the Redis time in microseconds at
+--        which the refunded tokens had been taken, and the algorithm's four numbers as for take.lua. Charge and refund
+--        are ticks of a bucket, tokens of a window. A bucket's capacity and a window's quota only bound the charge:
+--        2^52 where all of it counts.
+-- Reply  integers: 1 (-1: past the deadline, or outside the fixed window that was sent), Redis time in microseconds.
 --
--- A debt counts in tokens like all that was consumed, and leaves a bucket stored by the faster of the two limits.
+-- A charge counts in tokens like all consumption, and leaves a bucket stored by the faster of the two limits.
 --
--- Never: makes a key owe more than all it has or the debt itself, or less than it did; and nothing that take.lua never does.
+-- Never: leaves more missing than all of a key's tokens or the charge itself, or less than before; and nothing that
+-- take.lua never does.
 
 if redis.replicate_commands then redis.replicate_commands() end
 
@@ -21,7 +22,7 @@ if now > tonumber(ARGV[1]) then return { -1, now } end
 
 local function number(place) return tonumber(ARGV[place]) end
 
--- Before anything is changed: what was told for another time is asked for again, and must not be owed twice.
+-- Before anything is changed: a call outside its fixed window is made again, and must not charge twice.
 for i in ipairs(KEYS) do
   local arg = 8 * i - 6
   local by_calendar = ARGV[arg] == 'f' and number(arg + 6) > 0

@@ -1,9 +1,9 @@
--- Reads what operators changed since this node last asked.
+-- Reads the changes that operators made since this node last polled.
 --
 -- KEYS   [1] the stream of changes.
--- ARGV   [1] the place up to which it was read, empty at the first time, [2] changes to read at most.
--- Reply  strings: the place up to which it is read now, then two per change: the bucket, and the microseconds until it is
---        full again at most. The first time, all that are kept: a node may have served requests before it could ask.
+-- ARGV   [1] the id up to which it was read, empty at first, [2] changes to read at most.
+-- Reply  strings: the id up to which it is read now, then two per change: the bucket, and the microseconds until it is
+--        full again at most. At first, all changes that are kept: a node may have served requests before it could poll.
 --
 -- Never: writes.
 
@@ -13,14 +13,14 @@ local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 if not last then return { '0-0' } end
 local from = ARGV[1]
 
--- A stream that ends before the place where this node was is another one: Redis forgot the first, and its clock is behind.
--- It is read from its start, as at the first time.
-local function place(id)
+-- A stream that ends before the id that this node has is another one: Redis forgot the first, and its clock is behind.
+-- It is read from its start, as at first.
+local function parse(id)
   local ms, seq = string.match(id, '^(%d+)-(%d+)$')
   return tonumber(ms), tonumber(seq)
 end
-local last_ms, last_seq = place(last[1])
-local from_ms, from_seq = place(from)
+local last_ms, last_seq = parse(last[1])
+local from_ms, from_seq = parse(from)
 if not from_ms or last_ms < from_ms or (last_ms == from_ms and last_seq < from_seq) then from = '0-0' end
 
 local time = redis.call('TIME')

@@ -1,11 +1,11 @@
--- Tells every node that a bucket was given tokens back by an operator.
+-- Publishes to every node that an operator granted tokens to a bucket.
 --
 -- KEYS   [1] the stream of changes.
 -- ARGV   [1] the bucket, without prefix, [2] microseconds until it is full again at most, [3] milliseconds that nodes
---        have to read it.
+--        have to poll it.
 -- Reply  integers: 1.
 --
--- Never: reads a caller's clock, or leaves the stream behind when nobody needs it any more.
+-- Never: reads a caller's clock, or leaves the stream behind when no node needs it any more.
 
 if redis.replicate_commands then redis.replicate_commands() end
 

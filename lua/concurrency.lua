@@ -1,18 +1,19 @@
--- Takes over what a node says of the slots that its requests in flight are in.
+-- Takes a node's claim of permits for its requests in flight, which replaces its claim before.
 --
 -- KEYS   the limits' keys, each once.
--- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more. [2] the node, as a number in
---        text. [3] microseconds that a node holds what it says without saying so again.
---        then four per key: slots in all, slots wanted, slots needed (requests are in them), and the turn of this word
---        among the node's own. All are integers.
--- Reply  integers: 1 (-1: past the deadline), Redis time in microseconds, then two per key: the slots that are the node's now,
---        and those that others hold.
+-- ARGV   [1] deadline: Redis time in microseconds after which nothing may be changed any more. [2] the node, as a
+--        number in text. [3] microseconds that a node holds its permits without claiming them again.
+--        then four per key: permits in all, permits wanted, permits needed (requests hold them), and the number of this
+--        claim among the node's own. All are integers.
+-- Reply  integers: 1 (-1: past the deadline), Redis time in microseconds, then two per key: the permits that are the
+--        node's now, and those that others hold.
 --
--- A key is "node=slots:turn:until,node=…", until in microseconds. The node gets what it wants of what the others leave, and at
--- least what it needs. A word that another of the same node has overtaken changes nothing.
+-- A key is "node=permits:turn:until,node=…", until in microseconds. The node gets the permits it wants of those that
+-- the others leave, and at least those it needs. A claim that a later one of the same node has overtaken changes
+-- nothing.
 --
--- Never: gives a slot out twice that nobody needs, reads a caller's clock, leaves a key without expiry, or puts a key into
--- an error.
+-- Never: grants a permit twice that no request needs, reads a caller's clock, leaves a key without expiry, or puts a
+-- key into an error.
 
 if redis.replicate_commands then redis.replicate_commands() end
 
@@ -23,22 +24,23 @@ if now > tonumber(ARGV[1]) then return { -1, now } end
 local node, lease = ARGV[2], tonumber(ARGV[3])
 local FOREIGN = "TOLLGATE a limit of requests in flight holds a value that is not Tollgate's: is another program using its keys?"
 
--- What others hold, and what the node itself does; what they hold as text and until when. Nothing: something else is there.
+-- The permits of the others, their text and until when; the permits and the turn of the node itself. Nil: not a limit's
+-- value.
 local function read(key)
   local value = redis.call('GET', key)
-  local others, parts, last, own_slots, own_turn = 0, {}, 0, 0, -1
-  if not value then return others, parts, last, own_slots, own_turn end
+  local others, parts, last, own_permits, own_turn = 0, {}, 0, 0, -1
+  if not value then return others, parts, last, own_permits, own_turn end
   if not string.match(value, '^%d+=%d+:%d+:%d+[%d=:,]*$') then return nil end
-  for name, slots, turn, till in string.gmatch(value, '(%d+)=(%d+):(%d+):(%d+)') do
+  for name, permits, turn, till in string.gmatch(value, '(%d+)=(%d+):(%d+):(%d+)') do
     if name == node then
-      if tonumber(till) > now then own_slots, own_turn = tonumber(slots), tonumber(turn) end
+      if tonumber(till) > now then own_permits, own_turn = tonumber(permits), tonumber(turn) end
     elseif tonumber(till) > now then
-      others = others + tonumber(slots)
+      others = others + tonumber(permits)
       last = math.max(last, tonumber(till))
-      parts[#parts + 1] = name .. '=' .. slots .. ':' .. turn .. ':' .. till
+      parts[#parts + 1] = name .. '=' .. permits .. ':' .. turn .. ':' .. till
     end
   end
-  return others, parts, last, own_slots, own_turn
+  return others, parts, last, own_permits, own_turn
 end
 
 local reply = { 1, now }
@@ -46,13 +48,13 @@ for i, key in ipairs(KEYS) do
   local arg = 4 * i
   local most, wanted = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1])
   local needed, turn = tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
-  local others, parts, last, slots, own_turn = read(key)
+  local others, parts, last, permits, own_turn = read(key)
   if not others then return redis.error_reply(FOREIGN) end
   if turn >= own_turn then
-    slots = math.max(needed, math.min(wanted, math.max(0, most - others)))
-    if slots > 0 then
+    permits = math.max(needed, math.min(wanted, math.max(0, most - others)))
+    if permits > 0 then
       last = math.max(last, now + lease)
-      parts[#parts + 1] = string.format('%s=%.0f:%.0f:%.0f', node, slots, turn, now + lease)
+      parts[#parts + 1] = string.format('%s=%.0f:%.0f:%.0f', node, permits, turn, now + lease)
     end
     if #parts > 0 then
       local ttl = math.ceil((last - now) / 1000) + 1
@@ -61,7 +63,7 @@ for i, key in ipairs(KEYS) do
       redis.call('DEL', key)
     end
   end
-  reply[2 * i + 1] = slots
+  reply[2 * i + 1] = permits
   reply[2 * i + 2] = others
 end
 return reply

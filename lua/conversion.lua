@@ -1,17 +1,19 @@
--- What the scripts that touch token buckets have in common: it is put before each of them, behind values.lua, which says how a
--- bucket is stored.
+-- Conversion of a token bucket that is stored by one limit and asked for by another. Put before token_bucket.lua and
+-- behind values.lua, which says how a bucket is stored. conversion.rs has the same arithmetic.
 --
--- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by different
--- versions of it. Admitted in any time t is at most the largest burst + the largest rate * t of these versions, because:
--- - What counts is how many tokens are consumed. They flow off at the rate that the bucket is stored by, which is that of a
---   version; nothing else lowers them. Conversion keeps them, rounded up, whatever burst it is that they are seen by.
--- - A grant is given only where they and its cost fit its version's burst. So after a grant they are at most the largest
---   burst, and what was granted since they were x is at most the largest burst - x + what flowed off.
--- Nobody is locked out, because a bucket is stored by the version that granted last, or else by the fastest that asked
--- since: a larger consumption flows off in the time that the old limit would have taken, or that the new rate takes for it,
--- whichever is shorter.
+-- A limit changes while buckets exist, and for a while, or with plans for good, nodes ask for the same bucket by
+-- different versions of it. Admitted in any time t is at most the largest burst + the largest rate * t of these
+-- versions, because:
+-- - Consumed tokens count. They flow off at the rate that the bucket is stored by, which is that of a version; nothing
+--   else lowers them. Conversion keeps them, rounded up, whatever the burst of the limit that reads them.
+-- - A grant is given only where they and its cost fit its version's burst. So after a grant they are at most the
+--   largest burst, and what was granted since they were x is at most the largest burst - x + what flowed off.
+-- No client is locked out, because a bucket is stored by the version that granted last, or else by the fastest that
+-- asked since: a larger consumption flows off in the time that the old limit would have taken, or that the new rate
+-- takes for it, whichever is shorter.
 --
--- M tells a clock that stepped back: no time passes there until it is where it was, or a bucket is written again.
+-- M shows that a clock stepped back: no time passes for the bucket until the clock is where it was, or it is written
+-- again.
 
 -- floor(a * b / c) for a < c <= 2^52, and whether something is left, without leaving 2^53: long multiplication.
 local function scale(a, b, c)
@@ -45,31 +47,32 @@ local function is_faster(emission, ticks, old_emission, old_ticks)
   return (emission - whole * ticks) * old_ticks < (old_emission - old_whole * old_ticks) * ticks
 end
 
--- A bucket as it is kept: what is missing, the E and D that this is counted in, and whether the clock stepped back since. A
--- full one has no E and D. One that was a window has lost as many tokens as are out, and now counts by the E and D given.
--- Nothing, when the key holds something else.
+-- A bucket as it is stored: the ticks that it lacks, the E and D that they count by, and whether the clock stepped back
+-- since. A full one has no E and D. One that was a window lacks the tokens that are out, and counts by the E and D
+-- given. Nil when the key holds something else.
 local function read(key, now, emission, ticks)
   local value = redis.call('GET', key)
   if not value then return 0 end
-  local kept, old_emission, old_ticks, stepped = read_bucket(value, now)
-  if kept then return kept, old_emission, old_ticks, stepped end
+  local stored, old_emission, old_ticks, stepped = read_bucket(value, now)
+  if stored then return stored, old_emission, old_ticks, stepped end
   local used = read_window(value, now)
   if not used then return nil end
   return math.min(MAX_TICKS, used * emission), emission, ticks, true
 end
 
--- A bucket for whoever asks by the limit of E and D: what is missing in ticks of that limit, which may be more than its
--- capacity; the same as it is to be kept if nothing is granted, with the E and D of that; and whether that is not what is
--- stored. Nothing, when the key holds something else.
-local function look(key, now, emission, ticks)
-  local kept, old_emission, old_ticks, stepped = read(key, now, emission, ticks)
-  if not kept then return nil end
-  if kept == 0 or (old_emission == emission and old_ticks == ticks) then return kept, kept, emission, ticks, stepped end
-  local own = convert(kept, old_emission, emission, true)
+-- A bucket as the limit of E and D reads it: the missing ticks of that limit, which may be more than its capacity; the
+-- ticks to store if nothing is granted, with the E and D of those; and whether that differs from what is stored. Nil
+-- when the key holds something else.
+local function read_as(key, now, emission, ticks)
+  local stored, old_emission, old_ticks, stepped = read(key, now, emission, ticks)
+  if not stored then return nil end
+  local is_own = old_emission == emission and old_ticks == ticks
+  if stored == 0 or is_own then return stored, stored, emission, ticks, stepped end
+  local own = convert(stored, old_emission, emission, true)
   if own < MAX_TICKS and is_faster(emission, ticks, old_emission, old_ticks) then
     return own, own, emission, ticks, true
   end
-  return own, kept, old_emission, old_ticks, stepped
+  return own, stored, old_emission, old_ticks, stepped
 end
 
 local function write(key, now, backlog, emission, ticks)

@@ -1,4 +1,4 @@
--- Announces a node, or its leave, and tells how many nodes live.
+-- Announces a node, or that it leaves, and counts the nodes that are alive.
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
 -- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves).
@@ -20,7 +20,8 @@ end
 
 redis.call('ZADD', KEYS[1], score, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))
--- Redis's clock stepped back: who was heard of in its future was heard of just now, or a dead node would live until then.
+-- Redis's clock stepped back: a node last heard of in its future was heard of just now. Otherwise a dead node would
+-- live until then.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. score, '+inf')) do
   redis.call('ZADD', KEYS[1], score, id)
 end

@@ -1,8 +1,8 @@
--- Reads fields of a hash that operators write.
+-- Reads plans: fields of a hash that operators write.
 --
 -- KEYS   [1] the hash.
 -- ARGV   the fields, a few hundred at most.
--- Reply  for each field its value, or nil.
+-- Reply  the value of each field, or nil.
 --
 -- Never: writes.
 

@@ -1,7 +1,7 @@
--- Tokens that each come back when they are a window old. Put behind window.lua.
+-- Sliding windows: each token expires when it is a window old. Put behind window.lua.
 --
--- ARGV   quota in tokens, the window's length in microseconds, the steps it is told apart in, and 0. Tokens of one step come
---        back together, at the end of the step a window later: never early.
+-- ARGV   quota in tokens, the window's length in microseconds, the steps that it is divided into, and 0. Tokens of one
+--        step expire together, at the end of the step a window later: never early.
 
 algorithms.s = window_by(function(now, arg)
   local width, grain = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])

@@ -1,22 +1,24 @@
--- Takes tokens from one or more buckets and windows at once, all or nothing. Put last, behind the algorithms of its keys.
+-- Takes tokens from one or more buckets and windows at once, from all or from none. Put last, behind the algorithms of
+-- its keys.
 --
 -- KEYS   the buckets and windows, each once.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be charged any more.
---        [2] units: how many equal requests ask.
---        then six per key: the letter of its algorithm, cost in tokens, and four numbers that the algorithm's file tells.
---        All are integers.
--- Reply  integers: units granted (-1: past the deadline, or not the time that a fixed window was told for), Redis time in
---        microseconds, then three per key: whole tokens left, microseconds until one more unit fits here (0 when all units
---        were granted), microseconds until all tokens are back.
+--        [2] units: the number of equal requests.
+--        then six per key: the letter of its algorithm, cost in tokens, and four numbers that the algorithm's file
+--        explains. All are integers.
+-- Reply  integers: units granted (-1: past the deadline, or outside the fixed window that was sent), Redis time in
+--        microseconds, then three per key: whole tokens left, microseconds until one more unit fits here (0 when all
+--        units were granted), microseconds until all tokens are back.
 --
 -- The smallest number of units that any key has room for is charged to every key.
 --
--- Never: reads a caller's clock for the arithmetic, writes on a denial (but, once, for a bucket whose limit is faster than the
--- one it is stored by, for a window that was longer, where the algorithm changed, or because the clock stepped back), forgets
--- what was consumed by another version of a limit, leaves a key without expiry, leaves the integers below 2^53, or puts a
--- key into an error.
+-- Never: reads a caller's clock for the arithmetic, writes on a denial (except once: for a bucket whose limit is faster
+-- than the one it is stored by, for a window that was longer, where the algorithm changed, or because the clock stepped
+-- back), forgets consumption by another version of a limit, leaves a key without expiry, leaves the integers below
+-- 2^53, or puts a key into an error.
 
--- Redis before 7 can be configured to replicate scripts by their text, which a script that reads the time must opt out of.
+-- Redis before 7 can be configured to replicate scripts by their text, which a script that reads the time must opt out
+-- of.
 if redis.replicate_commands then redis.replicate_commands() end
 
 local time = redis.call('TIME')

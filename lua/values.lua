@@ -1,17 +1,18 @@
--- How buckets and windows are stored, for whoever reads one: a limit may have been of another algorithm a moment ago. Put
--- before every script that touches them.
+-- How buckets and windows are stored. Put before every script that touches them: a limit may have had another algorithm
+-- a moment ago.
 --
--- A token bucket is "tat:frac:E:D:M": it is full again at tat microseconds plus frac ticks, of which D make a microsecond
--- and E a token; when it was written, M ticks were missing. A window is "until=tokens,until=tokens": so many tokens are out
--- until then, in microseconds, in the order in which they come back. What is not there has all of its tokens.
+-- A token bucket is "tat:frac:E:D:M": it is full again at tat microseconds plus frac ticks, of which D make a
+-- microsecond and E a token; when it was written, M ticks were missing. A window is "until=tokens,until=tokens": tokens
+-- and when they expire, in microseconds, in the order in which they do. A key that is absent has all of its tokens.
 
 local MAX_TICKS = 4503599627370496
 local FOREIGN = "TOLLGATE a bucket holds a value that is not Tollgate's: is another program using its keys?"
 
--- What each algorithm does with its keys, by the letter that stands for it in ARGV.
+-- The functions of each algorithm, by the letter that stands for it in ARGV.
 local algorithms = {}
 
--- What a bucket lacks, the E and D that this is counted in, and whether the clock stepped back since. Nothing: not a bucket.
+-- The ticks that a bucket lacks, the E and D that they count by, and whether the clock stepped back since. Nil: not a
+-- bucket.
 local function read_bucket(value, now)
   local tat, frac, emission, ticks, most = string.match(value, '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
   tat, frac, emission, ticks, most = tonumber(tat), tonumber(frac), tonumber(emission), tonumber(ticks), tonumber(most)
@@ -20,7 +21,7 @@ local function read_bucket(value, now)
   return math.min(left, most), emission, ticks, left > most
 end
 
--- The tokens of a window that are out, and two lists: until when, and how many. Nothing: not a window.
+-- The tokens of a window that are out, and two lists: until when, and how many. Nil: not a window.
 local function read_window(value, now)
   if not string.match(value, '^%d+=%d+[%d=,]*$') then return nil end
   local used, untils, tokens = 0, {}, {}

@@ -1,15 +1,16 @@
--- What fixed and sliding windows have in common: it is put before their scripts, behind values.lua, which says how a window is
--- stored. They differ in their horizon: when a token that is taken now comes back.
+-- The common part of fixed and sliding windows: put before their scripts and behind values.lua, which says how a window
+-- is stored. They differ in when a token that is taken now expires, and so comes back. window.rs has the same
+-- arithmetic.
 --
--- A limit changes while windows exist: tokens that are out stay out until then, but no longer than one that is taken now, so
--- that neither a longer window of before nor a clock that stepped back locks anybody out. A token bucket of before has all
--- that it lacks out until the horizon.
+-- A limit changes while windows exist: tokens that are out stay out until they expire, but no longer than one that is
+-- taken now, so neither an earlier, longer window nor a clock that stepped back locks a client out. A window that was a
+-- token bucket has all that the bucket lacks out until then.
 
--- Entries at most; beyond, the two that come back first become one.
+-- Entries at most; beyond, the two that expire first become one.
 local MAX_ENTRIES = 128
 
--- Puts out tokens until then.
-local function put_out(untils, tokens, till, count)
+-- Adds tokens that expire then.
+local function add(untils, tokens, till, count)
   if count == 0 then return end
   local place = #untils + 1
   while place > 1 and untils[place - 1] >= till do place = place - 1 end
@@ -26,9 +27,9 @@ local function put_out(untils, tokens, till, count)
   end
 end
 
--- The window at this key: tokens that are out, until when, and how many; and whether that is not what is stored. Nothing, when
--- the key holds something else.
-local function look_out(key, now, horizon)
+-- The window at this key: tokens that are out, until when, and how many; and whether that differs from what is stored.
+-- Nil when the key holds something else.
+local function read_entries(key, now, expires_at)
   local value = redis.call('GET', key)
   if not value then return 0, {}, {}, false end
   local used, untils, tokens = read_window(value, now)
@@ -36,19 +37,19 @@ local function look_out(key, now, horizon)
     local missing, emission = read_bucket(value, now)
     if not missing then return nil end
     used, untils, tokens = math.ceil(missing / emission), {}, {}
-    put_out(untils, tokens, horizon, used)
+    add(untils, tokens, expires_at, used)
     return used, untils, tokens, true
   end
   local late = 0
-  while #untils > 0 and untils[#untils] > horizon do
+  while #untils > 0 and untils[#untils] > expires_at do
     late = late + table.remove(tokens)
     table.remove(untils)
   end
-  put_out(untils, tokens, horizon, late)
+  add(untils, tokens, expires_at, late)
   return used, untils, tokens, late > 0
 end
 
-local function write_out(key, now, untils, tokens)
+local function write_entries(key, now, untils, tokens)
   if #untils == 0 then
     redis.call('DEL', key)
     return
@@ -60,7 +61,7 @@ local function write_out(key, now, untils, tokens)
   redis.call('SET', key, table.concat(parts, ','), 'PX', string.format('%.0f', ttl))
 end
 
--- Microseconds until so many tokens are back; of more than are out, until all are.
+-- Microseconds until so many tokens are back; if that is more than are out, until all are.
 local function wait_for(missing, now, untils, tokens)
   if missing <= 0 or #untils == 0 then return 0 end
   local back = 0
@@ -71,42 +72,43 @@ local function wait_for(missing, now, untils, tokens)
   return untils[#untils] - now
 end
 
--- The functions of an algorithm, by its horizon at a time, which is nothing at a time that it was not told for.
-local function window_by(horizon_at)
+-- The functions of an algorithm. `expiry_at` says when a token that is taken at a time expires; nil at a time that the
+-- caller sent no window for.
+local function window_by(expiry_at)
   return {
     open = function(key, now, arg, cost)
-      local horizon = horizon_at(now, arg)
-      if not horizon then return false end
-      local used, untils, tokens, moved = look_out(key, now, horizon)
+      local expires_at = expiry_at(now, arg)
+      if not expires_at then return false end
+      local used, untils, tokens, changed = read_entries(key, now, expires_at)
       if not used then return nil end
       local quota = tonumber(ARGV[arg])
-      return { used, untils, tokens, horizon, quota, cost, moved }, math.floor(math.max(0, quota - used) / cost)
+      return { used, untils, tokens, expires_at, quota, cost, changed }, math.floor(math.max(0, quota - used) / cost)
     end,
 
     close = function(key, now, state, granted, units)
-      local used, untils, tokens, horizon, quota, cost, moved = unpack(state, 1, 7)
+      local used, untils, tokens, expires_at, quota, cost, changed = unpack(state, 1, 7)
       if granted > 0 then
-        put_out(untils, tokens, horizon, granted * cost)
+        add(untils, tokens, expires_at, granted * cost)
         used = used + granted * cost
       end
-      -- Also when it is only out for less long than it was: or it would be put off for as long as somebody asks.
-      if granted > 0 or moved then write_out(key, now, untils, tokens) end
+      -- Also when tokens only expire earlier than before: otherwise that would be put off for as long as requests come.
+      if granted > 0 or changed then write_entries(key, now, untils, tokens) end
       local retry_after, reset_after = 0, 0
       if granted < units then retry_after = wait_for(used + cost - quota, now, untils, tokens) end
       if #untils > 0 then reset_after = untils[#untils] - now end
       return math.max(0, quota - used), retry_after, reset_after
     end,
 
-    -- What is given back comes off what was taken at that time, as far as it is still out.
-    adjust = function(key, now, arg, owed, back, taken_at)
-      local horizon = horizon_at(now, arg)
-      if not horizon then return false end
-      local used, untils, tokens, moved = look_out(key, now, horizon)
+    -- A refund lowers the tokens taken at that time, as far as they are still out.
+    adjust = function(key, now, arg, charge, refund, taken_at)
+      local expires_at = expiry_at(now, arg)
+      if not expires_at then return false end
+      local used, untils, tokens, changed = read_entries(key, now, expires_at)
       if not used then return nil end
-      local before, from = used, horizon_at(taken_at, arg)
+      local before, from = used, expiry_at(taken_at, arg)
       for i, till in ipairs(untils) do
-        if back > 0 and taken_at <= now and till == from then
-          local gone = math.min(back, tokens[i])
+        if refund > 0 and taken_at <= now and till == from then
+          local gone = math.min(refund, tokens[i])
           tokens[i], used = tokens[i] - gone, used - gone
           if tokens[i] == 0 then
             table.remove(untils, i)
@@ -115,17 +117,18 @@ local function window_by(horizon_at)
           break
         end
       end
-      local after = math.max(used, math.min(used + owed, math.max(tonumber(ARGV[arg]), owed)))
-      put_out(untils, tokens, horizon, after - used)
-      if moved or used ~= before or after ~= used then write_out(key, now, untils, tokens) end
+      local after = math.max(used, math.min(used + charge, math.max(tonumber(ARGV[arg]), charge)))
+      add(untils, tokens, expires_at, after - used)
+      if changed or used ~= before or after ~= used then write_entries(key, now, untils, tokens) end
       return true
     end,
 
-    -- States are pairs: microseconds until tokens come back, and how many. What would come back last is given first.
-    give = function(key, now, arg, given)
-      local horizon = horizon_at(now, arg)
-      if not horizon then return false end
-      local used, untils, tokens = look_out(key, now, horizon)
+    -- States are pairs: microseconds until tokens expire, and how many. Tokens that would expire last are granted
+    -- first.
+    grant = function(key, now, arg, granted)
+      local expires_at = expiry_at(now, arg)
+      if not expires_at then return false end
+      local used, untils, tokens = read_entries(key, now, expires_at)
       if not used then return nil end
       local function state()
         local list = {}
@@ -133,8 +136,8 @@ local function window_by(horizon_at)
         return list
       end
       local before = state()
-      if given == 0 then return before, before end
-      local extra = given < 0 and used or used - math.max(0, math.min(used, tonumber(ARGV[arg])) - given)
+      if granted == 0 then return before, before end
+      local extra = granted < 0 and used or used - math.max(0, math.min(used, tonumber(ARGV[arg])) - granted)
       while extra > 0 do
         local last = #untils
         local gone = math.min(extra, tokens[last])
@@ -144,7 +147,7 @@ local function window_by(horizon_at)
           table.remove(tokens)
         end
       end
-      write_out(key, now, untils, tokens)
+      write_entries(key, now, untils, tokens)
       return before, state()
     end,
   }

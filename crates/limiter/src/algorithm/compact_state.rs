@@ -1,9 +1,9 @@
-//! A key's state in the compact form that a table in memory keeps: by the time at which all is back, so that it stays true
-//! as time passes. With the floor under states that were dropped to make room.
+//! A key's state in the compact form that a table in memory keeps: by the time at which all is back, so that it stays
+//! true as time passes. With the floor under states that were dropped to make room.
 //!
-//! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any that
-//! was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the floor in
-//! time, not in tokens, and one whose algorithm changed starts anew.
+//! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any
+//! that was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the
+//! floor in time, not in tokens, and one whose algorithm changed starts anew.
 
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
@@ -92,8 +92,8 @@ impl EvictionFloor {
                 let until_floor = tick_rate.ticks(self.buckets_full_at_us.saturating_sub(at.now_us));
                 let ticks = until_floor.min(bucket.capacity());
                 let state = StoredState::TokenBucket(Backlog { ticks, tick_rate }).read_as(quota, at);
-                // A denial stores the bucket then. Otherwise the floor of a slower limit would go on denying for as long
-                // as that takes.
+                // A denial stores the bucket then. Otherwise the floor of a slower limit would go on denying for as
+                // long as that takes.
                 if until_floor > bucket.capacity() { state.changed() } else { state }
             }
             Quota::Window(window) if self.window_until_us > at.now_us => {

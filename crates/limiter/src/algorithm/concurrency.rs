@@ -1,21 +1,22 @@
-//! The arithmetic of slots for requests in flight, which nodes hold for a while and pass on among their own requests.
+//! The arithmetic of permits for requests in flight. Nodes hold permits for a while and pass them on among their own
+//! requests.
 //!
-//! A node says how many slots it wants and how many of them it cannot do without, because requests are in them already; it gets
-//! what the others leave, at least the latter. What it says replaces what it said before, so nothing is counted twice, and
-//! what was lost on the way is put right by the next word. A node that says nothing for the time of a lease holds nothing.
-//! `lua/concurrency.lua` is the same for the shared store; a test demands the same answers.
+//! A node claims the permits it wants, and says how many it needs because requests hold them already. It gets those
+//! that the others leave, and at least the needed ones. A claim replaces the node's claim before, so nothing is counted
+//! twice, and a lost claim is put right by the next. A node that claims nothing for the time of a lease holds nothing.
+//! `lua/concurrency.lua` does the same in Redis; a test demands the same answers.
 //!
-//! Guarantees that slots which nobody is in are never given out twice. Refuses to know clocks, keys and stores.
+//! Guarantees that permits which no request needs are never granted twice.
 
 use crate::algorithm::level::Level;
 
-/// Slots in a limit at most.
+/// Permits in a limit at most.
 pub const MAX_PERMITS: u64 = 1_000_000_000;
 
-/// How long a node holds what it was given without saying so again.
+/// Microseconds that a node holds its permits without claiming them again.
 pub const LEASE_US: u64 = 3_000_000;
 
-/// When to come back, as far as anybody can tell.
+/// Microseconds after which a denied request may try again. When a permit becomes free is unknown.
 pub const RETRY_US: u64 = 50_000;
 
 /// A limit of requests in flight.
@@ -35,31 +36,31 @@ pub enum Scope {
     Node,
 }
 
-/// What a node says of its slots.
+/// The claim of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PermitRequest {
-    /// As many as it would like to hold.
+    /// Permits that it would like to hold.
     pub wanted: u64,
-    /// Those that requests are in.
+    /// Permits that requests hold.
     pub needed: u64,
-    /// Says which of a node's words is the latest.
+    /// The number of the claim among the node's own: the highest is the latest.
     pub turn: u64,
 }
 
-/// What it hears.
+/// The answer to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GrantedPermits {
-    /// Slots that are its own from now on.
+    /// Permits that are the node's own from now on.
     pub own: u64,
-    /// Slots that other nodes hold.
+    /// Permits that other nodes hold.
     pub others: u64,
 }
 
-/// One node's slots, as they are kept.
+/// One node's permits, as they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PermitHolder {
     pub node: u64,
-    pub slots: u64,
+    pub permits: u64,
     pub turn: u64,
     pub until_us: u64,
 }
@@ -70,16 +71,19 @@ impl ConcurrencyLimit {
         Self { most: most.clamp(1, MAX_PERMITS), scope }
     }
 
-    /// Slots in all.
+    /// Permits in all.
+    #[inline]
     pub fn most(self) -> u64 {
         self.most
     }
 
+    #[inline]
     pub fn scope(self) -> Scope {
         self.scope
     }
 
     /// The part of it that one of `nodes` equal nodes enforces: all of a limit of one node.
+    #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         match self.scope {
             Scope::Fleet => Self { most: self.most / u64::from(nodes.max(1)), ..self },
@@ -88,7 +92,8 @@ impl ConcurrencyLimit {
     }
 }
 
-/// What a request of `cost` meets where `used` slots of `part` are in use.
+/// The level that a request of `cost` meets where `used` permits of `part` are in use.
+#[inline]
 pub fn level(part: ConcurrencyLimit, used: u64, cost: u64) -> Level {
     let remaining = part.most.saturating_sub(used);
     Level {
@@ -98,7 +103,7 @@ pub fn level(part: ConcurrencyLimit, used: u64, cost: u64) -> Level {
     }
 }
 
-/// Takes over what `node` says of its slots, out of `most`, at `now_us`.
+/// Takes over the claim of `node` on `most` permits, at `now_us`.
 pub fn claim(
     holders: &mut Vec<PermitHolder>,
     node: u64,
@@ -107,68 +112,68 @@ pub fn claim(
     now_us: u64,
 ) -> GrantedPermits {
     holders.retain(|holder| holder.until_us > now_us);
-    let others = holders.iter().filter(|holder| holder.node != node).map(|holder| holder.slots).sum();
+    let others = holders.iter().filter(|holder| holder.node != node).map(|holder| holder.permits).sum();
     let place = holders.iter().position(|holder| holder.node == node);
     if let Some(own) = place.map(|place| holders[place]).filter(|own| own.turn > claim.turn) {
-        // It has said something else since.
-        return GrantedPermits { own: own.slots, others };
+        // A later claim has overtaken this one.
+        return GrantedPermits { own: own.permits, others };
     }
-    let slots = claim.wanted.min(most.saturating_sub(others)).max(claim.needed);
+    let permits = claim.wanted.min(most.saturating_sub(others)).max(claim.needed);
     let until_us = now_us.saturating_add(LEASE_US);
-    let own = PermitHolder { node, slots, turn: claim.turn, until_us };
+    let own = PermitHolder { node, permits, turn: claim.turn, until_us };
     match place {
-        Some(place) if slots > 0 => holders[place] = own,
+        Some(place) if permits > 0 => holders[place] = own,
         Some(place) => drop(holders.remove(place)),
-        None if slots > 0 => holders.push(own),
+        None if permits > 0 => holders.push(own),
         None => {}
     }
-    GrantedPermits { own: slots, others }
+    GrantedPermits { own: permits, others }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(wanted: u64, needed: u64, turn: u64) -> PermitRequest {
+    fn request(wanted: u64, needed: u64, turn: u64) -> PermitRequest {
         PermitRequest { wanted, needed, turn }
     }
 
     #[test]
     fn a_node_gets_what_the_others_leave() {
         let mut holders = Vec::new();
-        assert_eq!(claim(&mut holders, 1, 10, said(7, 7, 1), 0), GrantedPermits { own: 7, others: 0 });
-        assert_eq!(claim(&mut holders, 2, 10, said(7, 1, 1), 0), GrantedPermits { own: 3, others: 7 });
-        assert_eq!(claim(&mut holders, 1, 10, said(2, 2, 2), 0), GrantedPermits { own: 2, others: 3 });
-        assert_eq!(claim(&mut holders, 2, 10, said(20, 3, 2), 0), GrantedPermits { own: 8, others: 2 });
+        assert_eq!(claim(&mut holders, 1, 10, request(7, 7, 1), 0), GrantedPermits { own: 7, others: 0 });
+        assert_eq!(claim(&mut holders, 2, 10, request(7, 1, 1), 0), GrantedPermits { own: 3, others: 7 });
+        assert_eq!(claim(&mut holders, 1, 10, request(2, 2, 2), 0), GrantedPermits { own: 2, others: 3 });
+        assert_eq!(claim(&mut holders, 2, 10, request(20, 3, 2), 0), GrantedPermits { own: 8, others: 2 });
     }
 
     #[test]
-    fn requests_that_are_in_a_slot_keep_it_and_nobody_else_gets_one_then() {
+    fn requests_keep_their_permits_and_no_other_node_gets_one_then() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, said(10, 10, 1), 0);
-        assert_eq!(claim(&mut holders, 2, 10, said(4, 4, 1), 0), GrantedPermits { own: 4, others: 10 });
-        assert_eq!(claim(&mut holders, 3, 10, said(1, 0, 1), 0), GrantedPermits { own: 0, others: 14 });
+        claim(&mut holders, 1, 10, request(10, 10, 1), 0);
+        assert_eq!(claim(&mut holders, 2, 10, request(4, 4, 1), 0), GrantedPermits { own: 4, others: 10 });
+        assert_eq!(claim(&mut holders, 3, 10, request(1, 0, 1), 0), GrantedPermits { own: 0, others: 14 });
     }
 
     #[test]
     fn a_node_that_died_holds_nothing_after_its_lease() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, said(10, 10, 1), 0);
-        assert_eq!(claim(&mut holders, 2, 10, said(1, 0, 1), LEASE_US - 1).own, 0);
-        assert_eq!(claim(&mut holders, 2, 10, said(1, 0, 2), LEASE_US), GrantedPermits { own: 1, others: 0 });
+        claim(&mut holders, 1, 10, request(10, 10, 1), 0);
+        assert_eq!(claim(&mut holders, 2, 10, request(1, 0, 1), LEASE_US - 1).own, 0);
+        assert_eq!(claim(&mut holders, 2, 10, request(1, 0, 2), LEASE_US), GrantedPermits { own: 1, others: 0 });
     }
 
     #[test]
-    fn a_word_that_comes_late_changes_nothing() {
+    fn a_claim_that_comes_late_changes_nothing() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, said(5, 5, 7), 0);
-        assert_eq!(claim(&mut holders, 1, 10, said(9, 9, 6), 0), GrantedPermits { own: 5, others: 0 });
-        assert_eq!(claim(&mut holders, 1, 10, said(0, 0, 8), 0), GrantedPermits { own: 0, others: 0 });
+        claim(&mut holders, 1, 10, request(5, 5, 7), 0);
+        assert_eq!(claim(&mut holders, 1, 10, request(9, 9, 6), 0), GrantedPermits { own: 5, others: 0 });
+        assert_eq!(claim(&mut holders, 1, 10, request(0, 0, 8), 0), GrantedPermits { own: 0, others: 0 });
         assert_eq!(holders, []);
     }
 
     #[test]
-    fn a_share_is_a_part_of_the_fleets_slots_and_all_of_a_nodes_own() {
+    fn a_share_is_a_part_of_the_fleets_permits_and_all_of_a_nodes_own() {
         assert_eq!(ConcurrencyLimit::new(10, Scope::Fleet).shared_by(3).most(), 3);
         assert_eq!(ConcurrencyLimit::new(10, Scope::Node).shared_by(3).most(), 10);
     }

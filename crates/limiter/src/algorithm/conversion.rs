@@ -1,16 +1,16 @@
-//! Conversion of a bucket that is stored by one limit and asked for by another: while nodes reload one after the other, or
-//! because clients have plans.
+//! Conversion of a bucket that is stored by one limit and asked for by another: while nodes reload one after the other,
+//! or because clients have plans.
 //!
 //! Guarantees that admitted in any time t is at most the largest burst + the largest rate · t of the limits in use:
-//! consumption counts in tokens, which flow off at the rate of one of these limits and are lowered by nothing else; a grant
-//! needs room for them and its cost in the burst of its own limit. So after a grant they are at most the largest burst,
-//! however often the limits take turns. Conversions round up.
+//! consumption counts in tokens, which flow off at the rate of one of these limits and are lowered by nothing else; a
+//! grant needs room for them and its cost in the burst of its own limit. So after a grant they are at most the largest
+//! burst, however often the limits take turns. Conversions round up.
 //!
-//! Guarantees that nobody is locked out: a bucket is stored by the limit that granted last, or else by the fastest that asked
-//! since. So consumption flows off in the time that the old limit would have taken, or that the new rate takes for it,
-//! whichever is shorter. It may be more than the new burst: forgetting that would refill the larger bucket of nodes with
-//! the old limit as often as both ask. A faster limit that cannot count so many tokens leaves them to the slower one.
-//! `lua/conversion.lua` does the same.
+//! Guarantees that nobody is locked out: a bucket is stored by the limit that granted last, or else by the fastest that
+//! asked since. So consumption flows off in the time that the old limit would have taken, or that the new rate takes
+//! for it, whichever is shorter. It may be more than the new burst: forgetting that would refill the larger bucket of
+//! nodes with the old limit as often as both ask. A faster limit that cannot count so many tokens leaves them to the
+//! slower one. `lua/conversion.lua` does the same.
 
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS, TickRate, TokenBucket};
@@ -86,8 +86,8 @@ impl ConvertedBacklog {
         if outcome.granted > 0 { Backlog { ticks: outcome.backlog, tick_rate: self.own_rate } } else { self.stored }
     }
 
-    /// The backlog to store when `ticks` of the reading limit are owed besides. That leaves at most `capacity` missing, or
-    /// the debt itself if it is more.
+    /// The backlog to store when `ticks` of the reading limit are owed besides. That leaves at most `capacity` missing,
+    /// or the debt itself if it is more.
     #[inline]
     pub fn force_charge(&self, ticks: u64, capacity: u64) -> Backlog {
         let ticks = token_bucket::force_charge(self.stored.ticks, self.as_stored(ticks), self.as_stored(capacity));

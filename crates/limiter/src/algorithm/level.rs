@@ -1,6 +1,6 @@
-//! The level of a bucket, as a decision leaves it.
+//! The level of a bucket or window after a decision.
 
-/// The level of one bucket after a decision.
+/// The level of one bucket or window after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Level {
     /// Whole tokens left.

@@ -1,4 +1,5 @@
-//! The numbers of a limit, whatever its algorithm: the questions that the limiter and its stores ask of every algorithm.
+//! The numbers of a limit, whatever its algorithm: the questions that the limiter and its stores ask of every
+//! algorithm.
 //!
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
 //! [`token_bucket`](crate::algorithm::token_bucket) and [`window`](crate::algorithm::window).
@@ -111,7 +112,8 @@ impl Quota {
         }
     }
 
-    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, and when a token taken then expires.
+    /// A time of a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z, and when a token taken then
+    /// expires.
     #[inline]
     pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
@@ -186,8 +188,9 @@ impl Quota {
         }
     }
 
-    /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the request cost
-    /// `actual`. A window has tokens until they expire together, so unspent ones are as good as never taken.
+    /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the
+    /// request cost `actual`. A window has tokens until they expire together, so unspent ones are as good as never
+    /// taken.
     pub fn unspent(self, reserved: u64, actual: u64, held_us: u64) -> Unspent {
         let charge = self.charge(reserved.saturating_sub(actual));
         match self {
@@ -212,8 +215,8 @@ impl Quota {
         }
     }
 
-    /// The four numbers that the script has from ARGV, explained in its file. `earliest_us`: the earliest time, in microseconds
-    /// since 1970-01-01T00:00Z, at which it may run.
+    /// The four numbers that the script has from ARGV, explained in its file. `earliest_us`: the earliest time, in
+    /// microseconds since 1970-01-01T00:00Z, at which it may run.
     pub fn script_numbers(self, earliest_us: u64) -> [u64; 4] {
         match self {
             Self::TokenBucket(bucket) => {

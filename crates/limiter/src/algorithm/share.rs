@@ -1,9 +1,9 @@
-//! What part of every limit this node enforces while the shared store is away.
+//! The part of every limit that this node enforces while the shared store is away.
 //!
-//! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes agree on how many they are.
-//! A node of `n` enforces a `n`-th of rate and burst. Where that is smaller than one request, the shares would deny
-//! everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the others deny.
-//! Refuses to know how nodes are counted.
+//! Guarantees that the parts of all nodes together never exceed the limit, as long as the nodes agree on how many they
+//! are. A node of `n` enforces a `n`-th of rate and burst. Where that is smaller than one request, the shares would
+//! deny everything, so the whole limit of such a key belongs to one node, found by a hash that all nodes share; the
+//! others deny.
 
 use crate::algorithm::concurrency::ConcurrencyLimit;
 use crate::algorithm::quota::Quota;
@@ -15,7 +15,7 @@ pub struct Share {
     rank: u32,
 }
 
-/// No node has this rank: this node does not know its place yet, so it owns no key alone.
+/// No node has this rank: this node does not know its rank yet, so it owns no key alone.
 const UNPLACED: u32 = u32::MAX;
 
 impl Share {
@@ -33,30 +33,35 @@ impl Share {
         if nodes <= 1 { Self::WHOLE } else { Self { nodes, rank: UNPLACED } }
     }
 
-    /// The two numbers in one, for an atomic cell.
+    /// Both numbers in one, for an atomic cell.
+    #[inline]
     pub(crate) fn packed(self) -> u64 {
         u64::from(self.nodes) | u64::from(self.rank) << 32
     }
 
     /// Undoes [`Self::packed`].
+    #[inline]
     pub(crate) fn unpacked(packed: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = packed.to_le_bytes();
         Self { nodes: u32::from_le_bytes([a, b, c, d]), rank: u32::from_le_bytes([e, f, g, h]) }
     }
 
+    #[inline]
     pub fn nodes(self) -> u32 {
         self.nodes
     }
 
     /// The quota that this node enforces for `key`; `None` when another node has the whole of it. `largest_cost` is the
-    /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node would
-    /// grant dear requests from the whole while others grant cheap ones from their shares.
+    /// most tokens that any request takes of the limit: the answer must not depend on the single request, or a node
+    /// would grant dear requests from the whole while others grant cheap ones from their shares.
+    #[inline]
     pub fn of(self, key: &[u8], quota: Quota, largest_cost: u64) -> Option<Quota> {
         let part = quota.shared_by(self.nodes);
         self.divided(key, part.holds(largest_cost), part, quota)
     }
 
     /// Like [`Self::of`], of a limit of requests in flight.
+    #[inline]
     pub fn of_permits(self, key: &[u8], limit: ConcurrencyLimit, largest_cost: u64) -> Option<ConcurrencyLimit> {
         let part = limit.shared_by(self.nodes);
         self.divided(key, largest_cost <= part.most(), part, limit)
@@ -82,14 +87,14 @@ mod tests {
     use super::*;
     use crate::algorithm::token_bucket::TokenBucket;
 
-    fn shape(tokens: u64, burst: u64) -> Quota {
+    fn quota(tokens: u64, burst: u64) -> Quota {
         let nonzero = |n| NonZeroU64::new(n).unwrap();
         TokenBucket::new(nonzero(tokens), nonzero(1_000_000), nonzero(burst)).unwrap().into()
     }
 
     #[test]
     fn a_share_smaller_than_a_request_makes_one_node_the_owner() {
-        let tiny = shape(2, 2);
+        let tiny = quota(2, 2);
         for key in [b"a".as_slice(), b"b", b"c", b"per-user\0alice"] {
             let owners = (0..3).filter(|rank| Share::new(3, *rank).of(key, tiny, 1) == Some(tiny)).count();
             let deniers = (0..3).filter(|rank| Share::new(3, *rank).of(key, tiny, 1).is_none()).count();
@@ -99,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_cheap_request_follows_the_dearest_of_its_limit() {
-        let limit = shape(8, 8);
+        let limit = quota(8, 8);
         let owners = (0..2).filter(|rank| Share::new(2, *rank).of(b"k", limit, 5).is_some()).count();
         assert_eq!(owners, 1);
         assert_eq!(Share::new(2, 0).of(b"k", limit, 4), Some(limit.shared_by(2)));
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_node_without_a_place_owns_nothing_alone() {
-        assert_eq!(Share::unplaced(3).of(b"k", shape(2, 2), 1), None);
-        assert_eq!(Share::unplaced(1).of(b"k", shape(2, 2), 2), Some(shape(2, 2)));
+        assert_eq!(Share::unplaced(3).of(b"k", quota(2, 2), 1), None);
+        assert_eq!(Share::unplaced(1).of(b"k", quota(2, 2), 2), Some(quota(2, 2)));
     }
 }

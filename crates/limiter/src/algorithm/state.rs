@@ -1,9 +1,9 @@
-//! What a key holds: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota) this is
-//! the one place that tells the algorithms apart.
+//! What a key holds: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota)
+//! this is the one place that tells the algorithms apart.
 //!
 //! Guarantees that a limit which changes its algorithm forgets nothing: tokens consumed under one algorithm count under
-//! the other. A window that was a bucket has all of them out until they would expire now; a bucket that was a window lacks
-//! all of them. `lua/values.lua` and the scripts behind it do the same.
+//! the other. A window that was a bucket has all of them out until they would expire now; a bucket that was a window
+//! lacks all of them. `lua/values.lua` and the scripts behind it do the same.
 
 use crate::algorithm::conversion::{Backlog, ConvertedBacklog};
 use crate::algorithm::level::Level;
@@ -53,8 +53,8 @@ impl StoredState {
         }
     }
 
-    /// The state in a reply of `lua/grant.lua`, given at `now_us`: for a bucket its ticks and the two numbers that they count
-    /// by; for a window pairs of microseconds and tokens. `None`: no such reply.
+    /// The state in a reply of `lua/grant.lua`, given at `now_us`: for a bucket its ticks and the two numbers that they
+    /// count by; for a window pairs of microseconds and tokens. `None`: no such reply.
     pub fn from_reply(quota: Quota, numbers: &[u64], now_us: u64) -> Option<Self> {
         match (quota, numbers) {
             (_, []) => Some(Self::full(quota)),
@@ -178,8 +178,8 @@ impl QuotaState {
         self.clone().charge(part, cost, 0, 1)
     }
 
-    /// Charges tokens that were admitted without asking. Such a debt is bounded by a full burst or quota, so that nobody is
-    /// locked out; one that is larger by itself counts whole.
+    /// Charges tokens that were admitted without asking. Such a debt is bounded by a full burst or quota, so that
+    /// nobody is locked out; one that is larger by itself counts whole.
     pub fn force_charge(&mut self, charge: u64) {
         self.charge_up_to(self.quota, charge);
     }
@@ -218,8 +218,8 @@ impl QuotaState {
         });
     }
 
-    /// This state with `tokens` more, though not more than all. Consumption beyond the burst is forgiven besides: otherwise a
-    /// grant would not show.
+    /// This state with `tokens` more, though not more than all. Consumption beyond the burst is forgiven besides:
+    /// otherwise a grant would not show.
     #[must_use]
     pub fn grant(mut self, tokens: u64) -> Self {
         self.correct(|consumed, quota, _| match (consumed, quota) {
@@ -247,9 +247,9 @@ impl QuotaState {
         self
     }
 
-    /// Takes over a level that the store replied: at least so much is missing from now on. Time until all tokens are back,
-    /// unlike tokens, means the same under every share. Where a bucket is stored by a faster limit, that time is less than
-    /// by this one; then the remaining tokens tell more.
+    /// Takes over a level that the store replied: at least so much is missing from now on. Time until all tokens are
+    /// back, unlike tokens, means the same under every share. Where a bucket is stored by a faster limit, that time is
+    /// less than by this one; then the remaining tokens tell more.
     pub fn observe(&mut self, level: &Level) {
         self.correct(|consumed, quota, at| match (consumed, quota) {
             (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {

@@ -1,8 +1,9 @@
 //! The arithmetic of a token bucket, in integers.
 //!
 //! A bucket is one number: its *backlog*, the time until it is full again. Taking a token adds the token's emission
-//! interval to the backlog, time takes it away, and a request passes while the backlog fits the capacity (the generic cell
-//! rate algorithm, ITU-T I.371). `lua/token_bucket.lua` is this algorithm in Redis; a test demands the same decisions.
+//! interval to the backlog, time takes it away, and a request passes while the backlog fits the capacity (the generic
+//! cell rate algorithm, ITU-T I.371). `lua/token_bucket.lua` is this algorithm in Redis; a test demands the same
+//! decisions.
 //!
 //! Guarantees that every number stays below 2^53, so that Lua's doubles hold it exactly, and that rounding never admits
 //! more than asked for.
@@ -77,8 +78,8 @@ pub struct ChargeOutcome {
 }
 
 impl TokenBucket {
-    /// `tokens` every `period_us` microseconds, `burst` of them at once. Exact when the reduced fraction has at most 1000
-    /// tokens (and nearly always does); otherwise the rate is rounded down by less than a tick per token.
+    /// `tokens` every `period_us` microseconds, `burst` of them at once. Exact when the reduced fraction has at most
+    /// 1000 tokens (and nearly always does); otherwise the rate is rounded down by less than a tick per token.
     ///
     /// # Errors
     /// When the rate, the burst or the time to fill is out of bounds.
@@ -112,9 +113,9 @@ impl TokenBucket {
         })
     }
 
-    /// This limit for tokens that may be spent a while after they were taken. A flow that conforms to (rate, burst) and is
-    /// delayed by up to `w` conforms to (rate, burst + rate · w). So every request takes from a bucket that is smaller by
-    /// the ticks that flow in `w`. A bucket too small for that stays as it is, and has no leases.
+    /// This limit for tokens that may be spent a while after they were taken. A flow that conforms to (rate, burst) and
+    /// is delayed by up to `w` conforms to (rate, burst + rate · w). So every request takes from a bucket that is
+    /// smaller by the ticks that flow in `w`. A bucket too small for that stays as it is, and has no leases.
     pub fn leased(self, largest_cost: u64) -> Self {
         let spare = self.capacity.saturating_sub(self.charge(largest_cost.max(1)));
         let lease_us = LONGEST_LEASE_US.min((self.capacity / 4).min(spare) / self.ticks_per_us);
@@ -124,8 +125,8 @@ impl TokenBucket {
         Self { reserve: lease_us * self.ticks_per_us, ..self }
     }
 
-    /// The part of this bucket that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The time
-    /// to fill stays the same, so a backlog means the same under every share.
+    /// The part of this bucket that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The
+    /// time to fill stays the same, so a backlog means the same under every share.
     #[inline]
     pub fn shared_by(self, nodes: u32) -> Self {
         Self { emission: self.emission.saturating_mul(u64::from(nodes.max(1))), ..self }
@@ -259,31 +260,31 @@ pub fn take(bucket: TokenBucket, backlog: u64, cost: u64, units: u32) -> ChargeO
     charge(bucket, backlog, cost, fitting(bucket, backlog, cost, units), units)
 }
 
-/// Charges a debt: tokens that were admitted without asking. It leaves at most the capacity missing, or the debt if that is
-/// more, so nobody is locked out; and never less than before.
+/// Charges a debt: tokens that were admitted without asking. It leaves at most the capacity missing, or the debt if
+/// that is more, so nobody is locked out; and never less than before.
 #[inline]
 pub fn force_charge(backlog: u64, ticks: u64, capacity: u64) -> u64 {
     backlog.saturating_add(ticks).min(capacity.max(ticks)).max(backlog).min(MAX_TICKS)
 }
 
-/// Refunds a charge of `ticks` for tokens that were not spent, `held_us` after it was made. Ticks that flowed in meanwhile
-/// are not refunded: the bucket may have been full before the charge, and then had no room for them.
+/// Refunds a charge of `ticks` for tokens that were not spent, `held_us` after it was made. Ticks that flowed in
+/// meanwhile are not refunded: the bucket may have been full before the charge, and then had no room for them.
 #[inline]
 pub fn refund(bucket: TokenBucket, backlog: u64, ticks: u64, held_us: u64) -> u64 {
     backlog.saturating_sub(ticks.saturating_sub(held_us.saturating_mul(bucket.ticks_per_us)))
 }
 
-/// How long a reservation that was made `held_us` microseconds ago keeps all of its unspent tokens, when `spent` ticks of it
-/// were spent. The rest is refunded as by [`refund`], counted from that much later.
+/// How long a reservation that was made `held_us` microseconds ago keeps all of its unspent tokens, when `spent` ticks
+/// of it were spent. The rest is refunded as by [`refund`], counted from that much later.
 ///
-/// Think of every tick of a backlog as belonging to one request. Time takes ticks away, and the arithmetic may choose whose,
-/// as long as none goes twice. Spent ticks are removed by time alone. So in any window of length t they are at most those
-/// still there, a full bucket, and those that t took away: the bound holds exactly as long as no request is refunded more
-/// than is left of its own. Of its own ticks, a request may let the spent ones go first. But it cannot know whether those of
-/// others went before them: they may have been refunded meanwhile, or taken just now. So all that flowed in counts as its
-/// own. Hence nothing is lost while no more flowed in than was spent. A large reservation that is held for long is
-/// refunded in part or not at all, though an empty bucket might have had room for it; to refund more, the bucket would
-/// have to keep reservations apart.
+/// Think of every tick of a backlog as belonging to one request. Time takes ticks away, and the arithmetic may choose
+/// whose, as long as none goes twice. Spent ticks are removed by time alone. So in any window of length t they are at
+/// most those still there, a full bucket, and those that t took away: the bound holds exactly as long as no request is
+/// refunded more than is left of its own. Of its own ticks, a request may let the spent ones go first. But it cannot
+/// know whether those of others went before them: they may have been refunded meanwhile, or taken just now. So all that
+/// flowed in counts as its own. Hence nothing is lost while no more flowed in than was spent. A large reservation that
+/// is held for long is refunded in part or not at all, though an empty bucket might have had room for it; to refund
+/// more, the bucket would have to keep reservations apart.
 #[inline]
 pub fn covered_us(bucket: TokenBucket, spent: u64, held_us: u64) -> u64 {
     (spent / bucket.ticks_per_us).min(held_us)

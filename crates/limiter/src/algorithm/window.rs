@@ -1,10 +1,10 @@
 //! The arithmetic of fixed and sliding windows, in integers.
 //!
-//! A window is a list of entries: tokens that were taken, and when they expire, which brings them back. A request passes
-//! while its tokens and those in the list are at most the quota. The algorithms differ only in when a token expires: in a
-//! fixed window at the window's end, in a sliding one a window's length after it was taken. So admitted in each fixed
-//! window, or in any stretch of a sliding one's length, is at most the quota. `lua/window.lua` does the same in Redis; a
-//! test demands the same decisions.
+//! A window is a list of entries: tokens that were taken, and when they expire, which brings them back. A request
+//! passes while its tokens and those in the list are at most the quota. The algorithms differ only in when a token
+//! expires: in a fixed window at the window's end, in a sliding one a window's length after it was taken. So admitted
+//! in each fixed window, or in any stretch of a sliding one's length, is at most the quota. `lua/window.lua` does the
+//! same in Redis; a test demands the same decisions.
 //!
 //! Guarantees a bound on the entries, and that rounding never brings a token back early.
 
@@ -16,8 +16,8 @@ use crate::algorithm::token_bucket::{ChargeOutcome, MAX_TICKS};
 /// Tokens in a window at most.
 pub const MAX_QUOTA: u64 = 1_000_000_000;
 
-/// Parts that a sliding window of a larger quota is divided into. A token comes back at the end of its part's time: at most a
-/// 64th of the window late, and never early.
+/// Parts that a sliding window of a larger quota is divided into. A token comes back at the end of its part's time: at
+/// most a 64th of the window late, and never early.
 pub const PARTS: u64 = 64;
 
 /// Entries of a window at most. Versions of a limit that take turns have parts of their own; beyond this, the two that
@@ -149,7 +149,8 @@ impl Window {
 }
 
 impl Span {
-    /// When a token taken at `now_us` expires, by a clock that read 0 at `epoch_us` microseconds since 1970-01-01T00:00Z.
+    /// When a token taken at `now_us` expires, by a clock that read 0 at `epoch_us` microseconds since
+    /// 1970-01-01T00:00Z.
     #[inline]
     pub fn expires_at(self, now_us: u64, epoch_us: u64) -> u64 {
         match self {
@@ -190,8 +191,8 @@ impl WindowEntries {
         self.entries.is_empty()
     }
 
-    /// Drops the tokens that expired by `now_us`. No token is out for longer than one taken now would be, so a longer window
-    /// that the limit had before, or a clock that stepped back, locks nobody out. Says whether any was.
+    /// Drops the tokens that expired by `now_us`. No token is out for longer than one taken now would be, so a longer
+    /// window that the limit had before, or a clock that stepped back, locks nobody out. Says whether any was.
     #[inline]
     pub fn expire(&mut self, now_us: u64, expires_at_us: u64) -> bool {
         self.entries.retain(|entry| entry.until_us > now_us);
@@ -269,8 +270,8 @@ impl WindowEntries {
         self.last_us().saturating_sub(now_us)
     }
 
-    /// Charges a debt: tokens that were admitted without asking. It leaves at most the quota out, or the debt if that is
-    /// more, and never less than before.
+    /// Charges a debt: tokens that were admitted without asking. It leaves at most the quota out, or the debt if that
+    /// is more, and never less than before.
     #[inline]
     pub fn force_charge(&mut self, quota: u64, tokens: u64, expires_at_us: u64) {
         let used = self.used();

@@ -1,12 +1,12 @@
 //! What requests turned out to cost, settled with what was reserved for them.
 //!
-//! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to this
-//! node's bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). What it costs less comes back as far as it
-//! can without admitting too much, which [`covered_us`](crate::algorithm::token_bucket::covered_us) argues. So what was admitted in any time t is at most burst +
-//! rate · t (of a window: its quota), in tokens as settled, and beside it what requests in flight at its end have not been charged yet: at most their
-//! `max` less their reservation. A node that dies settles nothing more: the reservations stand.
-//! Nobody waits for it. Bounded: what comes when too much waits is settled as while the store is away. Refuses to know where
-//! costs are read.
+//! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to
+//! this node's bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). What it costs less comes
+//! back as far as it can without admitting too much, which [`covered_us`](crate::algorithm::token_bucket::covered_us)
+//! argues. So what was admitted in any time t is at most burst + rate · t (of a window: its quota), in tokens as
+//! settled, and beside it what requests in flight at its end have not been charged yet: at most their `max` less their
+//! reservation. A node that dies settles nothing more: the reservations stand. Nobody waits for it. Bounded: what comes
+//! when too much waits is settled as while the store is away. Refuses to know where costs are read.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -185,8 +185,8 @@ impl Settler {
         }
     }
 
-    /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would admit
-    /// too much.
+    /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would
+    /// admit too much.
     fn without_store(&self, client: &StoreClient, settlement: Settlement) {
         let Settlement { charge, on_outage, change } = settlement;
         let Change::Charge(owed) = change else {
@@ -246,7 +246,8 @@ impl Settlement {
     }
 }
 
-/// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the store.
+/// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the
+/// store.
 fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
     let Reservation { charge, taken_at_us, .. } = reservation;
     let (node, now_us) = (&client.node, clock::monotonic_micros());

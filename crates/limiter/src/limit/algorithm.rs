@@ -1,6 +1,7 @@
-//! How a limit counts, and how much it allows, as an operator says it. Plain data, checked at the edge by `config`.
+//! How a limit counts, and how much it allows, as an operator says it.
 //!
-//! Guarantees that what can be asked of stores was checked: [`Algorithm::compile`] is the only way there.
+//! Guarantees that the numbers were checked before a store counts by them: [`Algorithm::compile`] is the only way
+//! there.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,25 +12,33 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use crate::algorithm::window::{Window, WindowError};
 
-/// `tokens` every `period_us` microseconds.
+/// A rate: `tokens` every `period_us` microseconds.
+///
+/// A hundred per second:
+/// ```
+/// # use std::num::NonZeroU64;
+/// use tollgate_limiter::limit::algorithm::Rate;
+///
+/// let rate = Rate { tokens: NonZeroU64::new(100).unwrap(), period_us: NonZeroU64::new(1_000_000).unwrap() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub tokens: NonZeroU64,
     pub period_us: NonZeroU64,
 }
 
-/// Quotas that come back with their window.
+/// A rate of a window: `tokens` in each window of length `per`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowRate {
     pub tokens: NonZeroU64,
     pub per: WindowLength,
 }
 
-/// A window's length as it was said.
+/// The length of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowLength {
     Micros(NonZeroU64),
-    /// Of a calendar, and so of no fixed length.
+    /// A month of a calendar, which has no fixed length.
     Month,
 }
 
@@ -38,16 +47,16 @@ pub enum WindowLength {
 pub enum Algorithm {
     /// Tokens flow back one by one, and `burst` of them fit the bucket.
     TokenBucket { rate: Rate, burst: NonZeroU64 },
-    /// So many tokens in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are minutes,
-    /// hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
+    /// `rate.tokens` in each window, one window after the other. With a `zone`, an IANA time zone's name, windows are
+    /// minutes, hours, days or months there; without, they are counted from 1970 on, and months are those of UTC.
     FixedWindow { rate: WindowRate, zone: Option<Arc<str>> },
-    /// So many tokens in any stretch of time of this length.
+    /// `rate.tokens` in any stretch of time of the rate's period.
     SlidingWindow { rate: Rate },
-    /// So many requests in flight, each until its response's body has ended.
+    /// `most` requests in flight, each until its response's body has ended.
     Concurrency { most: NonZeroU64, scope: Scope },
 }
 
-/// How a limit counts, its numbers left aside: what its plans share with it.
+/// How a limit counts, without its numbers: its plans share this with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
     TokenBucket,
@@ -56,7 +65,7 @@ pub enum AlgorithmKind {
     Concurrency { scope: Scope },
 }
 
-/// What a limit counts, told apart once, when it is compiled.
+/// An algorithm whose numbers were checked, as the limiter counts by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompiledAlgorithm {
     /// Tokens, of a bucket or a window.
@@ -65,7 +74,7 @@ pub enum CompiledAlgorithm {
     Permits(ConcurrencyLimit),
 }
 
-/// What only some algorithms count by.
+/// A number or unit that only some algorithms have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     #[error("a {0} has no burst")]
@@ -74,11 +83,11 @@ pub enum Unsupported {
     Month(&'static str),
     #[error("{0} has no rate")]
     Rate(&'static str),
-    #[error("a {0} knows no max_in_flight")]
-    Slots(&'static str),
+    #[error("a {0} has no max_in_flight")]
+    Permits(&'static str),
 }
 
-/// Why an algorithm's numbers cannot be counted by.
+/// Why a limit cannot count by an algorithm's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     #[error(transparent)]
@@ -95,6 +104,7 @@ pub enum QuotaError {
 
 impl CompiledAlgorithm {
     /// Tokens or permits that may be taken at once, at most.
+    #[inline]
     pub fn burst(self) -> u64 {
         match self {
             Self::Tokens(quota) => quota.burst(),
@@ -103,6 +113,7 @@ impl CompiledAlgorithm {
     }
 
     /// Whether a request of `cost` can ever pass.
+    #[inline]
     pub fn holds(self, cost: u64) -> bool {
         match self {
             Self::Tokens(quota) => quota.holds(cost),
@@ -111,6 +122,7 @@ impl CompiledAlgorithm {
     }
 
     /// Microseconds that tokens may be spent after they were taken ahead; 0: none may be.
+    #[inline]
     pub fn lease_us(self) -> u64 {
         match self {
             Self::Tokens(quota) => quota.lease_us(),
@@ -120,7 +132,7 @@ impl CompiledAlgorithm {
 }
 
 impl WindowLength {
-    /// The unit of a calendar that it is one of.
+    /// The unit of a calendar that has this length.
     fn unit(self) -> Option<CalendarUnit> {
         let Self::Micros(micros) = self else { return Some(CalendarUnit::Month) };
         [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day]
@@ -144,7 +156,7 @@ impl WindowLength {
 }
 
 impl AlgorithmKind {
-    /// As operators write it.
+    /// The name that operators write.
     pub fn name(&self) -> &'static str {
         match self {
             Self::TokenBucket => "token_bucket",
@@ -154,20 +166,20 @@ impl AlgorithmKind {
         }
     }
 
-    /// The algorithm that counts so, by these numbers. A bucket's burst is the rate's tokens if nothing else is said.
+    /// The algorithm of this kind with a rate. A bucket's burst is the rate's tokens unless `burst` is given.
     ///
     /// # Errors
-    /// When such numbers are another algorithm's.
-    pub fn algorithm(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
+    /// When this kind has no rate, no burst, or no months.
+    pub fn with_rate(&self, rate: WindowRate, burst: Option<NonZeroU64>) -> Result<Algorithm, Unsupported> {
         let WindowRate { tokens, per } = rate;
-        let steady = || match per {
+        let rate_per_period = || match per {
             WindowLength::Micros(period_us) => Ok(Rate { tokens, period_us }),
             WindowLength::Month => Err(Unsupported::Month(self.name())),
         };
         let algorithm = match self {
-            Self::TokenBucket => Algorithm::TokenBucket { rate: steady()?, burst: burst.unwrap_or(tokens) },
+            Self::TokenBucket => Algorithm::TokenBucket { rate: rate_per_period()?, burst: burst.unwrap_or(tokens) },
             Self::FixedWindow { zone } => Algorithm::FixedWindow { rate, zone: zone.clone() },
-            Self::SlidingWindow => Algorithm::SlidingWindow { rate: steady()? },
+            Self::SlidingWindow => Algorithm::SlidingWindow { rate: rate_per_period()? },
             Self::Concurrency { .. } => return Err(Unsupported::Rate(self.name())),
         };
         match (self, burst) {
@@ -175,22 +187,21 @@ impl AlgorithmKind {
             (_, Some(_)) => Err(Unsupported::Burst(self.name())),
         }
     }
-}
 
-impl AlgorithmKind {
-    /// The algorithm that counts so many requests in flight.
+    /// The algorithm of this kind with a number of permits for requests in flight.
     ///
     /// # Errors
-    /// When it does not count them.
-    pub fn slots(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
+    /// When this kind counts tokens.
+    pub fn with_permits(&self, most: NonZeroU64) -> Result<Algorithm, Unsupported> {
         match self {
             Self::Concurrency { scope } => Ok(Algorithm::Concurrency { most, scope: *scope }),
-            other => Err(Unsupported::Slots(other.name())),
+            other => Err(Unsupported::Permits(other.name())),
         }
     }
 }
 
 impl Algorithm {
+    /// Its kind: the algorithm without its numbers.
     pub fn kind(&self) -> AlgorithmKind {
         match self {
             Self::TokenBucket { .. } => AlgorithmKind::TokenBucket,
@@ -200,10 +211,10 @@ impl Algorithm {
         }
     }
 
-    /// What the limiter counts by.
+    /// Checks the numbers and makes them the limiter's.
     ///
     /// # Errors
-    /// When the numbers are out of bounds, or there is no such calendar.
+    /// When the numbers are out of bounds, the time zone is unknown, or it needs the feature `calendar`.
     pub fn compile(&self) -> Result<CompiledAlgorithm, QuotaError> {
         let quota = match self {
             Self::TokenBucket { rate, burst } => TokenBucket::new(rate.tokens, rate.period_us, *burst)?.into(),

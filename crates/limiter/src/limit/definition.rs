@@ -1,4 +1,4 @@
-//! What an operator asks for: a named limit. Plain data, checked at the edge by `config`.
+//! The definition of a limit: its name and all of its parts, and how a route uses it.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -23,26 +23,31 @@ pub enum OnOutage {
     Deny,
 }
 
-/// How closely nodes keep to one limit together. The limit holds either way.
+/// How a fleet shares one limit: with a call per request, or with fewer. The limit holds either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Consistency {
-    /// The store is asked for each request.
+    /// The store decides on each request.
     #[default]
     Exact,
-    /// A node takes a few tokens ahead and spends them in process, at the price of a part of the burst. A limit whose burst
-    /// is too small for that is exact.
+    /// A node takes a few tokens ahead and spends them in process for up to 50 ms, at the price of a part of the burst. A
+    /// limit whose burst is too small for that is exact. For token buckets only.
     Leased,
 }
 
-/// A limit by name.
+/// A limit: the requests that share a bucket, and how much they may take of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
+    /// Part of every key, so two limits never share a bucket.
     pub name: Arc<str>,
+    /// Requests with the same key share one bucket.
     pub key: KeySpec,
+    /// How tokens are counted, and how many there are.
     pub algorithm: Algorithm,
     /// Tokens one request takes, unless the route or the client's plan says otherwise.
     pub cost: Cost,
+    /// The decision while the store is away.
     pub on_outage: OnOutage,
+    /// The fate of a request that is denied.
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
     pub rollout: Rollout,
@@ -50,10 +55,11 @@ pub struct Limit {
     pub exemption: Exemption,
     /// Other rates for some clients.
     pub plans: Option<Plans>,
+    /// How nodes share the limit.
     pub consistency: Consistency,
 }
 
-/// A limit as one route (or listener) uses it.
+/// A limit as one route or listener uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     pub limit: Arc<Limit>,
@@ -68,7 +74,21 @@ impl Limit {
         self.key.parts.iter().any(is_address) || self.plans.as_ref().is_some_and(|plans| is_address(&plans.by))
     }
 
-    /// A token bucket that counts by `key`, one token a request, with all else at its default.
+    /// A token bucket per `key`, one token a request, with all else at its default.
+    ///
+    /// ```
+    /// # use std::num::NonZeroU64;
+    /// use tollgate_limiter::limit::algorithm::Rate;
+    /// use tollgate_limiter::limit::definition::Limit;
+    /// use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
+    ///
+    /// let hundred = NonZeroU64::new(100).unwrap();
+    /// let per_second = Rate { tokens: hundred, period_us: NonZeroU64::new(1_000_000).unwrap() };
+    /// let client = KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 };
+    /// let key = KeySpec { parts: vec![client], on_missing: OnMissing::Share };
+    /// let limit = Limit::new("per-client", key, per_second, hundred);
+    /// assert!(limit.algorithm.compile().is_ok());
+    /// ```
     pub fn new(name: &str, key: KeySpec, rate: Rate, burst: NonZeroU64) -> Self {
         Self {
             name: name.into(),

@@ -1,6 +1,6 @@
-//! Whom a limit does not count.
+//! Requests that a limit does not count.
 //!
-//! Refuses to know what an exemption is worth: whether a client may send such a header is for those in front to see to.
+//! A header exempts any client that sends it: a proxy in front must remove it from clients that may not.
 
 use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;

@@ -1,9 +1,9 @@
-//! An answer that an operator wrote down: status, fields, body. Plain data, for whoever gives it.
+//! A response that an operator wrote down: status, fields, body.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
-/// A fixed answer.
+/// A fixed response, given as often as needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedResponse {
     pub status: StatusCode,
@@ -12,7 +12,7 @@ pub struct FixedResponse {
 }
 
 impl FixedResponse {
-    /// The answer, once more. Its body is shared, not copied.
+    /// The response, for one more request. Its body is shared, not copied.
     pub fn response<B: From<Bytes>>(&self) -> Response<B> {
         let mut response = Response::new(B::from(self.body.clone()));
         *response.status_mut() = self.status;

@@ -1,6 +1,8 @@
-//! What a person configures: a named limit, whom it counts, how much it allows and what happens beyond.
+//! The limits that a person configures: a name, the requests that share a bucket, how much they may take and what
+//! happens beyond.
 //!
-//! Plain data. Nothing here waits, counts or asks a store.
+//! Plain data, to be built in code or from a file. [`definition`] puts a limit together of the other parts. Nothing
+//! here waits, counts or calls a store.
 
 pub mod algorithm;
 pub mod builder;

@@ -12,33 +12,34 @@ pub enum OnLimit {
     /// It is refused with 429 and a problem.
     #[default]
     Reject,
-    /// It is refused with this answer.
+    /// It is refused with this response.
     Answer(Arc<FixedResponse>),
-    /// It waits for its tokens, where there is somewhere to wait.
+    /// It waits for its tokens, where the layer has a queue.
     Queue(Queueing),
-    /// It passes, to something cheaper.
+    /// It passes, to a cheaper upstream or response.
     Degrade(Degrade),
 }
 
 /// How long and how many requests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
+    /// A request that would have to wait longer is refused.
     pub max_wait: Duration,
-    /// On this node, whatever they wait for.
+    /// Requests that wait on this node at a time, whatever their keys.
     pub max_waiting: NonZeroUsize,
 }
 
-/// What a request over the limit gets instead.
+/// The cheaper alternative for a request over the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Degrade {
     /// Another upstream, by name.
     Upstream(Arc<str>),
-    /// A fixed answer.
+    /// A fixed response.
     Respond(Arc<FixedResponse>),
 }
 
 impl OnLimit {
-    /// The same where there are no upstreams to go to instead: then a request is refused.
+    /// This choice where there are no other upstreams: `Degrade::Upstream` becomes `Reject`.
     #[must_use]
     pub fn without_upstreams(&self) -> Self {
         match self {

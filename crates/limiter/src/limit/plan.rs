@@ -1,7 +1,7 @@
-//! What some clients have instead of a limit's own rate.
+//! Plans: other rates for some clients, instead of a limit's own.
 //!
-//! Guarantees a look-up that neither waits nor copies, however many plans there are; and that a plan which was read as text
-//! is one that a request can pass. Refuses to know who gave a client its plan, and whether the client may say so itself.
+//! Guarantees a look-up that neither waits nor copies, however many plans there are, and that a plan read from text lets
+//! a request pass.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -18,9 +18,10 @@ use crate::limit::cost::Cost;
 use crate::limit::key::KeyPart;
 use crate::limit::units;
 
-/// Rates by a value of the request. A request without it, or with one that has no plan, has the limit's own.
+/// Rates by a value of the request. A request without that value, or whose value has no plan, has the limit's own rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plans {
+    /// The part of a request that has the client's name.
     pub by: KeyPart,
     pub source: PlanSource,
 }
@@ -39,11 +40,11 @@ pub enum PlanSource {
 pub struct PlanHash {
     /// The store puts its prefix before it.
     pub name: Arc<str>,
-    /// For so long a plan is used without asking again.
+    /// A plan is used for so long before it is read again.
     pub cache: Duration,
 }
 
-/// A rate, and all that goes with it.
+/// A rate, with its burst and cost, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,
@@ -51,20 +52,20 @@ pub struct Plan {
     cost: Option<Cost>,
 }
 
-/// What a text says, whatever counts by it.
-struct Written {
+/// A plan as text gives it, for whatever algorithm.
+struct PlanText {
     amount: Amount,
     burst: Option<NonZeroU64>,
     cost: Option<NonZeroU64>,
 }
 
-/// Tokens in a time, or requests at a time.
+/// Tokens in a period, or requests in flight.
 enum Amount {
     Rate(WindowRate),
-    Slots(NonZeroU64),
+    Permits(NonZeroU64),
 }
 
-/// Why a text is no plan.
+/// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("it is over {LONGEST_TEXT} bytes, or not ASCII")]
@@ -104,7 +105,7 @@ impl Plan {
     /// Counts by `algorithm`; each request takes `cost`, or as many tokens as the limit says.
     ///
     /// # Errors
-    /// When the algorithm's numbers cannot be counted by.
+    /// When the algorithm's numbers are out of bounds.
     pub fn new(algorithm: Algorithm, cost: Option<Cost>) -> Result<Self, QuotaError> {
         Ok(Self { compiled: algorithm.compile()?, algorithm, cost })
     }
@@ -112,14 +113,14 @@ impl Plan {
     /// The plan that `text` is for limits that count by this kind of algorithm. Anyone may have written it.
     ///
     /// # Errors
-    /// When it is no plan.
+    /// When it is not a plan, or one of another algorithm.
     pub fn read(text: &[u8], kind: &AlgorithmKind) -> Result<Self, PlanError> {
         let text = Some(text).filter(|text| text.len() <= LONGEST_TEXT && text.is_ascii());
         let text = str::from_utf8(text.ok_or(PlanError::NotText)?).map_err(|_| PlanError::NotText)?;
-        let Written { amount, burst, cost } = text.parse()?;
+        let PlanText { amount, burst, cost } = text.parse()?;
         let algorithm = match amount {
-            Amount::Rate(rate) => kind.algorithm(rate, burst)?,
-            Amount::Slots(most) => kind.slots(most)?,
+            Amount::Rate(rate) => kind.with_rate(rate, burst)?,
+            Amount::Permits(most) => kind.with_permits(most)?,
         };
         if cost.is_some_and(|cost| cost > algorithm.burst()) {
             return Err(PlanError::Cost);
@@ -127,22 +128,26 @@ impl Plan {
         Ok(Self::new(algorithm, cost.map(Cost::Fixed))?)
     }
 
+    /// The algorithm with the plan's numbers.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
     }
 
+    /// The numbers as the limiter counts by them.
+    #[inline]
     pub fn compiled(&self) -> CompiledAlgorithm {
         self.compiled
     }
 
-    /// `None`: the limit's.
+    /// The cost of a request under this plan. `None`: the limit's.
     pub fn cost(&self) -> Option<&Cost> {
         self.cost.as_ref()
     }
 }
 
-/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate in any order.
-impl FromStr for Written {
+/// `100/s`, `100/s burst=200`, `1000/month cost=2`, `max_in_flight=50`: as in the file, with the words behind the rate
+/// in any order.
+impl FromStr for PlanText {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
@@ -164,7 +169,7 @@ impl FromStr for Written {
             return Err(PlanError::Burst);
         }
         match amount {
-            Amount::Slots(_) if burst.is_some() => Err(PlanError::Word),
+            Amount::Permits(_) if burst.is_some() => Err(PlanError::Word),
             amount => Ok(Self { amount, burst, cost }),
         }
     }
@@ -173,7 +178,7 @@ impl FromStr for Written {
 fn amount(word: &str) -> Option<Amount> {
     if let Some(most) = word.strip_prefix("max_in_flight=") {
         let most = units::whole(most).and_then(NonZeroU64::new)?;
-        return (most.get() <= MAX_PERMITS).then_some(Amount::Slots(most));
+        return (most.get() <= MAX_PERMITS).then_some(Amount::Permits(most));
     }
     let (tokens, period_us) = units::parse_window_rate(word)?;
     Some(Amount::Rate(WindowRate { tokens, per: period_us.map_or(WindowLength::Month, WindowLength::Micros) }))
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(Plan::read(b"100/s", &kind), Err(PlanError::Unsupported(Unsupported::Rate("concurrency"))));
         assert_eq!(
             Plan::read(b"max_in_flight=50", &BUCKET),
-            Err(PlanError::Unsupported(Unsupported::Slots("token_bucket")))
+            Err(PlanError::Unsupported(Unsupported::Permits("token_bucket")))
         );
         assert_eq!(Plan::read(b"max_in_flight=50 burst=2", &kind), Err(PlanError::Word));
         assert_eq!(Plan::read(b"max_in_flight=0", &kind), Err(PlanError::Rate));

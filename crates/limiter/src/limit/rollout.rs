@@ -1,8 +1,8 @@
 //! Which clients a limit acts on while it is rolled out.
 //!
 //! Guarantees that a client is treated alike on every node, by every request and after every restart, and that raising
-//! the share only adds clients. Which ones those are is a hash of the limit's name and the key: two limits begin with
-//! different clients. Refuses to know what a key is made of.
+//! the share only adds clients. A hash of the limit's name and the key chooses them, so two limits begin
+//! with different clients.
 
 use crate::algorithm::share::fnv1a;
 
@@ -18,7 +18,7 @@ impl Rollout {
     /// No key: the limit only counts.
     pub const NONE: Self = Self(0);
 
-    /// `None`: over 10 000 hundredths of a percent.
+    /// A share of `hundredths` of a percent. `None`: over 10 000, which is all.
     pub fn of_hundredths(hundredths: u16) -> Option<Self> {
         (hundredths <= WHOLE).then_some(Self(hundredths))
     }

@@ -1,7 +1,6 @@
 //! The quantities a person writes: rates, durations, sizes.
 //!
-//! Guarantees that what [`show_rate`], [`show_duration`] and [`show_size`] print reads back as the same quantity. Knows
-//! nothing of files, positions or bounds: those are its callers'.
+//! Guarantees that what [`show_rate`], [`show_duration`] and [`show_size`] print reads back as the same quantity.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -38,7 +37,7 @@ pub fn parse_rate(text: &str) -> Option<(NonZeroU64, NonZeroU64)> {
     Some((NonZeroU64::new(whole(tokens)?)?, NonZeroU64::new(count.checked_mul(unit)?)?))
 }
 
-/// The same, or `1000/month`, whose period is `None`: a month has no fixed length.
+/// Like [`parse_rate`], or `1000/month`, whose period is `None`: a month has no fixed length.
 pub fn parse_window_rate(text: &str) -> Option<(NonZeroU64, Option<NonZeroU64>)> {
     match text.strip_suffix("/month") {
         Some(tokens) => Some((NonZeroU64::new(whole(tokens)?)?, None)),

@@ -128,7 +128,7 @@ impl AlgorithmChoice<'_> {
             AlgorithmName::Concurrency => {
                 let most =
                     required(&quota.max_in_flight, "max_in_flight", "max_in_flight: 100", &quota.location, report)?;
-                AlgorithmKind::Concurrency { scope: self.scope }.slots(NonZeroU64::new(most.value.0)?).ok()
+                AlgorithmKind::Concurrency { scope: self.scope }.with_permits(NonZeroU64::new(most.value.0)?).ok()
             }
         }
     }
@@ -154,7 +154,7 @@ impl AlgorithmChoice<'_> {
     fn by_rate(&self, kind: &AlgorithmKind, quota: &RawQuota, report: &mut Report) -> Option<Algorithm> {
         let rate = required(&quota.rate, "rate", "rate: 10/s", &quota.location, report)?;
         let burst = quota.burst.build(|at| NonZeroU64::new(at.value.0))?;
-        let algorithm = match kind.algorithm(rate.value.clone(), burst) {
+        let algorithm = match kind.with_rate(rate.value.clone(), burst) {
             Ok(algorithm) => algorithm,
             Err(unsupported) => {
                 let problem = ValueProblem::new(unsupported.to_string());

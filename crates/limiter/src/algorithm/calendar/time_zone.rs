@@ -1,7 +1,7 @@
 //! The calendar of a time zone of the IANA database: the system's, or else the one built in.
 //!
-//! Guarantees windows without gap or overlap across changes of the clock: a day that changes to or from summer time is an
-//! hour shorter or longer, and an hour is cut short by a change in its middle.
+//! Guarantees windows without gap or overlap across changes of the clock: a day that changes to or from summer time is
+//! an hour shorter or longer, and an hour is cut short by a change in its middle.
 
 use std::hash::{Hash, Hasher};
 

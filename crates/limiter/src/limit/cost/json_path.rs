@@ -1,6 +1,6 @@
 //! The way to a field of a JSON text, as operators write it.
 //!
-//! Guarantees that what it shows is what it reads. Refuses to know texts.
+//! Guarantees that a path which is shown reads back as the same path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Names of a path at most.
 pub(crate) const MAX_NAMES: usize = 16;
 
-/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one and `\\`
-/// for a backslash.
+/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one
+/// and `\\` for a backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPath(Arc<[Box<[u8]>]>);
 
@@ -48,11 +48,13 @@ impl JsonPath {
             }
         }
         names.push(name);
-        match () {
-            () if names.iter().any(String::is_empty) => Err(PathError::EmptyName),
-            () if names.len() > MAX_NAMES => Err(PathError::TooDeep),
-            () => Ok(Self(names.into_iter().map(|name| name.into_bytes().into()).collect())),
+        if names.iter().any(String::is_empty) {
+            return Err(PathError::EmptyName);
         }
+        if names.len() > MAX_NAMES {
+            return Err(PathError::TooDeep);
+        }
+        Ok(Self(names.into_iter().map(|name| name.into_bytes().into()).collect()))
     }
 }
 

@@ -1,8 +1,7 @@
 //! How many tokens a request takes.
 //!
-//! Guarantees at least one token, and that a request that says nothing, or something that cannot be read, is never cheaper
-//! than the truth. What only the response tells is reserved before, and settled after (see `settle`). Refuses to read
-//! a request's body: what is not told in the head counts as the most.
+//! Guarantees at least one token, and that a request whose cost cannot be read from its head pays the most. A cost that
+//! only the response tells is reserved before and settled after. No request's body is read for it.
 
 pub mod json_path;
 
@@ -14,14 +13,15 @@ use http::HeaderName;
 use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
 
-/// What a request is charged by.
+/// The tokens that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Every request takes as many.
+    /// Every request takes as many tokens.
     Fixed(NonZeroU64),
-    /// A header field says how many: `default` without it, `max` at most, and if it is not one number above 0.
+    /// A header field says how many: `default` tokens without it, `max` at most, and `max` if it is not one number
+    /// above 0.
     Header { name: HeaderName, default: NonZeroU64, max: NonZeroU64 },
-    /// One for each `unit` of bytes that the body begins: `max` at most, and for a body of unknown length.
+    /// One token for each `unit` of bytes that the body begins: `max` at most, and `max` for a body of unknown length.
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
     Response(Arc<ResponseCost>),
@@ -31,17 +31,17 @@ pub enum Cost {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseCost {
     pub field: CostField,
-    /// Taken before; what the request costs if the response does not tell.
+    /// Tokens taken before; the cost of the request if the response does not tell.
     pub reserve: NonZeroU64,
-    /// What it costs at most. May be more than a bucket holds.
+    /// Tokens that it costs at most. May be more than a bucket holds.
     pub max: NonZeroU64,
 }
 
-/// Where a response tells it.
+/// Where a response tells its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CostField {
     Header(HeaderName),
-    /// In its body: JSON, several of them on lines, or in the data of an event stream.
+    /// In its body: JSON, several JSON texts on lines, or JSON in the data of an event stream.
     Json(JsonPath),
 }
 
@@ -49,11 +49,12 @@ impl Cost {
     /// No bound but the burst.
     pub const UNBOUNDED: NonZeroU64 = NonZeroU64::MAX;
 
-    /// What this request takes of a bucket of `burst` tokens. What varies is never more than a full bucket.
+    /// Tokens that this request takes of a bucket of `burst` tokens. A cost that varies is never more than a full
+    /// bucket.
     pub fn of(&self, facts: &Facts<'_>, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
-            Self::Header { name, default, max } => said(facts, name, *default, *max).min(*max).min(burst),
+            Self::Header { name, default, max } => header_cost(facts, name, *default, *max).min(*max).min(burst),
             Self::Body { unit, max } => {
                 facts.body_length.map_or(*max, |length| units(length, *unit)).min(*max).min(burst)
             }
@@ -61,7 +62,7 @@ impl Cost {
         }
     }
 
-    /// What a request takes that is not out of the ordinary: what clients are told is counted in such.
+    /// Tokens that an ordinary request takes: the fields of a response count in these.
     pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,
@@ -80,7 +81,7 @@ impl Cost {
         }
     }
 
-    /// What is left to settle after the response.
+    /// The cost to settle after the response.
     pub fn later(&self) -> Option<&Arc<ResponseCost>> {
         match self {
             Self::Response(by) => Some(by),
@@ -95,7 +96,7 @@ impl From<NonZeroU64> for Cost {
     }
 }
 
-fn said(facts: &Facts<'_>, name: &HeaderName, default: NonZeroU64, max: NonZeroU64) -> NonZeroU64 {
+fn header_cost(facts: &Facts<'_>, name: &HeaderName, default: NonZeroU64, max: NonZeroU64) -> NonZeroU64 {
     let mut values = facts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => default,

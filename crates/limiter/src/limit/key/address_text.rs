@@ -1,6 +1,6 @@
 //! Addresses as text, without the machinery of `fmt`: they are written for every request, several times.
 //!
-//! Guarantees the same text as `Display`. Knows nothing of what it is for.
+//! Guarantees the same text as `Display`.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

@@ -16,7 +16,7 @@ pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
 
 /// An authority in that form: in lower case, without user, port and the root's dot.
 pub fn normal(host: &str) -> Cow<'_, str> {
-    // What nearly every request says, a name in lower case and perhaps a port: one look at each byte is enough.
+    // Nearly every request has a name in lower case and perhaps a port: one look at each byte is enough.
     let end = host.bytes().position(|byte| !is_plain(byte)).unwrap_or(host.len());
     let (name, rest) = host.split_at(end);
     if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {

@@ -1,7 +1,9 @@
-use http::Request;
+use http::header::COOKIE;
+use http::{HeaderName, Request};
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::key::host::RequestHost;
 
 fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> ExtractedKey {
     let facts = Facts {

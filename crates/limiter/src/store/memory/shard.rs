@@ -5,7 +5,7 @@
 //! not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as well, and every
 //! window it does not know has as many out. That holds while the limit stands; a limit changed after its bucket was
 //! evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
-//! Time never moves back, whatever callers say it is. Refuses to know locks and shares.
+//! Time never moves back, whatever callers say it is.
 
 use hashbrown::HashTable;
 

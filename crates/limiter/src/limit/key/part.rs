@@ -1,0 +1,187 @@
+//! The parts that a key is made of. A new part is a variant of [`KeyPart`] and an arm in each of its two `match`es.
+//!
+//! Guarantees that a part which a request has twice, with different values, is told from one that it has once: which of
+//! the values an upstream takes is unknown, and any choice would let a second value stand for a bucket of one's own.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use http::{Extensions, HeaderMap, HeaderName, Method, Uri};
+use percent_encoding::percent_decode;
+
+use crate::limit::key::bytes::Key;
+use crate::limit::key::custom::CustomKey;
+use crate::limit::key::host::RequestHost;
+
+/// One ingredient of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyPart {
+    /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.
+    ClientIp {
+        ipv4_prefix: u8,
+        ipv6_prefix: u8,
+    },
+    /// The value of a header field.
+    Header(HeaderName),
+    /// A cookie by name (RFC 6265 §4.2).
+    Cookie(Arc<str>),
+    /// A query parameter by name, percent-decoded.
+    Query(Arc<str>),
+    /// A `{name}` of the route's path.
+    PathParam(Arc<str>),
+    Method,
+    /// In lower case, without a port.
+    Host,
+    /// The route's name.
+    Route,
+    /// The same for every request.
+    Constant(Arc<str>),
+    /// A closure of a program that uses the limiter as a library. The configuration file has no such thing.
+    Custom(CustomKey),
+}
+
+/// The facts of a request that a key can be made of.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    pub method: &'a Method,
+    pub uri: &'a Uri,
+    pub headers: &'a HeaderMap,
+    /// What layers outside put into the request.
+    pub extensions: Option<&'a Extensions>,
+    /// Bytes of the body. `None`: not known before it has been read.
+    pub body_length: Option<u64>,
+    /// `None` where the transport has no addresses.
+    pub client_ip: Option<IpAddr>,
+    pub host: RequestHost<'a>,
+    /// The route's name.
+    pub route: &'a str,
+    /// Looks up a path parameter.
+    pub param: &'a dyn Fn(&str) -> Option<&'a str>,
+}
+
+/// A part of one request.
+enum PartValue<'a> {
+    Address {
+        ip: IpAddr,
+        ipv4_prefix: u8,
+        ipv6_prefix: u8,
+    },
+    Bytes(Cow<'a, [u8]>),
+    /// Several values that differ.
+    Different,
+}
+
+impl KeyPart {
+    /// Reads this part of a request. `None`: the request lacks it.
+    fn value<'a>(&'a self, facts: &'a Facts<'_>) -> Option<PartValue<'a>> {
+        let value: &[u8] = match self {
+            Self::ClientIp { ipv4_prefix, ipv6_prefix } => {
+                let ip = facts.client_ip?;
+                return Some(PartValue::Address { ip, ipv4_prefix: *ipv4_prefix, ipv6_prefix: *ipv6_prefix });
+            }
+            Self::Header(name) => {
+                return only(facts.headers.get_all(name).iter().map(|value| Cow::Borrowed(value.as_bytes())));
+            }
+            Self::Cookie(name) => return only(cookies(facts.headers, name).map(Cow::Borrowed)),
+            Self::Query(name) => return only(parameters(facts.uri.query()?, name)),
+            Self::PathParam(name) => (facts.param)(name)?.as_bytes(),
+            Self::Method => facts.method.as_str().as_bytes(),
+            Self::Host => match facts.host.find() {
+                Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
+                Cow::Owned(host) => return Some(PartValue::Bytes(Cow::Owned(host.into_bytes()))),
+            },
+            Self::Route => facts.route.as_bytes(),
+            Self::Constant(text) => text.as_bytes(),
+            Self::Custom(custom) => return Some(PartValue::Bytes(Cow::Owned(custom.read(facts)?.into_bytes()))),
+        };
+        Some(PartValue::Bytes(Cow::Borrowed(value)))
+    }
+
+    /// Whether its value leaves the process only as a hash.
+    pub fn is_secret(&self) -> bool {
+        match self {
+            Self::Header(name) => is_secret_header(name),
+            Self::Cookie(_) | Self::Custom(_) => true,
+            Self::Query(name) | Self::PathParam(name) => is_secret(name),
+            Self::ClientIp { .. } | Self::Method | Self::Host | Self::Route | Self::Constant(_) => false,
+        }
+    }
+
+    /// Calls `read` with the value as it stands in the request, neither escaped nor hashed. `None`: the request lacks
+    /// it, or has it twice with different values.
+    pub fn with_value<T>(&self, facts: &Facts<'_>, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        match self.value(facts)? {
+            PartValue::Address { ip, ipv4_prefix, ipv6_prefix } => {
+                Some(read(Key::of_ip(ip, ipv4_prefix, ipv6_prefix).as_bytes()))
+            }
+            PartValue::Bytes(value) => Some(read(&value)),
+            PartValue::Different => None,
+        }
+    }
+
+    /// The value as the field of a hash that operators write: as it is up to 64 bytes; otherwise, and if it is a secret
+    /// or begins with `#`, a `#` and the first 32 hexadecimal digits of its SHA-256. Always on the stack.
+    pub fn field(&self, facts: &Facts<'_>) -> Option<Key> {
+        self.with_value(facts, |value| Key::of_field(value, self.is_secret()))
+    }
+
+    /// Appends this part of the request to the key. `None`: the request lacks it.
+    pub(super) fn push(&self, key: &mut Key, facts: &Facts<'_>) -> Option<()> {
+        match self.value(facts)? {
+            PartValue::Address { ip, ipv4_prefix, ipv6_prefix } => key.push_ip(ip, ipv4_prefix, ipv6_prefix),
+            PartValue::Bytes(value) => key.push_value(&value, self.is_secret()),
+            PartValue::Different => key.push_different(),
+        }
+        Some(())
+    }
+}
+
+/// The value that all agree on.
+fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue<'a>> {
+    let first = values.next()?;
+    let agree = values.all(|value| value == first);
+    Some(if agree { PartValue::Bytes(first) } else { PartValue::Different })
+}
+
+/// The values of the cookies called `name`.
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
+    pairs.filter_map(move |pair| {
+        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
+        (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
+    })
+}
+
+/// The values of the query parameters called `name`.
+fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    query.split('&').filter_map(move |pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (found == name || *form_decode(found) == *name.as_bytes()).then(|| form_decode(value))
+    })
+}
+
+/// Decodes a form: `+` is a space, then percent-encoding.
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if !text.bytes().any(|byte| byte == b'+' || byte == b'%') {
+        return text.as_bytes().into();
+    }
+    let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    percent_decode(&spaced).collect::<Vec<_>>().into()
+}
+
+fn is_secret_header(name: &HeaderName) -> bool {
+    *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION || *name == COOKIE || is_secret(name.as_str())
+}
+
+/// Names that people give to things they would not want to read in a key listing.
+fn is_secret(name: &str) -> bool {
+    const WORDS: [&[u8]; 8] = [b"key", b"token", b"secret", b"auth", b"password", b"session", b"signature", b"jwt"];
+    // Without a copy in lower case, and by its first letter before the rest: this runs for each request.
+    let begins = |rest: &[u8], word: &[u8]| {
+        rest[0] | 0x20 == word[0] && rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word))
+    };
+    let name = name.as_bytes();
+    (0..name.len()).any(|at| WORDS.iter().any(|word| begins(&name[at..], word)))
+}
