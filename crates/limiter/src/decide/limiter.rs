@@ -22,10 +22,10 @@ use crate::limit::key::Key;
 use crate::limit::spec::OnOutage;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::FleetShare;
 use crate::node::lease::Spent;
 use crate::node::permits::PermitTable;
-use crate::store::fields::HashReader;
+use crate::store::fleet_share::FleetShare;
+use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, BucketCharge, Levels, Store};
 

@@ -18,7 +18,7 @@ use crate::limit::key::Key;
 use crate::limit::plan::{Plan, PlanError};
 use crate::node::bounded_table::BoundedTable;
 use crate::store::StoreError;
-use crate::store::fields::Field;
+use crate::store::hash_reader::FieldValue;
 
 /// Values kept of each hash, about 290 bytes each with a plan, and 130 without.
 pub const PLACES: usize = 65_536;
@@ -184,7 +184,7 @@ impl PlanCache {
     }
 
     /// Takes in what the store holds of these fields, asked at `sent_us`.
-    pub(crate) fn learn(&self, told: impl Iterator<Item = (Key, Field)>, sent_us: u64) {
+    pub(crate) fn learn(&self, told: impl Iterator<Item = (Key, FieldValue)>, sent_us: u64) {
         self.readable.store(true, Ordering::Relaxed);
         if self.told_unreadable.load(Ordering::Relaxed) && self.told_unreadable.swap(false, Ordering::Relaxed) {
             tracing::info!(hash = %self.hash, "plans can be read again");

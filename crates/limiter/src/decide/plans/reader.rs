@@ -21,7 +21,7 @@ use crate::clock;
 use crate::decide::plans::cache::{PlanCache, PlanQuery};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
-use crate::store::fields::HashReader;
+use crate::store::hash_reader::HashReader;
 
 /// Values read in one call. What comes beyond, while that many are waiting already, does without: the next request that
 /// needs it asks again.
@@ -143,7 +143,7 @@ mod tests {
     use crate::decide::plans::cache::PlanCaches;
     use crate::limit::algorithm_kind::AlgorithmKind;
     use crate::store::StoreError;
-    use crate::store::fields::Field;
+    use crate::store::hash_reader::FieldValue;
 
     const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     impl HashReader for Shop {
-        fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<Field>, StoreError>> {
+        fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
             self.calls.lock().push(fields.to_vec());
             Box::pin(async move {
                 let permit = tokio::time::timeout(TIMEOUT, self.permits.acquire()).await;

@@ -15,7 +15,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::FleetShare;
+use crate::store::fleet_share::FleetShare;
 use crate::store::{Grant, PermitClaim, Store, StoreError};
 
 const SECOND: u64 = 1_000_000;

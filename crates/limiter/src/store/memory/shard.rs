@@ -1,11 +1,11 @@
-//! One lock's worth of buckets: a bounded table that forgets without giving anything away.
+//! The buckets under one lock: a bounded table that forgets without admitting too much.
 //!
 //! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not full
 //! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
 //! not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as well, and every
 //! window it does not know has as many out. That holds while the limit stands; a limit changed after its bucket was
 //! evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
-//! Time never moves back, whatever callers say it is. Refuses to know locks and shares.
+//! Time never moves back, whatever callers say it is.
 
 use hashbrown::HashTable;
 
@@ -19,32 +19,32 @@ use crate::algorithm::window::{Timestamp, WindowEntries};
 const PROBES: usize = 16;
 
 pub(crate) struct Shard {
-    entries: Vec<Entry>,
+    entries: Vec<StoredBucket>,
     /// Places in `entries`.
     index: HashTable<u32>,
     capacity: usize,
-    /// Where the next look for an entry to drop starts.
+    /// The position where the next search for an entry to drop starts.
     cursor: usize,
     /// Microseconds: an unknown bucket may have been charged up to this time.
     floor_us: u64,
-    /// An unknown window may have as many out, until then.
+    /// The tokens that an unknown window may have out, and until when.
     window_floor: Floor,
-    /// The latest time that anybody came with.
+    /// The latest time that any caller had.
     latest_us: u64,
 }
 
-struct Entry {
+struct StoredBucket {
     key: Box<[u8]>,
     hash: u64,
-    stored: Stored,
+    stored: StoredState,
 }
 
-/// What is kept, at whatever time it is looked at.
-enum Stored {
+/// A state that does not depend on the time at which it is read.
+enum StoredState {
     Bucket {
         /// When the bucket is full again, in ticks since the clock's zero.
         full_at: u64,
-        /// What those ticks are worth.
+        /// The worth of a tick.
         pace: Pace,
     },
     /// Boxed: most keys have buckets.
@@ -57,8 +57,8 @@ struct Floor {
     until_us: u64,
 }
 
-/// A key as found.
-pub(crate) struct Found {
+/// The bucket of a key, as found.
+pub(crate) struct FoundBucket {
     slot: Option<usize>,
     pub state: State,
 }
@@ -80,8 +80,8 @@ impl Shard {
         self.entries.len()
     }
 
-    /// The time by which all is done here for whoever read `now_us` and then waited for the lock: others may have come with a
-    /// later one. Stored as of an earlier time, what flowed in between would flow in twice.
+    /// The time that counts for a caller who read `now_us` and then waited for the lock: others may have come with a later
+    /// time. A bucket stored at an earlier time would get the tokens that flowed in between twice.
     pub fn time(&self, now_us: u64) -> u64 {
         now_us.max(self.latest_us)
     }
@@ -92,15 +92,15 @@ impl Shard {
         self.latest_us
     }
 
-    /// What `key` has at `now_us`, as `quota` sees it. Of one that is not known at most all tokens are missing.
-    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> Found {
+    /// The state of `key` at `now_us`, as `quota` counts it. An unknown bucket lacks at most all of its tokens.
+    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> FoundBucket {
         let at = quota.moment(self.time(now_us), epoch_us);
         let slot = self.slot(hash, key);
         let state = match slot.map(|slot| &self.entries[slot]) {
             Some(entry) => entry.stored.kept(at.now_us).seen(quota, at),
             None => self.unknown(quota, at),
         };
-        Found { slot, state }
+        FoundBucket { slot, state }
     }
 
     fn unknown(&self, quota: Quota, at: Timestamp) -> State {
@@ -110,7 +110,7 @@ impl Shard {
                 let until_floor = pace.ticks(self.floor_us.saturating_sub(at.now_us));
                 let ticks = until_floor.min(shape.capacity());
                 let state = Kept::Bucket(Backlog { ticks, pace }).seen(quota, at);
-                // A denial keeps the bucket then, or the floor of a slower limit would go on denying for as long as that takes.
+                // A denial then stores the bucket. Otherwise the floor of a slower limit would go on denying for so long.
                 if until_floor > shape.capacity() { state.changed() } else { state }
             }
             Quota::Window(window) if self.window_floor.until_us > at.now_us => {
@@ -121,10 +121,10 @@ impl Shard {
         }
     }
 
-    /// Keeps what has become of what [`Self::find`] found. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: Kept, now_us: u64) {
+    /// Stores the new state of a bucket that [`Self::find`] found. Nothing else may have touched the shard in between.
+    pub fn put(&mut self, found: &FoundBucket, hash: u64, key: &[u8], kept: Kept, now_us: u64) {
         let now_us = self.advance(now_us);
-        let stored = Stored::new(kept, now_us);
+        let stored = StoredState::new(kept, now_us);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
             entry.stored = stored;
             return;
@@ -132,22 +132,22 @@ impl Shard {
         if self.entries.len() >= self.capacity {
             self.make_room(now_us);
         }
-        self.insert(Entry { key: key.into(), hash, stored });
+        self.insert(StoredBucket { key: key.into(), hash, stored });
     }
 
-    /// Makes what is kept of `key` full in `full_in_us` at the latest, by the rate it is kept by. Says whether anything is.
+    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate that it is stored with. `false`: there is none.
     pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
         let now_us = self.advance(now_us);
         let full_at_us = now_us.saturating_add(full_in_us);
         let Some(entry) = self.slot(hash, key).and_then(|slot| self.entries.get_mut(slot)) else { return false };
         match &mut entry.stored {
-            Stored::Bucket { full_at, pace } => *full_at = (*full_at).min(pace.ticks(full_at_us)),
-            Stored::Window(ledger) => ledger.end_by(now_us, full_at_us),
+            StoredState::Bucket { full_at, pace } => *full_at = (*full_at).min(pace.ticks(full_at_us)),
+            StoredState::Window(ledger) => ledger.end_by(now_us, full_at_us),
         }
         true
     }
 
-    /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
+    /// Drops all full buckets, since an unknown bucket counts as full anyway, and frees memory.
     pub fn sweep(&mut self, now_us: u64) {
         let now_us = self.advance(now_us);
         let mut slot = 0;
@@ -167,7 +167,7 @@ impl Shard {
         self.index.find(hash, same).map(|slot| *slot as usize)
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: StoredBucket) {
         let hash = entry.hash;
         let Ok(slot) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
@@ -175,7 +175,7 @@ impl Shard {
         self.index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
     }
 
-    /// Drops the full ones among a few, or else the one that is full soonest and lacks least, and raises the floor to that.
+    /// Drops a full bucket among a few, or else the one that is full soonest and lacks least, and raises the floor to that.
     fn make_room(&mut self, now_us: u64) {
         let mut soonest: Option<((u64, u64), usize)> = None;
         for _ in 0..PROBES.min(self.entries.len()) {
@@ -191,8 +191,8 @@ impl Shard {
         }
         let Some(((full_at_us, tokens), slot)) = soonest else { return };
         match self.entries[slot].stored {
-            Stored::Bucket { .. } => self.floor_us = self.floor_us.max(full_at_us),
-            Stored::Window(_) => self.window_floor.raise(tokens, full_at_us, now_us),
+            StoredState::Bucket { .. } => self.floor_us = self.floor_us.max(full_at_us),
+            StoredState::Window(_) => self.window_floor.raise(tokens, full_at_us, now_us),
         }
         self.remove(slot);
     }
@@ -218,14 +218,13 @@ impl Floor {
     }
 }
 
-impl Stored {
+impl StoredState {
     fn new(kept: Kept, now_us: u64) -> Self {
         match kept {
             Kept::Bucket(Backlog { ticks, pace }) => {
                 Self::Bucket { full_at: pace.ticks(now_us).saturating_add(ticks), pace }
             }
             Kept::Window(ledger) => Self::Window(Box::new(ledger)),
-            // They are not kept here.
         }
     }
 
@@ -239,7 +238,7 @@ impl Stored {
         }
     }
 
-    /// What forgetting it would take back: until when, and of how many tokens as far as that counts.
+    /// The loss when this is forgotten: until when, and (of a window) how many tokens.
     fn loss(&self) -> (u64, u64) {
         match self {
             Self::Bucket { full_at, pace } => (pace.micros(*full_at), 0),

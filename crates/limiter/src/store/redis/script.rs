@@ -1,6 +1,6 @@
-//! Scripts by their hash.
+//! The Lua scripts, run by their hash, and the numbers of a limit in their ARGV.
 //!
-//! Guarantees that a run is one command. Refuses to know what scripts do.
+//! Guarantees that a run is one command.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::algorithm::window::Span;
 
-/// Scripts are put together of files in `lua/`.
+/// A script is the concatenation of files in `lua/`.
 macro_rules! lua {
     ($($name:literal),+) => { concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+) };
 }
 
-/// Takes from keys of these algorithms: those that a call does not need would cost it time.
+/// The scripts that take, by algorithm: the text of algorithms that a call does not need would cost it time.
 static TAKE: LazyLock<[Script; 4]> = LazyLock::new(|| {
     [
         Script::new(lua!("values", "carry", "token_bucket", "take"), true),
@@ -35,7 +35,7 @@ pub(crate) static ADJUST: LazyLock<Script> = LazyLock::new(|| {
     Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "adjust"), true)
 });
 
-pub(crate) static GIVE: LazyLock<Script> = LazyLock::new(|| {
+pub(crate) static GRANT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(lua!("values", "carry", "token_bucket", "window", "fixed_window", "sliding_window", "give"), true)
 });
 
@@ -43,9 +43,9 @@ pub(crate) static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| Script::new(l
 
 pub(crate) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("heartbeat"), false));
 
-pub(crate) static CHANGES_TELL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_tell"), false));
+pub(crate) static CHANGES_PUBLISH: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_tell"), false));
 
-pub(crate) static CHANGES_HEAR: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
+pub(crate) static CHANGES_POLL: LazyLock<Script> = LazyLock::new(|| Script::new(lua!("changes_hear"), false));
 
 pub(crate) static FIELDS_READ: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/fields_read.lua"), false));
@@ -53,11 +53,11 @@ pub(crate) static FIELDS_READ: LazyLock<Script> =
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
 
-/// A script, by its text and its hash.
+/// A script: its text and its hash.
 pub(crate) struct Script {
     text: &'static str,
     sha1: Str,
-    /// Its first argument is a deadline; its reply starts with -1 when that had passed, and then has the server's time.
+    /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by the server's time.
     pub timed: bool,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
     &TAKE[place]
 }
 
-/// Of an algorithm: its place in [`TAKE`].
+/// The place of an algorithm's script in [`TAKE`].
 fn place(quota: Quota) -> usize {
     match quota {
         Quota::Bucket(_) => 0,
@@ -79,7 +79,7 @@ fn place(quota: Quota) -> usize {
     }
 }
 
-/// What an algorithm is called in ARGV.
+/// The name of an algorithm in ARGV.
 pub(crate) fn letter(quota: Quota) -> Value {
     Value::String(Str::from_static(["b", "f", "s"][place(quota)]))
 }
@@ -99,17 +99,22 @@ pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value;
             }
         },
     };
-    numbers.map(crate::store::redis::integer)
+    numbers.map(integer)
 }
 
-/// The same where nothing of what is owed is waived because there is less: see `lua/adjust.lua`.
+/// Like [`numbers`], for a charge that counts whole even when the bucket has less: see `lua/adjust.lua`.
 pub(crate) fn boundless(quota: Quota, mut numbers: [Value; 4]) -> [Value; 4] {
     let place = match quota {
         Quota::Bucket(_) => 1,
         Quota::Window(_) => 0,
     };
-    numbers[place] = crate::store::redis::integer(MAX_TICKS);
+    numbers[place] = integer(MAX_TICKS);
     numbers
+}
+
+/// A number in ARGV. A number beyond 63 bits can never be granted anyway.
+pub(crate) fn integer(number: u64) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 impl Script {
@@ -117,7 +122,7 @@ impl Script {
         Self { text, sha1: Str::from(sha1_hash(text)), timed }
     }
 
-    /// Runs it by its hash, if the server has it. `asking`: the server is only about to get the keys' slot.
+    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to the server.
     pub(crate) async fn run(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
         match asking {
             false => client.evalsha(self.sha1.clone(), keys, Value::Array(args)).await,
@@ -134,7 +139,7 @@ impl Script {
     }
 }
 
-/// The one command after ASKING may touch the slot, so nothing must come between the two.
+/// Runs a command right after ASKING: only that one may touch the slot, so nothing must come between the two.
 async fn ask(
     client: &Client,
     command: &'static str,

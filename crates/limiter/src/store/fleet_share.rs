@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::algorithm::share::Share;
 
-/// The share as the fleet's heartbeat last learned it, read by every worker.
+/// The share of this node, set by the heartbeat and read by each worker.
 #[derive(Debug)]
 pub struct FleetShare {
     packed: AtomicU64,
@@ -12,7 +12,7 @@ pub struct FleetShare {
 }
 
 impl FleetShare {
-    /// Until a heartbeat has told otherwise, this is one of `nodes`.
+    /// The share before the first heartbeat: that of one of `nodes`.
     pub fn expecting(nodes: u32) -> Self {
         let cell = Self { packed: AtomicU64::new(0), fleet_nodes: metrics::gauge!("tollgate_fleet_nodes") };
         cell.set(Share::unplaced(nodes));

@@ -1,23 +1,23 @@
-//! How to reach the shared store, as an operator says it.
+//! The shared store as an operator configures it. Guarantees that no credentials are printed.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::redis::tls::TlsSpec;
+use crate::store::redis::connection::tls::TlsSpec;
 
 /// How to reach the shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
-    /// What [`Address::parse`] takes, credentials included: print [`RedisSpec::redacted_url`] instead.
+    /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes, credentials included: print [`RedisSpec::redacted_url`] instead.
     pub url: Arc<str>,
-    /// For those URLs that say TLS.
+    /// For URLs that ask for TLS.
     pub tls: TlsSpec,
-    /// The longest a decision may wait for the store.
+    /// The longest that a decision waits for the store.
     pub timeout: Duration,
     /// Prefix of every key written.
     pub key_prefix: Arc<str>,
-    /// Nodes to assume until the store has told how many there are.
+    /// Nodes to assume until the store has said how many there are.
     pub expected_nodes: u32,
 }
 

@@ -1,7 +1,6 @@
-//! Where Redis is, as its URL says.
+//! The URL of a Redis.
 //!
-//! Guarantees that what it accepts can be connected to in principle, and that nothing in a URL is silently without effect.
-//! Refuses to know the client library.
+//! Guarantees that each accepted URL names a possible server, and that no part of a URL is silently without effect.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,13 +10,13 @@ use percent_encoding::percent_decode_str;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// A URL, taken apart. Not printable: it holds the credentials.
+/// The parts of a URL. Not printable: it has the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     pub login: Login,
     pub database: Option<u8>,
     pub tls: bool,
-    pub place: ServerLocation,
+    pub location: ServerLocation,
 }
 
 /// A name and a password, or the password alone, or nothing.
@@ -36,7 +35,7 @@ pub enum ServerLocation {
     /// `redis-sentinel://[user:password@]host[:port][,…]/service[/database]`, or `rediss-sentinel://`. The login of the
     /// sentinels themselves is in the query: `sentinel_username`, `sentinel_password`.
     Sentinel { sentinels: Vec<Host>, service: String, login: Login },
-    /// `redis-cluster://[user:password@]host[:port][,…]`, or `rediss-cluster://`. Some of its nodes.
+    /// `redis-cluster://[user:password@]host[:port][,…]`, or `rediss-cluster://`: some of the cluster's nodes.
     Cluster(Vec<Host>),
 }
 
@@ -48,7 +47,7 @@ pub struct Host {
 }
 
 impl Address {
-    /// `None`: not the address of a Redis. Why is not said, because that would quote the password.
+    /// Reads a URL. `None`: not the address of a Redis. No reason is given, because that would quote the password.
     pub fn parse(url: &str) -> Option<Self> {
         if !url.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
             return None;
@@ -63,7 +62,7 @@ impl Address {
             Some(kind) => (true, kind),
             None => (false, scheme.strip_prefix("redis")?),
         };
-        let (place, database) = match kind {
+        let (location, database) = match kind {
             "" => (ServerLocation::Server(Host::parse(hosts, PORT)?), database(path.unwrap_or_default())?),
             "+unix" if !tls && hosts.is_empty() => {
                 (ServerLocation::Socket(socket(path?)?), database(&query.take("db").unwrap_or_default())?)
@@ -73,8 +72,9 @@ impl Address {
                 let login =
                     Login { username: query.take("sentinel_username"), password: query.take("sentinel_password") };
                 let service = Some(decoded(service)?).filter(|service| !service.is_empty())?;
-                let place = ServerLocation::Sentinel { sentinels: Host::list(hosts, SENTINEL_PORT)?, service, login };
-                (place, database(number)?)
+                let location =
+                    ServerLocation::Sentinel { sentinels: Host::list(hosts, SENTINEL_PORT)?, service, login };
+                (location, database(number)?)
             }
             // A cluster has no databases.
             "-cluster" if path.unwrap_or_default().is_empty() => {
@@ -82,7 +82,7 @@ impl Address {
             }
             _ => return None,
         };
-        query.is_empty().then_some(Self { login, database, tls, place })
+        query.is_empty().then_some(Self { login, database, tls, location })
     }
 }
 
@@ -111,16 +111,16 @@ impl Host {
             }
             None => text.split_at(text.find(':').unwrap_or(text.len())),
         };
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
         let port = match port.strip_prefix(':') {
             Some(port) => port.parse().ok().filter(|port| *port > 0)?,
             None => port.is_empty().then_some(default_port)?,
         };
-        (!name.is_empty() && name.bytes().all(fine)).then(|| Self { name: name.into(), port })
+        (!name.is_empty() && name.bytes().all(is_allowed)).then(|| Self { name: name.into(), port })
     }
 }
 
-/// What is asked for by name. Whatever nobody asks for is a mistake.
+/// The parameters of a URL. Each is taken out by its name; one that is left is a mistake.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -162,22 +162,22 @@ mod tests {
         Host { name: name.into(), port }
     }
 
-    fn place(url: &str) -> ServerLocation {
-        Address::parse(url).unwrap_or_else(|| panic!("{url} is refused")).place
+    fn location(url: &str) -> ServerLocation {
+        Address::parse(url).unwrap_or_else(|| panic!("{url} is refused")).location
     }
 
     #[test]
-    fn each_scheme_has_its_place() {
-        assert!(place("redis://h") == ServerLocation::Server(host("h", 6379)));
-        assert!(place("rediss://[::1]:7") == ServerLocation::Server(host("::1", 7)));
-        assert!(place("redis+unix:///run/redis.sock") == ServerLocation::Socket("/run/redis.sock".into()));
-        assert!(place("redis-cluster://a,b:7") == ServerLocation::Cluster(vec![host("a", 6379), host("b", 7)]));
+    fn each_scheme_has_its_location() {
+        assert!(location("redis://h") == ServerLocation::Server(host("h", 6379)));
+        assert!(location("rediss://[::1]:7") == ServerLocation::Server(host("::1", 7)));
+        assert!(location("redis+unix:///run/redis.sock") == ServerLocation::Socket("/run/redis.sock".into()));
+        assert!(location("redis-cluster://a,b:7") == ServerLocation::Cluster(vec![host("a", 6379), host("b", 7)]));
         let sentinels = vec![host("a", 26379), host("b", 7)];
         let main = |login| ServerLocation::Sentinel { sentinels: sentinels.clone(), service: "main".into(), login };
-        assert!(place("redis-sentinel://a,b:7/main/3") == main(Login::default()));
+        assert!(location("redis-sentinel://a,b:7/main/3") == main(Login::default()));
         let login = Login { username: Some("s".into()), password: Some("p@".into()) };
         let url = "rediss-sentinel://a,b:7/main?sentinel_username=s&sentinel_password=p%40";
-        assert!(place(url) == main(login));
+        assert!(location(url) == main(login));
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_without_effect_is_refused() {
+    fn a_part_without_effect_is_refused() {
         for url in [
             "redis://user@h",
             "redis://user:@h",

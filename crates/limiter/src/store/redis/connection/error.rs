@@ -1,4 +1,4 @@
-//! From the client library's errors, and Redis's, to the store's.
+//! Turns the errors of the client library, and of Redis, into the store's.
 
 use fred::error::{Error, ErrorKind};
 
@@ -28,16 +28,16 @@ pub(crate) fn store_error(error: &Error) -> StoreError {
         ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Tls => StoreError::Io,
         ErrorKind::Backpressure => StoreError::Overloaded,
         ErrorKind::Protocol | ErrorKind::Parse | ErrorKind::NotFound => StoreError::Protocol,
-        _ => said(error.details()),
+        _ => by_code(error.details()),
     }
 }
 
-fn said(details: &str) -> StoreError {
+fn by_code(details: &str) -> StoreError {
     let known = CODES.iter().find(|(code, _)| has_code(details, code));
     known.map_or_else(|| StoreError::Script(details.into()), |(_, kind)| kind.clone())
 }
 
-/// Redis 7 puts the code first; Redis 6.2 quotes what failed inside a script as `... -CODE text`.
+/// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a script as `... -CODE text`.
 pub(crate) fn has_code(details: &str, code: &str) -> bool {
     let mut words = details.split_ascii_whitespace();
     words.next() == Some(code) || words.any(|word| word.strip_prefix('-') == Some(code))

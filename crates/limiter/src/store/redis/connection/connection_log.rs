@@ -1,7 +1,7 @@
-//! What an operator is told of a connection to Redis.
+//! Logs when a connection to Redis fails and when it works again.
 //!
-//! Guarantees one line per change, not one per attempt, that says what is wrong and repeats no secret. The words are
-//! ours, or Redis's own; the client library's are for those who know it.
+//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret in it. The words are our
+//! own or Redis's: the client library's are for people who know that library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use fred::error::{Error, ErrorKind};
 use fred::interfaces::EventInterface;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::store::redis::spec::RedisSpec;
+use crate::store::redis::connection::spec::RedisSpec;
 
 /// Certificates that failed verification, as the TLS library names them, and what that means.
-const DISTRUST: [(&str, &str); 6] = [
+const UNTRUSTED: [(&str, &str); 6] = [
     ("UnknownIssuer", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
     ("BadSignature", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
     ("NotValidForName", "its certificate is for another name than the one it is reached by"),
@@ -31,38 +31,38 @@ const FAILURES: [(&str, &str); 11] = [
     ("NetworkUnreachable", "the network has no way to it"),
     ("PermissionDenied", "its socket may not be opened: permission denied"),
     ("NotFound", "its socket is not there"),
-    ("TimedOut", TOO_LATE),
+    ("TimedOut", TIMED_OUT),
     ("Connection closed", CLOSED),
     ("ConnectionReset", CLOSED),
     ("BrokenPipe", CLOSED),
     ("UnexpectedEof", CLOSED),
 ];
 
-const TOO_LATE: &str = "no answer in time";
+const TIMED_OUT: &str = "no answer in time";
 const CLOSED: &str = "it closed the connection";
 
-/// The store as an operator knows it, and whether it was reached yet. Shared by all connections of one process to it.
+/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the connections of a process.
 #[derive(Clone)]
-pub(crate) struct Reached {
+pub(crate) struct FirstConnection {
     url: Arc<str>,
-    yet: Arc<AtomicBool>,
+    logged: Arc<AtomicBool>,
 }
 
-impl Reached {
+impl FirstConnection {
     pub fn new(spec: &RedisSpec) -> Self {
-        Self { url: spec.redacted_url().into(), yet: Arc::default() }
+        Self { url: spec.redacted_url().into(), logged: Arc::default() }
     }
 
-    /// Says so the first time.
-    fn note(&self) {
-        if !self.yet.swap(true, Ordering::Relaxed) {
+    /// Logs the first connection of the process to its store.
+    fn log_once(&self) {
+        if !self.logged.swap(true, Ordering::Relaxed) {
             tracing::info!(store = %self.url, "the store is reached");
         }
     }
 }
 
-/// Writes, until the client is gone, in the current runtime. `reached`: for a server that holds buckets.
-pub(crate) fn keep(client: &Client, label: String, reached: Option<Reached>) {
+/// Logs in the current runtime until the client is gone. `first_connection`: for a server that has buckets.
+pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
     let (mut errors, mut connects) = (client.error_rx(), client.reconnect_rx());
     tokio::spawn(async move {
         let mut last = None;
@@ -84,8 +84,8 @@ pub(crate) fn keep(client: &Client, label: String, reached: Option<Reached>) {
                         if last.take().is_some() {
                             tracing::info!(store = %label, "connected to Redis");
                         }
-                        if let Some(reached) = &reached {
-                            reached.note();
+                        if let Some(first_connection) = &first_connection {
+                            first_connection.log_once();
                         }
                     }
                     Err(RecvError::Lagged(_)) => {}
@@ -101,24 +101,24 @@ fn reason(error: &Error) -> String {
     let meaning = |known: &[(&str, &'static str)]| {
         known.iter().find(|(name, _)| details.contains(name)).map(|(_, meaning)| *meaning)
     };
-    let said =
+    let operating_system =
         || quoted(details).map_or_else(|| "the connection failed".to_owned(), |text| format!("it fails: {text}"));
     let plain = |text: &str| text.to_owned();
     match error.kind() {
-        ErrorKind::Timeout => plain(TOO_LATE),
+        ErrorKind::Timeout => plain(TIMED_OUT),
         ErrorKind::Protocol | ErrorKind::Parse => plain("what answers there does not speak Redis's protocol"),
         ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing => {
-            meaning(&DISTRUST).or_else(|| meaning(&FAILURES)).map_or_else(said, plain)
+            meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).map_or_else(operating_system, plain)
         }
         ErrorKind::Sentinel => {
-            plain(meaning(&DISTRUST).or_else(|| meaning(&FAILURES)).unwrap_or("no sentinel names its primary"))
+            plain(meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).unwrap_or("no sentinel names its primary"))
         }
-        // Redis's own words.
+        // Redis's own message.
         _ => plain(details),
     }
 }
 
-/// The operating system's message, within the client library's way to write it.
+/// The operating system's message, as the client library quotes it.
 fn quoted(details: &str) -> Option<&str> {
     let start = ["message: \"", "error: \""].iter().find_map(|mark| Some(details.find(mark)? + mark.len()))?;
     details[start..].split('"').next().filter(|text| !text.is_empty())
@@ -129,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_in_plain_words() {
-        for (kind, details, told) in [
+    fn a_failure_is_logged_in_plain_words() {
+        for (kind, details, expected) in [
             (
                 ErrorKind::IO,
                 "Os { code: 111, kind: ConnectionRefused, message: \"Connection refused\" }",
@@ -142,7 +142,7 @@ mod tests {
             (ErrorKind::Protocol, "Decode Error: frame_type", "what answers there does not speak Redis's protocol"),
             (ErrorKind::Auth, "WRONGPASS invalid pair", "WRONGPASS invalid pair"),
         ] {
-            assert_eq!(reason(&Error::new(kind, details)), told, "{details}");
+            assert_eq!(reason(&Error::new(kind, details)), expected, "{details}");
         }
     }
 }

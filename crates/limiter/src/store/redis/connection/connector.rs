@@ -1,8 +1,8 @@
-//! How a connection to Redis is kept.
+//! Opens connections to Redis, and keeps them.
 //!
-//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command twice, keeps few commands
-//! waiting, and notices a connection that went silent. The settings answer to the client library's defaults, which do the
-//! opposite. Never prints the URL: it holds the credentials.
+//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command twice, bounds the commands
+//! that wait, and notices a connection that went silent: the client library's defaults do the opposite. The URL is never
+//! printed, since it has the credentials.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use fred::types::config::{
     Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector, UnresponsiveConfig,
 };
 
-use crate::store::redis::address::{Address, Host, ServerLocation};
-use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::tls::TlsError;
-use crate::store::redis::topology::connection_log::{self, Reached};
+use crate::store::redis::connection::address::{Address, Host, ServerLocation};
+use crate::store::redis::connection::connection_log::{self, FirstConnection};
+use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::connection::tls::TlsError;
 
-/// Why a store's description cannot be used. Whether the server is there is not among the reasons.
+/// Why a store's description cannot be used. A server that is away is no such reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     #[error("the store's URL must be redis://[user:password@]host[:port][/database], or one of docs/configuration.md")]
@@ -29,23 +29,23 @@ pub enum ConnectError {
     Client,
 }
 
-/// Who tells the operator when a connection fails. One does per process, so that there is one line for all of them.
+/// Whether a connection's failures are logged. One connection of a process logs them, so that there is one line for all.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Voice {
-    Aloud,
-    Quiet,
+pub(crate) enum ConnectionEvents {
+    Logged,
+    Silent,
 }
 
-/// What all connections of a store have in common.
-pub(crate) struct Dial {
+/// Opens the connections of a store: the settings that they share.
+pub(crate) struct Connector {
     config: Config,
-    pub place: ServerLocation,
+    pub location: ServerLocation,
     pub timeout: Duration,
-    voice: Voice,
-    reached: Reached,
+    events: ConnectionEvents,
+    first_connection: FirstConnection,
 }
 
-/// Pause before each attempt to reconnect, plus up to the jitter. Short: what limits the load is one attempt at a time.
+/// Pause before each attempt to reconnect, plus up to the jitter. It may be short: there is one attempt at a time.
 const RECONNECT_MS: u32 = 50;
 const RECONNECT_JITTER_MS: u32 = 20;
 
@@ -53,16 +53,16 @@ const RECONNECT_JITTER_MS: u32 = 20;
 /// two seconds in which a Redis that is back must decide again.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Beyond the time limit of a call, the connection is silent and replaced. Shorter than the breaker's pause between probes,
-/// because each write starts the count anew.
+/// A connection without an answer for so long beyond the time limit of a call is replaced. Shorter than the breaker's pause
+/// between probes, because each write starts the count anew.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// Commands that may wait for the connection. More than one worker has requests in flight within a time limit.
-const QUEUE: usize = 8_192;
+/// Commands that may wait for the connection: more than one worker has requests in flight within a time limit.
+const MAX_WAITING_COMMANDS: usize = 8_192;
 
-impl Dial {
+impl Connector {
     /// For calls that fail after `timeout`.
-    pub fn new(spec: &RedisSpec, timeout: Duration, voice: Voice) -> Result<Self, ConnectError> {
+    pub fn new(spec: &RedisSpec, timeout: Duration, events: ConnectionEvents) -> Result<Self, ConnectError> {
         let address = Address::parse(&spec.url).ok_or(ConnectError::Url)?;
         let tls = address.tls.then(|| spec.tls.client()).transpose()?;
         let config = Config {
@@ -73,15 +73,15 @@ impl Dial {
             tls: tls.map(|config| TlsConfig::from(TlsConnector::from(config))),
             ..Config::default()
         };
-        Ok(Self { config, place: address.place, timeout, voice, reached: Reached::new(spec) })
+        Ok(Self { config, location: address.location, timeout, events, first_connection: FirstConnection::new(spec) })
     }
 
     /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns before
-    /// it is connected.
-    pub fn start(&self) -> Result<Client, ConnectError> {
-        self.start_at(
+    /// the connection is open.
+    pub fn connect(&self) -> Result<Client, ConnectError> {
+        self.connect_to(
             &self.config,
-            match &self.place {
+            match &self.location {
                 ServerLocation::Server(host) => ServerConfig::Centralized { server: server(host) },
                 ServerLocation::Socket(path) => ServerConfig::Unix { path: path.clone() },
                 ServerLocation::Sentinel { sentinels, service, login } => ServerConfig::Sentinel {
@@ -92,44 +92,49 @@ impl Dial {
                 },
                 ServerLocation::Cluster(_) => return Err(ConnectError::Client),
             },
-            Some(self.reached.clone()),
+            Some(self.first_connection.clone()),
         )
     }
 
-    /// The same for a server of a cluster. To the client library it is a server like any other: its own way of following
+    /// Starts a client of one server of a cluster. The client library takes it for a single server: its own way of following
     /// redirections takes the next reply of a shared connection for that of its own command, and needs commands that may
     /// be sent twice.
-    pub fn start_node(&self, host: &Host) -> Result<Client, ConnectError> {
-        self.start_at(&self.config, ServerConfig::Centralized { server: server(host) }, Some(self.reached.clone()))
+    pub fn connect_node(&self, host: &Host) -> Result<Client, ConnectError> {
+        self.connect_to(
+            &self.config,
+            ServerConfig::Centralized { server: server(host) },
+            Some(self.first_connection.clone()),
+        )
     }
 
-    /// The same for a sentinel, with its own login.
-    pub fn start_sentinel(&self, host: &Host) -> Result<Client, ConnectError> {
-        let ServerLocation::Sentinel { login, .. } = &self.place else { return Err(ConnectError::Client) };
+    /// Starts a client of a sentinel, with its own login.
+    pub fn connect_sentinel(&self, host: &Host) -> Result<Client, ConnectError> {
+        let ServerLocation::Sentinel { login, .. } = &self.location else { return Err(ConnectError::Client) };
         let (username, password) = (login.username.clone(), login.password.clone());
         let config = Config { username, password, database: None, ..self.config.clone() };
-        self.start_at(&config, ServerConfig::Centralized { server: server(host) }, None)
+        self.connect_to(&config, ServerConfig::Centralized { server: server(host) }, None)
     }
 
-    fn start_at(
+    fn connect_to(
         &self,
         config: &Config,
         server: ServerConfig,
-        reached: Option<Reached>,
+        first_connection: Option<FirstConnection>,
     ) -> Result<Client, ConnectError> {
-        let patience = CONNECT_TIMEOUT.max(self.timeout);
+        let connect_timeout = CONNECT_TIMEOUT.max(self.timeout);
         let label = label(&server);
         let client = Builder::from_config(Config { server, ..config.clone() })
             .with_performance_config(|performance| performance.default_command_timeout = self.timeout)
             .with_connection_config(|connection| {
-                connection.connection_timeout = patience;
-                connection.internal_command_timeout = patience;
+                connection.connection_timeout = connect_timeout;
+                connection.internal_command_timeout = connect_timeout;
                 connection.max_command_attempts = 1;
-                connection.max_command_buffer_len = QUEUE;
+                connection.max_command_buffer_len = MAX_WAITING_COMMANDS;
                 connection.reconnect_on_auth_error = true;
                 connection.unresponsive =
                     UnresponsiveConfig { max_timeout: Some(self.timeout + SILENCE), interval: SILENCE / 2 };
-                connection.tcp = TcpConfig { nodelay: Some(true), user_timeout: Some(patience), ..Default::default() };
+                connection.tcp =
+                    TcpConfig { nodelay: Some(true), user_timeout: Some(connect_timeout), ..Default::default() };
             })
             .set_policy(ReconnectPolicy::Constant {
                 attempts: 0,
@@ -139,15 +144,15 @@ impl Dial {
             })
             .build()
             .map_err(|_| ConnectError::Client)?;
-        if self.voice == Voice::Aloud {
-            connection_log::keep(&client, label, reached);
+        if self.events == ConnectionEvents::Logged {
+            connection_log::start(&client, label, first_connection);
         }
         drop(client.connect());
         Ok(client)
     }
 }
 
-/// The client library resolves `host:port`, and verifies certificates by the bare name.
+/// A server as the client library wants it: it resolves `host:port`, and verifies certificates by the bare name.
 fn server(host: &Host) -> Server {
     let mut server = match host.name.contains(':') {
         true => Server::new(format!("[{}]", host.name), host.port),
@@ -157,7 +162,7 @@ fn server(host: &Host) -> Server {
     server
 }
 
-/// For the log: no credentials are in it.
+/// A server's name in the log, without credentials.
 fn label(config: &ServerConfig) -> String {
     match config {
         ServerConfig::Unix { path } => path.display().to_string(),

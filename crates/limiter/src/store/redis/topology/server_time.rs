@@ -1,15 +1,17 @@
-//! Redis's clock, as far as a node can tell.
+//! An estimate of Redis's clock, for deadlines.
+//!
+//! Guarantees that a deadline is never too early; it is late by the latency of the last reply at most.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The clock of one server: never used for the arithmetic of buckets, only to tell when to give up.
+/// The clock of one server. The arithmetic of buckets never uses it.
 pub(crate) struct ServerTime {
     /// Redis's microseconds less this node's monotonic ones.
     offset_us: AtomicI64,
 }
 
-/// Before any reply: every deadline has passed, so that the first call asks for the time instead of charging.
+/// The offset before any reply: each deadline has passed, so that the first call learns the time instead of charging.
 const UNKNOWN: i64 = i64::MIN;
 
 impl Default for ServerTime {

@@ -1,7 +1,7 @@
-//! Whom a TLS connection to Redis trusts, and what it shows of itself.
+//! The certificate authorities that a TLS connection to Redis trusts, and the certificate that it shows.
 //!
-//! Guarantees that the server's certificate is verified, name included; there is no way to switch that off. Refuses to know
-//! files: it is given what is in them.
+//! Guarantees that the server's certificate is verified, name included; there is no way to switch that off. It takes
+//! texts, not files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// One that cannot be read or used is left out: the others still verify.
+/// The system's certificate authorities. Those that cannot be read or used are left out: the others still verify.
 fn system_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
