@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, Reading};
+use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, PlanReading};
 use crate::limit::algorithm_kind::{Counting, QuotaError};
 use crate::limit::cost::{ByResponse, Cost};
 use crate::limit::key::Facts;
@@ -46,7 +46,7 @@ pub enum PlanOrigin {
     /// A hash of the shared store. `None`: it has not said yet.
     Hash {
         hash: Arc<str>,
-        reading: Option<Reading>,
+        reading: Option<PlanReading>,
     },
 }
 

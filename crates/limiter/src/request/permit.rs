@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::oneshot;
 
 use crate::decide::limiter::Limiter;
-use crate::decide::settlement::{Reservation, Settled, Settler};
+use crate::decide::settlement::{Reservation, SettlementResult, Settler};
 use crate::limit::cost::ByResponse;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
@@ -48,7 +48,7 @@ struct Deposit {
 
 #[derive(Debug)]
 enum SettledBy {
-    /// Settled by who drops the request.
+    /// SettlementResult by who drops the request.
     Request(Box<Settling>),
     /// By who asks beside the request, and may not have an answer yet.
     Shadow(oneshot::Sender<Usage>),
@@ -197,10 +197,10 @@ impl Settling {
         };
         let settled = self.settler.settle(self.reservation, actual);
         self.settlements.count(outcome.unwrap_or(match settled {
-            Settled::More => Outcome::More,
-            Settled::Less => Outcome::Less,
-            Settled::Even => Outcome::Even,
-            Settled::Late => Outcome::Late,
+            SettlementResult::More => Outcome::More,
+            SettlementResult::Less => Outcome::Less,
+            SettlementResult::Even => Outcome::Even,
+            SettlementResult::Late => Outcome::Late,
         }));
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_lowered_and_never_raised() {
+    fn a_bucket_is_lowered_and_never_raised() {
         let store = spent(10);
         for (full_in_us, remaining) in [(2_000_000, 10), (500_000, 15), (0, 20)] {
             store.lower(&charge().key, charge().quota, full_in_us, 0);
