@@ -97,7 +97,7 @@ impl Batcher {
         &self.client.node
     }
 
-    /// One unit for these checks. `None`: the store did not decide in time.
+    /// Takes a unit for these checks. `None`: the store did not decide in time.
     pub async fn take(self: &Arc<Self>, checks: &TokenChecks) -> Option<Decision> {
         match self.join(checks) {
             Role::Leader(leader) => {

@@ -19,7 +19,7 @@ use crate::store::Levels;
 #[derive(Default)]
 pub(crate) struct TakenPermits {
     permits: Vec<ConcurrencyPermit>,
-    /// One per permit check.
+    /// A level per permit check.
     levels: Vec<Level>,
     full: bool,
     decided_by: Option<DecidedBy>,

@@ -23,7 +23,8 @@ pub struct Decision {
     /// When it was made, in microseconds of the clock that counts for `decided_by`; the earliest, where there are
     /// several.
     pub taken_at_us: u64,
-    /// One per token check, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
+    /// A level per token check, in order. Of a denied request, levels with a `retry_after_us` are those of the denying
+    /// limits.
     pub levels: Levels,
     /// The levels of the permit checks, in order.
     pub permit_levels: Vec<Level>,

@@ -50,7 +50,8 @@ struct LimiterInner {
 /// A decision, or the wait for one.
 pub enum Deciding<F> {
     Done(Decision),
-    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for again.
+    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for
+    /// again.
     Waiting(F),
 }
 

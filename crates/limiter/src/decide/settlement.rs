@@ -34,7 +34,7 @@ const MAX_WAITING: usize = 4_096;
 /// Settlements of one call.
 const MAX_PER_CALL: usize = 64;
 
-/// One per worker.
+/// A worker has one.
 pub struct Settler {
     memory: Arc<MemoryStore>,
     shared: Option<Arc<StoreClient>>,

@@ -20,7 +20,7 @@ use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, S
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
 
-/// One worker's access to the shared store.
+/// A worker's access to the shared store.
 pub(crate) struct StoreClient {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
@@ -28,7 +28,7 @@ pub(crate) struct StoreClient {
 }
 
 /// An answer of the store, and its times in microseconds of this node's monotonic clock.
-struct TimedAnswer<T> {
+struct StoreAnswer<T> {
     answer: T,
     sent_us: u64,
     now_us: u64,
@@ -62,7 +62,7 @@ impl StoreClient {
     /// in the answer do not tell the two apart.
     pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, requests: u32, ahead: u32) -> Option<Grant> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
-        let TimedAnswer { answer: grant, sent_us, now_us } =
+        let StoreAnswer { answer: grant, sent_us, now_us } =
             self.call(self.store.take(charges, units), requests).await?;
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
@@ -126,7 +126,7 @@ impl StoreClient {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
         requests: u32,
-    ) -> Option<TimedAnswer<T>> {
+    ) -> Option<StoreAnswer<T>> {
         let sent_us = clock::monotonic_micros();
         let answer = call.await;
         let now_us = clock::monotonic_micros();
@@ -135,7 +135,7 @@ impl StoreClient {
         match answer {
             Ok(answer) => {
                 self.node.breaker.succeeded();
-                Some(TimedAnswer { answer, sent_us, now_us })
+                Some(StoreAnswer { answer, sent_us, now_us })
             }
             Err(error) => {
                 self.node.breaker.failed(&error, requests);

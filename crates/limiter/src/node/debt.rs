@@ -32,7 +32,7 @@ use crate::store::{Adjustment, BucketCharge, Change};
 /// Buckets with debts, about 180 bytes each.
 const CAPACITY: usize = 65_536;
 
-/// One per node.
+/// A node has one.
 pub(crate) struct Debts {
     table: BoundedTable<Debt>,
     any: AtomicBool,

@@ -21,7 +21,7 @@ const CAPACITY: usize = 16_384;
 /// The longest that another node's refund of a reservation may go unnoticed.
 const MAX_AGE_OF_SETTLED_LATER_US: u64 = 1_000_000;
 
-/// One per node.
+/// A node has one.
 pub(crate) struct DenialCache {
     table: BoundedTable<CachedDenial>,
     /// No denial lasts longer than this: while no request is denied, this look spares the table.

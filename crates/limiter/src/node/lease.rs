@@ -26,7 +26,7 @@ const COVER: u64 = 2;
 const LOW: u64 = 4;
 const PAUSE: u64 = 8;
 
-/// One per node.
+/// A node has one.
 pub(crate) struct Leases {
     table: BoundedTable<KeyLease>,
 }

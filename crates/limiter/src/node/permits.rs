@@ -185,8 +185,8 @@ impl PermitTable {
         WaitingRequest { table: self, need }
     }
 
-    /// What a waiting request does next. After [`PermitStep::Claim`] the claim is under way until [`Self::begin_claim`]'s guard is
-    /// dropped.
+    /// The next step of a waiting request. After [`PermitStep::Claim`] the claim is under way until the guard of
+    /// [`Self::begin_claim`] is dropped.
     pub(crate) fn next_step(self: &Arc<Self>, need: &PermitNeed) -> PermitStep {
         let mut pools = self.lock(&need.key);
         let pool = pools.entry(need.key.clone()).or_default();

@@ -1,7 +1,7 @@
 //! Reads hashes that operators write, for limits with plans: one field for each client that has a plan of its own.
 //!
-//! Beside [`Store`](crate::store::Store) and not part of it: no decision depends on a read. Guarantees that a read changes
-//! nothing and ends within its time limit.
+//! Beside [`Store`](crate::store::Store) and not part of it: no decision depends on a read. Guarantees that a read
+//! changes nothing and ends within its time limit.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Reads single buckets, and grants them tokens, for operators.
 //!
-//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that reading changes
-//! nothing, and that no bucket ever gets more than full.
+//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that
+//! reading changes nothing, and that no bucket ever gets more than full.
 
 use futures_util::future::BoxFuture;
 
@@ -14,9 +14,9 @@ use crate::store::{BucketCharge, StoreError};
 /// Tokens that an operator grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenGrant {
-    /// So many tokens, or as many as the bucket has room for.
+    /// This number of tokens, or as many as the bucket has room for.
     Tokens(u64),
-    /// As many as fill the bucket.
+    /// Enough tokens to fill the bucket.
     All,
 }
 
@@ -77,8 +77,8 @@ pub trait Inspect: Send + Sync + 'static {
 
 /// Keeps state of the shared store's buckets in this process: a local copy, a denial, tokens taken ahead.
 pub trait CacheListener: Send + Sync + 'static {
-    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan the
-    /// bucket's client has.
+    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan
+    /// the bucket's client has.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64);
 }
 
@@ -94,8 +94,8 @@ impl BucketState {
         Self { part: self.part, state: tokens.applied(self.state.clone()) }
     }
 
-    /// Microseconds until the bucket is full, by the rate that it is stored with: that of a client's plan, which need not be
-    /// the limit's.
+    /// Microseconds until the bucket is full, by the rate that it is stored with: that of a client's plan, which need
+    /// not be the limit's.
     pub fn full_in_us(&self) -> u64 {
         self.state.full_in_us()
     }

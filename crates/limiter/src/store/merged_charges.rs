@@ -15,7 +15,7 @@ pub(crate) struct MergedCharges<'a> {
     places: SmallVec<[usize; 4]>,
 }
 
-/// One bucket to charge.
+/// A bucket to charge.
 pub(crate) struct MergedCharge<'a> {
     pub key: &'a [u8],
     pub quota: Quota,

@@ -1,5 +1,5 @@
-//! Where buckets are kept: the trait [`Store`] for requests and its messages, `hash_reader` for plans, `inspect` for operators,
-//! and who implements them, `memory/` in this process and `redis/` for a fleet.
+//! Where buckets are kept: the trait [`Store`] for requests and its messages, `hash_reader` for plans, `inspect` for
+//! operators, and who implements them, `memory/` in this process and `redis/` for a fleet.
 //!
 //! A store promises atomicity and a bound on its waiting. The arithmetic is [`crate::algorithm`]'s.
 
@@ -30,8 +30,8 @@ pub struct BucketCharge {
     pub quota: Quota,
     /// Tokens.
     pub cost: u64,
-    /// The most tokens that any request of this limit costs, on whatever route. It decides, for all requests alike, whether
-    /// the limit can be divided among nodes (see [`crate::algorithm::share`]).
+    /// The most tokens that any request of this limit costs, on whatever route. It decides, for all requests alike,
+    /// whether the limit can be divided among nodes (see [`crate::algorithm::share`]).
     pub largest_cost: u64,
 }
 
@@ -68,16 +68,16 @@ pub struct Adjustment {
 /// A correction, in the unit of [`Quota::charge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// So much was admitted without asking the store. It makes the bucket at most empty.
+    /// Tokens admitted without asking the store. They make the bucket at most empty.
     ForceCharge(u64),
-    /// A request turned out to cost so much more than was granted. All of it counts, however little the bucket or window has
-    /// left.
+    /// Tokens that a request turned out to cost beyond its grant. All of them count, however little the bucket or
+    /// window has left.
     Charge(u64),
-    /// So much of a grant, made at `taken_at_us` of the store's clock, was not spent and never will be.
+    /// The unspent part of a grant, which was made at `taken_at_us` of the store's clock. It never will be spent.
     Refund { charge: u64, taken_at_us: u64 },
 }
 
-/// One level per charge. More than four limits on a request go to the heap.
+/// A level per charge. More than four limits on a request go to the heap.
 pub type Levels = SmallVec<[Level; 4]>;
 
 /// A node's claim of permits of one key.
@@ -106,8 +106,9 @@ pub trait Store: Send + Sync + 'static {
     /// When the store did not do so, or may not have. A refund must not be tried again then.
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Takes over a node's claims of permits for requests in flight. Of each key the node gets the permits that the others
-    /// leave, for [`LEASE_US`](crate::algorithm::concurrency::LEASE_US). The answers are in the order of the claims.
+    /// Takes over a node's claims of permits for requests in flight. Of each key the node gets the permits that the
+    /// others leave, for [`LEASE_US`](crate::algorithm::concurrency::LEASE_US). The answers are in the order of the
+    /// claims.
     ///
     /// # Errors
     /// When the store did not do so, or may not have. The node's next claim puts it right.

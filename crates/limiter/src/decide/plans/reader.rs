@@ -1,9 +1,9 @@
 //! Reads plans that are not in the cache, or too old.
 //!
-//! One call per hash is in flight at a time. Fields that are needed meanwhile go together with the next call, each
-//! once, however many requests need it. Guarantees that no request waits longer than the store's time limit, that while
-//! the breaker is open no request waits and nothing is sent, and that after a read that failed no request waits until
-//! one has worked.
+//! A hash has one call in flight at a time. Fields that are needed meanwhile go together with the next call, each once,
+//! however many requests need it. Guarantees that no request waits longer than the store's time limit, that while the
+//! breaker is open no request waits and nothing is sent, and that after a read that failed no request waits until one
+//! has worked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -344,7 +344,7 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
 
 /// The whole way, by what the store says.
 #[tokio::test(start_paused = true)]
-async fn who_gives_back_forgets_that_the_bucket_was_empty() {
+async fn a_refund_forgets_the_denial_of_its_bucket() {
     let bench = Bench::new();
     let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
     let taken = charge(shape(1, 100), 60);

@@ -183,7 +183,8 @@ proptest! {
     }
 }
 
-/// Everything that can be had is taken ahead, tokens_left to the last moment, and spent together with all that flowed in since.
+/// Everything that can be had is taken ahead, tokens_left to the last moment, and spent together with all that flowed
+/// in since.
 #[test]
 fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
     let charge = charge(1_000, 200, 1);

@@ -9,8 +9,8 @@ use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGra
 use crate::store::memory::MemoryStore;
 
 impl MemoryStore {
-    /// The state of the bucket of `charge` at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit
-    /// cannot be divided, and another node has the whole of this key.
+    /// The state of the bucket of `charge` at `now_us`, by this node's share of the limit; nothing changes. `None`: the
+    /// limit cannot be divided, and another node has the whole of this key.
     pub fn peek_at(&self, charge: &BucketCharge, now_us: u64, share: Share) -> Option<BucketState> {
         let key = charge.key.as_bytes();
         let part = share.of(key, charge.quota, charge.largest_cost)?;

@@ -1,9 +1,9 @@
 //! Buckets in this process, for all of its workers.
 //!
-//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than the
-//! limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock before they
-//! have the lock, and under the lock time never moves back. The caller says which share of the
-//! limits is this node's.
+//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than
+//! the limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock
+//! before they have the lock, and under the lock time never moves back. The caller says which share of the limits is
+//! this node's.
 
 mod inspect;
 mod shard;
@@ -99,8 +99,8 @@ impl MemoryStore {
         self.epoch_us.load(Ordering::Relaxed)
     }
 
-    /// Takes like [`Store::take`], at `now_us` of the monotonic clock, from this node's share of each limit. A caller that comes
-    /// after another with a later time takes at that later time.
+    /// Takes like [`Store::take`], at `now_us` of the monotonic clock, from this node's share of each limit. A caller
+    /// that comes after another with a later time takes at that later time.
     pub fn take_at(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
         match charges {
             [charge] => self.take_one(charge, units, now_us, share),
@@ -162,7 +162,8 @@ impl MemoryStore {
         }
     }
 
-    /// Takes over the level that the shared store last had for the bucket of `charge`, so that an outage starts from there.
+    /// Takes over the level that the shared store last had for the bucket of `charge`, so that an outage starts from
+    /// there.
     pub fn observe(&self, charge: &BucketCharge, level: &Level, now_us: u64) {
         self.change(charge.key.as_bytes(), charge.quota, now_us, |state| state.observe(level));
     }
@@ -252,7 +253,7 @@ impl Store for MemoryStore {
 }
 
 impl LockedShards<'_> {
-    /// One time for all of the shards, which is not before the time of any of them.
+    /// The time for all of the shards, which is not before the time of any of them.
     fn advance(&mut self, now_us: u64) -> u64 {
         let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));
         for shard in &mut self.guards {
@@ -307,8 +308,8 @@ impl<'a> BucketCharging<'a> {
         self.part.is_some() && self.found.state.is_changed()
     }
 
-    /// The level where the limit is another node's as long as the store is away. Nothing is left here; the retry time is a
-    /// guess, the time in which the limit yields one such request.
+    /// The level where the limit is another node's as long as the store is away. Nothing is left here; the retry time
+    /// is a guess, the time in which the limit yields one such request.
     fn elsewhere(&self, denied: bool) -> Level {
         let wait = self.quota.pace_us(self.cost);
         Level { remaining: 0, retry_after_us: if denied { wait } else { 0 }, reset_after_us: wait }

@@ -1,10 +1,10 @@
 //! The buckets under one lock: a bounded table that forgets without admitting too much.
 //!
-//! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not full
-//! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
-//! not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as well, and every
-//! window it does not know has as many out. That holds while the limit stands; a limit changed after its bucket was
-//! evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
+//! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not
+//! full must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket
+//! it does not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as
+//! well, and every window it does not know has as many out. That holds while the limit stands; a limit changed after
+//! its bucket was evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
 //! Time never moves back, whatever callers say it is.
 
 use hashbrown::HashTable;
@@ -80,8 +80,8 @@ impl Shard {
         self.entries.len()
     }
 
-    /// The time that counts for a caller who read `now_us` and then waited for the lock: others may have come with a later
-    /// time. A bucket stored at an earlier time would get the tokens that flowed in between twice.
+    /// The time that counts for a caller who read `now_us` and then waited for the lock: others may have come with a
+    /// later time. A bucket stored at an earlier time would get the tokens that flowed in between twice.
     pub fn time(&self, now_us: u64) -> u64 {
         now_us.max(self.latest_us)
     }
@@ -110,7 +110,8 @@ impl Shard {
                 let until_floor = pace.ticks(self.floor_us.saturating_sub(at.now_us));
                 let ticks = until_floor.min(shape.capacity());
                 let state = Kept::Bucket(Backlog { ticks, pace }).seen(quota, at);
-                // A denial then stores the bucket. Otherwise the floor of a slower limit would go on denying for so long.
+                // A denial then stores the bucket. Otherwise the floor of a slower limit would go on denying for so
+                // long.
                 if until_floor > shape.capacity() { state.changed() } else { state }
             }
             Quota::Window(window) if self.window_floor.until_us > at.now_us => {
@@ -135,7 +136,8 @@ impl Shard {
         self.insert(StoredBucket { key: key.into(), hash, stored });
     }
 
-    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate that it is stored with. `false`: there is none.
+    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate that it is stored with. `false`: there
+    /// is none.
     pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
         let now_us = self.advance(now_us);
         let full_at_us = now_us.saturating_add(full_in_us);
@@ -175,7 +177,8 @@ impl Shard {
         self.index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
     }
 
-    /// Drops a full bucket among a few, or else the one that is full soonest and lacks least, and raises the floor to that.
+    /// Drops a full bucket among a few, or else the one that is full soonest and lacks least, and raises the floor to
+    /// that.
     fn make_room(&mut self, now_us: u64) {
         let mut soonest: Option<((u64, u64), usize)> = None;
         for _ in 0..PROBES.min(self.entries.len()) {

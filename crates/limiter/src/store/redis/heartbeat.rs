@@ -1,8 +1,8 @@
 //! Announces this node to the fleet, and learns how many nodes share the limits and which of them this is.
 //!
-//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays), and
-//! that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not make
-//! each node take the whole of every limit.
+//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays),
+//! and that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not
+//! make each node take the whole of every limit.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to the nodes.
 //!
-//! It has a connection of its own: no request waits for an operator. Changes go through a stream that each node polls, a few
-//! times a second. A node that reaches Redis learns of a change within `POLL_INTERVAL` and a call. A node that does not learns
-//! of it when it reaches Redis again, if that is within `RETENTION`. Unlike a subscription, a stream survives a broken
-//! connection.
+//! It has a connection of its own: no request waits for an operator. Changes go through a stream that each node polls,
+//! a few times a second. A node that reaches Redis learns of a change within `POLL_INTERVAL` and a call. A node that
+//! does not learns of it when it reaches Redis again, if that is within `RETENTION`. Unlike a subscription, a stream
+//! survives a broken connection.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Calls whose keys are in several hash slots of a cluster, where no script reaches all of them.
 //!
-//! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as those before it granted,
-//! and units that a later slot denies are refunded to the earlier ones. A request is never admitted without a charge to each
-//! of its buckets. A refund that fails, and a charge whose reply is lost, leave a bucket emptier than it need be until it has
-//! filled up. On a single server, and within one hash slot, it is one call.
+//! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as those before it
+//! granted, and units that a later slot denies are refunded to the earlier ones. A request is never admitted without a
+//! charge to each of its buckets. A refund that fails, and a charge whose reply is lost, leave a bucket emptier than it
+//! need be until it has filled up. On a single server, and within one hash slot, it is one call.
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -86,10 +86,12 @@ impl RedisStore {
         Ok(merged(charges, &grants, granted))
     }
 
-    /// Refunds what was taken beyond `granted` units, and corrects the levels. In a task, since the request may be dropped.
+    /// Refunds what was taken beyond `granted` units, and corrects the levels. In a task, since the request may be
+    /// dropped.
     ///
-    /// A refund is less the tokens that flowed in since: another refund may have filled the bucket meanwhile, and then there
-    /// was no room for this one. A bucket that fills by many tokens in the time of a call loses some to each denial elsewhere.
+    /// A refund is less the tokens that flowed in since: another refund may have filled the bucket meanwhile, and then
+    /// there was no room for this one. A bucket that fills by many tokens in the time of a call loses some to each
+    /// denial elsewhere.
     fn refund(
         &self,
         charges: &MergedCharges<'_>,
@@ -133,8 +135,8 @@ async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallE
     timeout_at(deadline, call).await.unwrap_or(Err(CallError::Store(StoreError::Timeout)))
 }
 
-/// The grant of all hash slots together. Its time is the earliest of several clocks: a refund subtracts the tokens that flowed
-/// in since then, and must not subtract too few.
+/// The grant of all hash slots together. Its time is the earliest of several clocks: a refund subtracts the tokens that
+/// flowed in since then, and must not subtract too few.
 fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Grant {
     let mut levels = vec![Level::default(); charges.list.len()];
     for SlotGrant { places, reply } in grants {

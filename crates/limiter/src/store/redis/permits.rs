@@ -12,7 +12,8 @@ use crate::store::redis::script::{self, integer};
 use crate::store::redis::topology::server::CallError;
 use crate::store::{PermitClaim, StoreError};
 
-/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight now.
+/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight
+/// now.
 const KEYS: &str = "!in-flight:";
 
 impl RedisStore {

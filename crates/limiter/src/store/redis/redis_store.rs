@@ -1,9 +1,9 @@
 //! The store that a worker asks: buckets and permits in Redis.
 //!
-//! Guarantees that a call ends within the store's time limit, and that a call which was given up charges nothing long after.
-//! Each call carries a deadline in Redis's own time, past which the script refuses: no client can take back a command that
-//! already left for a server that is stopped or behind. A call is given up at the time limit; the script refuses it at the
-//! latest two time limits after it was sent.
+//! Guarantees that a call ends within the store's time limit, and that a call which was given up charges nothing long
+//! after. Each call carries a deadline in Redis's own time, past which the script refuses: no client can take back a
+//! command that already left for a server that is stopped or behind. A call is given up at the time limit; the script
+//! refuses it at the latest two time limits after it was sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Starts connecting, in the current runtime, and returns at once: a Redis that is away is an outage like any other.
+    /// Starts connecting, in the current runtime, and returns at once: a Redis that is away is an outage like any
+    /// other.
     ///
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
@@ -52,7 +53,8 @@ impl RedisStore {
         Key::from(bytes.into_boxed_slice())
     }
 
-    /// Items by the hash slot of their key, in the order of their first ones. All together where there are no hash slots.
+    /// Items by the hash slot of their key, in the order of their first ones. All together where there are no hash
+    /// slots.
     pub(super) fn by_hash_slot<'k, T>(
         &self,
         items: impl Iterator<Item = T>,

@@ -84,8 +84,8 @@ pub(crate) fn letter(quota: Quota) -> Value {
     Value::String(Str::from_static(["b", "f", "s"][place(quota)]))
 }
 
-/// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the server's time, and was sent
-/// no earlier than twice its `timeout` before.
+/// The four numbers of an algorithm in ARGV: see its file. The call is over by `deadline`, in the server's time, and
+/// was sent no earlier than twice its `timeout` before.
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let numbers = match quota {
         Quota::Bucket(shape) => [shape.emission(), shape.capacity(), shape.ticks_per_us(), shape.reserve()],

@@ -1,7 +1,7 @@
 //! Logs when a connection to Redis fails and when it works again.
 //!
-//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret in it. The words are our
-//! own or Redis's: the client library's are for people who know that library.
+//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret in it. The words are
+//! our own or Redis's: the client library's are for people who know that library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,8 @@ const FAILURES: [(&str, &str); 11] = [
 const TIMED_OUT: &str = "no answer in time";
 const CLOSED: &str = "it closed the connection";
 
-/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the connections of a process.
+/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the connections of a
+/// process.
 #[derive(Clone)]
 pub(crate) struct FirstConnection {
     url: Arc<str>,

@@ -1,8 +1,8 @@
 //! Opens connections to Redis, and keeps them.
 //!
-//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command twice, bounds the commands
-//! that wait, and notices a connection that went silent: the client library's defaults do the opposite. The URL is never
-//! printed, since it has the credentials.
+//! Guarantees that a client neither waits for Redis at start nor gives up on it, sends no command twice, bounds the
+//! commands that wait, and notices a connection that went silent: the client library's defaults do the opposite. The
+//! URL is never printed, since it has the credentials.
 
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ pub enum ConnectError {
     Client,
 }
 
-/// Whether a connection's failures are logged. One connection of a process logs them, so that there is one line for all.
+/// Whether a connection's failures are logged. One connection of a process logs them, so that there is one line for
+/// all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEvents {
     Logged,
@@ -49,12 +50,12 @@ pub(crate) struct Connector {
 const RECONNECT_MS: u32 = 50;
 const RECONNECT_JITTER_MS: u32 = 20;
 
-/// A connection attempt, and each step of its handshake, that takes longer has failed. Two of them in a row must fit the
-/// two seconds in which a Redis that is back must decide again.
+/// A connection attempt, and each step of its handshake, that takes longer has failed. Two of them in a row must fit
+/// the two seconds in which a Redis that is back must decide again.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection without an answer for so long beyond the time limit of a call is replaced. Shorter than the breaker's pause
-/// between probes, because each write starts the count anew.
+/// A connection without an answer for so long beyond the time limit of a call is replaced. Shorter than the breaker's
+/// pause between probes, because each write starts the count anew.
 const SILENCE: Duration = Duration::from_millis(50);
 
 /// Commands that may wait for the connection: more than one worker has requests in flight within a time limit.
@@ -76,8 +77,8 @@ impl Connector {
         Ok(Self { config, location: address.location, timeout, events, first_connection: FirstConnection::new(spec) })
     }
 
-    /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns before
-    /// the connection is open.
+    /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns
+    /// before the connection is open.
     pub fn connect(&self) -> Result<Client, ConnectError> {
         self.connect_to(
             &self.config,
@@ -96,9 +97,9 @@ impl Connector {
         )
     }
 
-    /// Starts a client of one server of a cluster. The client library takes it for a single server: its own way of following
-    /// redirections takes the next reply of a shared connection for that of its own command, and needs commands that may
-    /// be sent twice.
+    /// Starts a client of one server of a cluster. The client library takes it for a single server: its own way of
+    /// following redirections takes the next reply of a shared connection for that of its own command, and needs
+    /// commands that may be sent twice.
     pub fn connect_node(&self, host: &Host) -> Result<Client, ConnectError> {
         self.connect_to(
             &self.config,

@@ -37,7 +37,8 @@ fn by_code(details: &str) -> StoreError {
     known.map_or_else(|| StoreError::Script(details.into()), |(_, kind)| kind.clone())
 }
 
-/// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a script as `... -CODE text`.
+/// Whether a message has this code. Redis 7 puts it first; Redis 6.2 quotes an error inside a script as `... -CODE
+/// text`.
 pub(crate) fn has_code(details: &str, code: &str) -> bool {
     let mut words = details.split_ascii_whitespace();
     words.next() == Some(code) || words.any(|word| word.strip_prefix('-') == Some(code))

@@ -9,7 +9,8 @@ use crate::store::redis::connection::tls::TlsSpec;
 /// How to reach the shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
-    /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes, credentials included: print [`RedisSpec::redacted_url`] instead.
+    /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes, credentials included: print
+    /// [`RedisSpec::redacted_url`] instead.
     pub url: Arc<str>,
     /// For URLs that ask for TLS.
     pub tls: TlsSpec,
@@ -22,7 +23,8 @@ pub struct RedisSpec {
 }
 
 impl RedisSpec {
-    /// The URL without credentials: nothing between the scheme and the last `@`, and no query, which may carry some too.
+    /// The URL without credentials: nothing between the scheme and the last `@`, and no query, which may carry some
+    /// too.
     pub fn redacted_url(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

@@ -20,7 +20,7 @@ pub struct TlsSpec {
 /// A certificate chain and its key.
 type Identity = (Arc<[u8]>, Arc<[u8]>);
 
-/// What is wrong with a PEM text.
+/// The fault of a PEM text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     #[error("there is no certificate in it")]

@@ -46,8 +46,8 @@ impl Topology {
         !matches!(self, Self::Cluster(_))
     }
 
-    /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes KEYS and ARGV, given the
-    /// deadline.
+    /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes KEYS and ARGV, given
+    /// the deadline.
     pub async fn run<R: FromValue>(
         &self,
         script: &Script,

@@ -1,7 +1,7 @@
 //! A Redis Cluster: which server has which hash slot, also while slots move.
 //!
-//! Guarantees that redirections are followed within the caller's time, each command on the connection of the server it is
-//! for, and that the map of slots is renewed when it proves wrong or a server fails.
+//! Guarantees that redirections are followed within the caller's time, each command on the connection of the server it
+//! is for, and that the map of slots is renewed when it proves wrong or a server fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ impl ClusterServers {
         self.outdated.notify_one();
     }
 
-    /// Takes over the map of the first server that answers. Connects to servers that are new in it and closes the connections
-    /// of those that left.
+    /// Takes over the map of the first server that answers. Connects to servers that are new in it and closes the
+    /// connections of those that left.
     async fn renew(&self) {
         let known: Vec<_> =
             self.map.lock().connected.iter().map(|(host, server)| (host.clone(), server.clone())).collect();

@@ -1,5 +1,5 @@
-//! The servers of a store, and which of them has a key: one server (`server`), a primary behind sentinels (`sentinel`), or a
-//! cluster (`cluster`). `any_topology` has the type that stands for each of them.
+//! The servers of a store, and which of them has a key: one server (`server`), a primary behind sentinels (`sentinel`),
+//! or a cluster (`cluster`). `any_topology` has the type that stands for each of them.
 
 pub(crate) mod any_topology;
 pub(crate) mod cluster;

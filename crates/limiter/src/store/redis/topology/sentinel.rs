@@ -1,8 +1,8 @@
 //! Leaves a primary that the sentinels no longer name.
 //!
-//! The client library asks the sentinels only when it connects. A primary may lose a failover while it is up, because only the
-//! sentinels could not reach it, or an operator moved it. It then takes writes for seconds more, and all of them are lost with
-//! it. Guarantees that a node follows the sentinels within about a second.
+//! The client library asks the sentinels only when it connects. A primary may lose a failover while it is up, because
+//! only the sentinels could not reach it, or an operator moved it. It then takes writes for seconds more, and all of
+//! them are lost with it. Guarantees that a node follows the sentinels within about a second.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One Redis server, and a script run on it.
+//! A Redis server, and a script run on it.
 //!
 //! Guarantees that a call carries a deadline in the time of the server that runs it, past which that server refuses.
 
@@ -55,8 +55,8 @@ impl Server {
         Self { client, time: ServerTime::default(), timeout, reconnecting: AtomicBool::new(false) }
     }
 
-    /// Runs a script within the time limit. The client library bounds the first try. A second one is needed only for a server
-    /// that was not asked before, or has forgotten the script.
+    /// Runs a script within the time limit. The client library bounds the first try. A second one is needed only for a
+    /// server that was not asked before, or has forgotten the script.
     pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         let sent_us = clock::monotonic_micros();
         let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
@@ -69,8 +69,8 @@ impl Server {
         answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no time to repeat")))
     }
 
-    /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new server, whose time has to be
-    /// learned first.
+    /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new server, whose time
+    /// has to be learned first.
     async fn run_again(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
@@ -86,9 +86,10 @@ impl Server {
         self.time.after(sent_us, self.timeout)
     }
 
-    /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have the script,
-    /// or refuses a late call. A late call is rightly refused when nobody waits for it any more. A call that is still awaited
-    /// was refused because this node did not know the server's time, or no longer did; by now it does.
+    /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have
+    /// the script, or refuses a late call. A late call is rightly refused when nobody waits for it any more. A call
+    /// that is still awaited was refused because this node did not know the server's time, or no longer did; by now it
+    /// does.
     fn result(&self, script: &Script, sent_us: u64, reply: Result<Value, Error>) -> Option<Result<Value, Error>> {
         match &reply {
             Err(error) if error.details().starts_with("NOSCRIPT") => return None,
@@ -111,8 +112,8 @@ impl Server {
         let _ = tokio::time::timeout(self.timeout, self.client.quit()).await;
     }
 
-    /// Reconnects when `error` says that the server is a replica now. A demoted server keeps its connections for as long as they
-    /// are used. A new connection finds the primary, by its name or by the sentinels.
+    /// Reconnects when `error` says that the server is a replica now. A demoted server keeps its connections for as
+    /// long as they are used. A new connection finds the primary, by its name or by the sentinels.
     pub fn leave_replica(self: &Arc<Self>, error: &Error) {
         if error::has_code(error.details(), "READONLY") {
             self.reconnect();

@@ -1,7 +1,7 @@
-//! What a response tells of its request's cost, read while it passes.
+//! Reads the cost of a request from its response while that passes.
 //!
-//! Guarantees that nothing of the body is kept, changed or waited for. What cannot be read tells nothing: then the
-//! reservation stands. Refuses to know what is done with what it was told.
+//! Guarantees that nothing of the body is kept, changed or waited for. A cost that cannot be read is none: the
+//! reservation stands.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use crate::limit::cost::{ByResponse, Field, number};
-use crate::request::usage::event_stream::{EventStream, Part};
-use crate::request::usage::json::{Said, Scanner};
+use crate::request::response::usage::event_stream::{EventStream, StreamPart};
+use crate::request::response::usage::json::{ScanResult, Scanner};
 
-/// What a request turned out to cost.
+/// The usage that a response tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
-    /// So many tokens, `max` at most.
+    /// The tokens that the request cost, `max` at most.
     Tokens(u64),
     /// The field is not there.
     Nothing,
-    /// It is no whole number, comes twice, or the body is encoded.
+    /// The field is no whole number, comes twice, or the body is encoded.
     Unreadable,
-    /// The body broke off. What was told before is the least.
+    /// The body broke off. The cost told before is the least.
     Cut(Option<u64>),
     /// No upstream was reached.
     Unreached,
@@ -31,44 +31,46 @@ pub(crate) enum Usage {
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     by: Arc<ByResponse>,
-    body: Option<Box<Text>>,
-    told: Usage,
+    body: Option<Box<BodyScanner>>,
+    usage: Usage,
 }
 
 #[derive(Debug)]
-enum Text {
+enum BodyScanner {
     Json(Scanner),
     Events(EventStream, Scanner),
 }
 
 impl UsageReader {
     pub fn new(by: Arc<ByResponse>) -> Self {
-        Self { by, body: None, told: Usage::Nothing }
+        Self { by, body: None, usage: Usage::Nothing }
     }
 
-    /// Whether the response should come without a content coding, or it will not tell.
+    /// Whether the response must come without a content coding to be readable.
     pub fn wants_plain_text(&self) -> bool {
         matches!(self.by.field, Field::Json(_))
     }
 
-    /// Looks at the response's head.
+    /// Reads the head of the response.
     pub fn head(&mut self, fields: &HeaderMap) {
         match &self.by.field {
             Field::Header(name) => {
                 let mut values = fields.get_all(name).iter();
-                self.told = match (values.next(), values.next()) {
+                self.usage = match (values.next(), values.next()) {
                     (None, _) => Usage::Nothing,
-                    (Some(value), None) => number(value.as_bytes()).map_or(Usage::Unreadable, |said| self.tokens(said)),
+                    (Some(value), None) => {
+                        number(value.as_bytes()).map_or(Usage::Unreadable, |scanned| self.tokens(scanned))
+                    }
                     (Some(_), Some(_)) => Usage::Unreadable,
                 };
             }
-            Field::Json(_) if is_encoded(fields) => self.told = Usage::Unreadable,
+            Field::Json(_) if is_encoded(fields) => self.usage = Usage::Unreadable,
             Field::Json(path) => {
                 let scanner = Scanner::new(path.clone());
                 let text = if is_event_stream(fields) {
-                    Text::Events(EventStream::default(), scanner)
+                    BodyScanner::Events(EventStream::default(), scanner)
                 } else {
-                    Text::Json(scanner)
+                    BodyScanner::Json(scanner)
                 };
                 self.body = Some(Box::new(text));
             }
@@ -80,36 +82,36 @@ impl UsageReader {
         self.body.is_some()
     }
 
-    /// Looks at a piece of the body.
+    /// Reads a piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         match self.body.as_deref_mut() {
             None => {}
-            Some(Text::Json(scanner)) => scanner.feed(piece),
-            Some(Text::Events(events, scanner)) => events.feed(piece, |part| match part {
-                Part::Data(data) => scanner.feed(data),
-                Part::LineEnd => scanner.feed(b"\n"),
-                Part::EventEnd => scanner.restart(),
+            Some(BodyScanner::Json(scanner)) => scanner.feed(piece),
+            Some(BodyScanner::Events(events, scanner)) => events.feed(piece, |part| match part {
+                StreamPart::Data(data) => scanner.feed(data),
+                StreamPart::LineEnd => scanner.feed(b"\n"),
+                StreamPart::EventEnd => scanner.restart(),
             }),
         }
     }
 
-    /// What came of it. A field of the head is known whatever becomes of the body.
+    /// The usage. A field of the head is known whatever becomes of the body.
     pub fn end(self, complete: bool) -> Usage {
-        let said = match self.body.as_deref() {
-            None => return self.told,
-            Some(Text::Json(scanner) | Text::Events(_, scanner)) => scanner.said(),
+        let scanned = match self.body.as_deref() {
+            None => return self.usage,
+            Some(BodyScanner::Json(scanner) | BodyScanner::Events(_, scanner)) => scanner.scanned(),
         };
-        match said {
-            Said::Number(number) if complete => self.tokens(number),
-            Said::Number(number) => Usage::Cut(Some(number.min(self.by.max.get()))),
+        match scanned {
+            ScanResult::Number(number) if complete => self.tokens(number),
+            ScanResult::Number(number) => Usage::Cut(Some(number.min(self.by.max.get()))),
             _ if !complete => Usage::Cut(None),
-            Said::Nonsense => Usage::Unreadable,
-            Said::Nothing => Usage::Nothing,
+            ScanResult::Invalid => Usage::Unreadable,
+            ScanResult::Nothing => Usage::Nothing,
         }
     }
 
-    fn tokens(&self, said: u64) -> Usage {
-        Usage::Tokens(said.min(self.by.max.get()))
+    fn tokens(&self, scanned: u64) -> Usage {
+        Usage::Tokens(scanned.min(self.by.max.get()))
     }
 }
 
@@ -119,8 +121,8 @@ fn is_encoded(fields: &HeaderMap) -> bool {
 
 fn is_event_stream(fields: &HeaderMap) -> bool {
     const TYPE: &[u8] = b"text/event-stream";
-    let Some(said) = fields.get(CONTENT_TYPE).map(|value| value.as_bytes()) else { return false };
-    let (kind, rest) = said.split_at(said.len().min(TYPE.len()));
+    let Some(scanned) = fields.get(CONTENT_TYPE).map(|value| value.as_bytes()) else { return false };
+    let (kind, rest) = scanned.split_at(scanned.len().min(TYPE.len()));
     kind.eq_ignore_ascii_case(TYPE) && !rest.first().is_some_and(|byte| !matches!(byte, b';' | b' ' | b'\t'))
 }
 

@@ -1,8 +1,8 @@
-//! What a request holds of its limits until its response's body has ended.
+//! Reservations and permits that a request holds until its response's body has ended.
 //!
-//! The one place for that: whoever has the response hands its head and its body past here, or drops this. A request that
-//! holds nothing, which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever
-//! becomes of the response, and that nothing of the body is kept or changed. Refuses to know servers and bodies' types.
+//! The owner of the response hands its head and its body to a [`Permit`], or drops it. A request that holds nothing,
+//! which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever becomes of
+//! the response, and that nothing of the body is kept or changed.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::decide::settlement::{Reservation, SettlementResult, Settler};
 use crate::limit::cost::ByResponse;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
-use crate::request::usage::reader::{Usage, UsageReader};
+use crate::request::response::usage::reader::{Usage, UsageReader};
 
-/// What one request holds. Dropped before its end is told, a reservation stands.
+/// The permit of one request. When it is dropped before its end, reservations stand.
 #[derive(Debug, Default)]
-#[must_use = "dropped at once, it is given up before there is a response"]
-pub struct Permit(Option<Box<HeldResources>>);
+#[must_use = "a permit that is dropped at once is given up before there is a response"]
+pub struct Permit(Option<Box<HeldUntilEnd>>);
 
-/// Why there is no response to read a cost from.
+/// The reason for which there is no response to read a cost from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// No upstream had the request, through no fault of the client's.
@@ -32,16 +32,16 @@ pub enum Unanswered {
 }
 
 #[derive(Debug, Default)]
-struct HeldResources {
-    deposits: Vec<Deposit>,
+struct HeldUntilEnd {
+    reserved_costs: Vec<ReservedCost>,
     permits: Vec<ConcurrencyPermit>,
-    /// Told when the response has ended: shadows that hold permits of their own as long.
-    companions: Vec<oneshot::Sender<()>>,
+    /// Notified when the response has ended, for shadow limits that hold permits of their own.
+    end_listeners: Vec<oneshot::Sender<()>>,
 }
 
-/// Tokens reserved, and where the response says how many are needed.
+/// Reserved tokens, and the reader of the cost in the response.
 #[derive(Debug)]
-struct Deposit {
+struct ReservedCost {
     reading: UsageReader,
     settled_by: SettledBy,
 }
@@ -50,18 +50,18 @@ struct Deposit {
 enum SettledBy {
     /// SettlementResult by who drops the request.
     Request(Box<Settling>),
-    /// By who asks beside the request, and may not have an answer yet.
+    /// Settled by a shadow limit, which may not have its decision yet.
     Shadow(oneshot::Sender<Usage>),
 }
 
-/// What is settled after the response.
+/// A cost that is settled after the response.
 #[derive(Clone, Debug)]
 pub(crate) struct LaterCost {
     pub by: Arc<ByResponse>,
     pub settlements: Arc<SettlementMetrics>,
 }
 
-/// A reservation with all that settling it takes.
+/// A reservation with all that is needed to settle it.
 pub(crate) struct Settling {
     pub reservation: Reservation,
     pub settler: Arc<Settler>,
@@ -69,7 +69,7 @@ pub(crate) struct Settling {
 }
 
 impl LaterCost {
-    /// What settles `reservation`, which was granted by `limiter`.
+    /// The settlement of `reservation`, which was granted by `limiter`.
     pub fn settling(self, reservation: Reservation, limiter: &Limiter) -> Settling {
         Settling { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
     }
@@ -82,7 +82,7 @@ impl Permit {
         self.add(by, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
     }
 
-    /// Resolves with what the response says of its cost.
+    /// Resolves with the usage that the response tells.
     pub(crate) fn report(&mut self, later: &LaterCost) -> oneshot::Receiver<Usage> {
         let (sender, usage) = oneshot::channel();
         self.add(later.by.clone(), SettledBy::Shadow(sender));
@@ -98,25 +98,25 @@ impl Permit {
 
     /// Resolves when the response has ended.
     pub(crate) fn end(&mut self) -> oneshot::Receiver<()> {
-        let (companion, ended) = oneshot::channel();
-        self.0.get_or_insert_default().companions.push(companion);
+        let (listener, ended) = oneshot::channel();
+        self.0.get_or_insert_default().end_listeners.push(listener);
         ended
     }
 
     fn add(&mut self, by: Arc<ByResponse>, settled_by: SettledBy) {
         let held = self.0.get_or_insert_default();
-        held.deposits.push(Deposit { reading: UsageReader::new(by), settled_by });
+        held.reserved_costs.push(ReservedCost { reading: UsageReader::new(by), settled_by });
     }
 
-    /// Whether there is nothing to hold, and the rest need not be called.
+    /// Whether nothing is held, and the rest need not be called.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Before the request goes on: where the body of the response is to tell, asks for one without a content coding.
+    /// Prepares the request: where the body of the response has the cost, asks for one without a content coding.
     pub fn prepare(&self, fields: &mut HeaderMap) {
         let Some(held) = &self.0 else { return };
-        if held.deposits.iter().any(|deposit| deposit.reading.wants_plain_text()) {
+        if held.reserved_costs.iter().any(|reserved_cost| reserved_cost.reading.wants_plain_text()) {
             // Without the field any coding would be welcome (RFC 9110 §12.5.3).
             fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
@@ -125,41 +125,43 @@ impl Permit {
     /// The head of the response.
     pub fn answered(&mut self, fields: &HeaderMap) {
         let Some(held) = &mut self.0 else { return };
-        held.deposits.iter_mut().for_each(|deposit| deposit.reading.head(fields));
-        // What the head says need not wait for the body.
-        held.deposits.extract_if(.., |deposit| !deposit.reading.reads_on()).for_each(|deposit| deposit.end(true));
+        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.head(fields));
+        // A cost in the head need not wait for the body.
+        held.reserved_costs
+            .extract_if(.., |reserved_cost| !reserved_cost.reading.reads_on())
+            .for_each(|reserved_cost| reserved_cost.end(true));
         if held.is_empty() {
             self.0 = None;
         }
     }
 
-    /// There is no response but one that says why. Where no upstream had the request, all of it comes back.
+    /// Ends the permit without a response. Where no upstream had the request, the whole reservation is refunded.
     pub fn failed(&mut self, unanswered: Unanswered) {
-        let told = match unanswered {
+        let usage = match unanswered {
             Unanswered::NotForwarded => Usage::Unreached,
             Unanswered::Forwarded => Usage::Nothing,
         };
         let Some(held) = self.0.take() else { return };
-        held.deposits.into_iter().for_each(|deposit| deposit.settled_by.settle(told));
+        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.settled_by.settle(usage));
     }
 
     /// A piece of the response's body.
     pub fn saw(&mut self, piece: &[u8]) {
         if let Some(held) = &mut self.0 {
-            held.deposits.iter_mut().for_each(|deposit| deposit.reading.feed(piece));
+            held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.feed(piece));
         }
     }
 
     /// The body has ended, or was given up.
     pub fn ended(&mut self, complete: bool) {
         let Some(held) = self.0.take() else { return };
-        held.deposits.into_iter().for_each(|deposit| deposit.end(complete));
+        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.end(complete));
     }
 }
 
-impl HeldResources {
+impl HeldUntilEnd {
     fn is_empty(&self) -> bool {
-        self.deposits.is_empty() && self.permits.is_empty() && self.companions.is_empty()
+        self.reserved_costs.is_empty() && self.permits.is_empty() && self.end_listeners.is_empty()
     }
 }
 
@@ -169,26 +171,26 @@ impl Drop for Permit {
     }
 }
 
-impl Deposit {
+impl ReservedCost {
     fn end(self, complete: bool) {
         self.settled_by.settle(self.reading.end(complete));
     }
 }
 
 impl SettledBy {
-    fn settle(self, told: Usage) {
+    fn settle(self, usage: Usage) {
         match self {
-            Self::Request(settling) => settling.settle(told),
-            // Who would have listened was denied.
-            Self::Shadow(listener) => drop(listener.send(told)),
+            Self::Request(settling) => settling.settle(usage),
+            // The shadow limit was denied, and does not listen.
+            Self::Shadow(listener) => drop(listener.send(usage)),
         }
     }
 }
 
 impl Settling {
-    pub fn settle(self, told: Usage) {
+    pub fn settle(self, usage: Usage) {
         let reserved = self.reservation.charge.cost;
-        let (actual, outcome) = match told {
+        let (actual, outcome) = match usage {
             Usage::Tokens(tokens) => (tokens, None),
             Usage::Nothing => (reserved, Some(Outcome::Absent)),
             Usage::Unreadable => (reserved, Some(Outcome::Unreadable)),

@@ -1,4 +1,4 @@
-//! Problem documents (RFC 9457), put together and not serialised: denied requests come in floods.
+//! ProblemBody documents (RFC 9457), put together and not serialised: denied requests come in floods.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ const OWN_TYPE: &str = "urn:tollgate:problem:";
 /// Bytes of most problems.
 const TYPICAL: usize = 384;
 
-/// What a problem document says.
+/// The content of a problem document.
 #[derive(Clone, Copy, Debug)]
-pub struct Problem<'a> {
+pub struct ProblemBody<'a> {
     pub status: StatusCode,
     /// The last part of its type.
     pub name: &'a str,
@@ -28,7 +28,7 @@ pub struct Problem<'a> {
     pub members: &'a [(&'static str, &'a str)],
 }
 
-impl Problem<'_> {
+impl ProblemBody<'_> {
     /// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6.
     pub fn to_json(&self) -> Bytes {
         let mut text = Vec::with_capacity(TYPICAL);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_problem_is_json_whatever_is_in_it() {
         let violated = ["per-client".into(), "a \"b\" \\ \u{e9}\n".into()];
-        let problem = Problem {
+        let problem = ProblemBody {
             status: StatusCode::TOO_MANY_REQUESTS,
             name: "quota-exceeded",
             detail: "\"quoted\"",
@@ -103,7 +103,7 @@ mod tests {
                 "violated-policies": ["per-client", "a \"b\" \\ \u{e9}\n"],
             })
         );
-        let own = Problem { violated: None, request_id: None, members: &[], ..problem };
+        let own = ProblemBody { violated: None, request_id: None, members: &[], ..problem };
         let read: serde_json::Value = serde_json::from_slice(&own.to_json()).unwrap();
         assert_eq!(read["type"], "urn:tollgate:problem:quota-exceeded");
         assert_eq!((read.get("violated-policies"), read.get("request-id")), (None, None));

@@ -1,6 +1,6 @@
-//! What limits make of one request, put down for people.
+//! The limits on one request, explained to people.
 //!
-//! Guarantees the same keys, plans and costs as a request gets, since the same code finds them. Asks no store, counts
+//! Guarantees the keys, plans and costs that a request gets, since the same code finds them. Asks no store and counts
 //! nothing.
 
 use std::num::NonZeroU64;
@@ -15,9 +15,9 @@ use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
 use crate::limit::spec::Limit;
 use crate::node::permits::PermitNeed;
+use crate::request::answer::denial::Denial;
 pub use crate::request::compiled_limit::PlanOrigin;
 use crate::request::compiled_limit::{Charge, CompiledLimit};
-use crate::request::denial::Denial;
 use crate::store::BucketCharge;
 
 /// The limits of a route, applied to a request.
@@ -35,38 +35,39 @@ pub struct AppliedLimit {
     pub limit: Arc<Limit>,
     /// The client's plan, as a key has it: secrets are hashed.
     pub plan: Option<String>,
-    /// Where it is from, or was looked for. `None`: the limit has no plans, or the request does not tell them apart.
+    /// The origin of the plan, or the place where it was looked for. `None`: the limit has no plans, or the request
+    /// does not name one.
     pub origin: Option<PlanOrigin>,
-    /// What has to be read before it is known, or known anew.
+    /// The query that is needed, if the plan is not known or too old.
     pub lookup: Option<PlanQuery>,
-    /// The plan's, or the limit's own.
+    /// The algorithm of the plan, or the limit's own.
     pub algorithm: Algorithm,
     pub counting: Counting,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
     pub usual_cost: NonZeroU64,
     largest_cost: u64,
-    /// What is settled after the response; then the cost is what is reserved.
+    /// Set when the cost is settled after the response; then `cost` is the reservation.
     pub later: Option<Arc<ByResponse>>,
     /// The parts of the key that the request lacks, by [`part_name`].
     pub lacking: Vec<String>,
     pub bucket: CountedBy,
 }
 
-/// What a request would take of one bucket.
+/// The use that a request would make of one bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BucketUse {
     Tokens(BucketCharge),
     Permits(PermitNeed),
 }
 
-/// What a limit counts a request by.
+/// The bucket that a limit counts a request in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountedBy {
     /// The bucket with this key.
-    Asked(Key),
-    /// The bucket with this key, but the request passes whatever is left: the limit is not enforced on it.
-    Watched(Key),
+    Enforced(Key),
+    /// The bucket with this key, as a shadow: the limit is not enforced on the request.
+    Shadow(Key),
     /// The request is exempt.
     Exempt,
     /// A part is missing: the limit does not apply.
@@ -96,18 +97,18 @@ impl AppliedLimit {
         }
     }
 
-    /// Why a request that lacks a part of the key is refused.
+    /// The refusal of a request that lacks a part of the key.
     pub fn key_missing(&self) -> Denial {
         Denial::KeyMissing { limit: self.limit.name.clone(), part: self.lacking.first().cloned().unwrap_or_default() }
     }
 
-    /// What the limit asks for this request, if it asks anything.
+    /// The bucket that the request would use, if any.
     pub fn ask(&self) -> Option<BucketUse> {
-        let (CountedBy::Asked(key) | CountedBy::Watched(key)) = &self.bucket else { return None };
+        let (CountedBy::Enforced(key) | CountedBy::Shadow(key)) = &self.bucket else { return None };
         Some(self.use_of(key.clone()))
     }
 
-    /// What such a request would take of the bucket with this key.
+    /// The use that such a request would make of the bucket with this key.
     pub(crate) fn use_of(&self, key: Key) -> BucketUse {
         let (cost, largest_cost) = (self.cost.get(), self.largest_cost);
         match self.counting {
@@ -117,7 +118,7 @@ impl AppliedLimit {
     }
 
     pub(crate) fn acts(&self) -> bool {
-        matches!(self.bucket, CountedBy::Asked(_))
+        matches!(self.bucket, CountedBy::Enforced(_))
     }
 }
 
@@ -144,15 +145,15 @@ impl CountedBy {
             return Self::Exempt;
         }
         match limit.key.extract(&limit.name, facts) {
-            Extracted::Key(key) if limit.rollout.takes(key.as_bytes()) => Self::Asked(key),
-            Extracted::Key(key) => Self::Watched(key),
+            Extracted::Key(key) if limit.rollout.takes(key.as_bytes()) => Self::Enforced(key),
+            Extracted::Key(key) => Self::Shadow(key),
             Extracted::Skip => Self::Skipped,
             Extracted::Refuse => Self::Refused,
         }
     }
 }
 
-/// What a request says in `part`, as keys have it.
+/// The value of `part` in a request, as keys have it.
 fn shown(part: &KeyPart, facts: &Facts<'_>) -> Option<String> {
     let alone = KeySpec { parts: vec![part.clone()], on_missing: OnMissing::Skip };
     let Extracted::Key(key) = alone.extract("", facts) else { return None };
@@ -165,7 +166,7 @@ pub fn lacking(spec: &KeySpec, facts: &Facts<'_>) -> Vec<String> {
     spec.parts.iter().filter(|part| shown(part, facts).is_none()).map(part_name).collect()
 }
 
-/// What a part is called where an operator describes a request: `client_ip`, `header.x-tenant`.
+/// The name of a part where an operator describes a request: `client_ip`, `header.x-tenant`.
 pub fn part_name(part: &KeyPart) -> String {
     match part {
         KeyPart::ClientIp { .. } => "client_ip".to_owned(),

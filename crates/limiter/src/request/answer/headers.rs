@@ -1,30 +1,31 @@
-//! The fields that tell a client where it stands: the one place that knows their syntax.
+//! The rate limit fields of an answer: the one place that knows their syntax.
 //!
-//! `RateLimit-Policy` and `RateLimit` as of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 syntax. Quotas are
-//! told in requests, not tokens: a client that does `r` more requests, then waits `t` seconds, is not denied for it.
+//! `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 syntax. Quotas are in
+//! requests, not tokens. Guarantees that a client which makes `r` more requests, then waits `t` seconds, is not denied
+//! for it.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The policies that applied to a request.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// What is left of them.
+/// The rest of them.
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-/// The limit for which an answer is not what was asked for. Of our own making.
+/// The limit that degraded the answer. A field of our own.
 pub const DEGRADED: HeaderName = HeaderName::from_static("tollgate-degraded");
 
 const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// What one limit has left for this client.
+/// The rest of one limit for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Requests in a full bucket.
     pub quota: u64,
     /// Requests that would pass now.
     pub remaining: u64,
-    /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once requests
-    /// in flight have ended.
+    /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once
+    /// requests in flight have ended.
     pub reset_secs: Option<u64>,
 }
 
@@ -34,16 +35,16 @@ pub struct RateLimitFields {
     policy: Option<HeaderValue>,
     limit: Option<HeaderValue>,
     /// Boxed: few answers have them, and the others would carry the room.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RareFields>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Rare {
+struct RareFields {
     legacy: Option<Standing>,
     degraded: Option<HeaderValue>,
 }
 
-/// One policy: `"per-client";q=20;w=2`.
+/// A policy: `"per-client";q=20;w=2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyItem<'a> {
     pub name: &'a str,
@@ -55,7 +56,7 @@ pub struct PolicyItem<'a> {
 
 /// The value of `RateLimit-Policy` for these items.
 pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
-    let mut text = Text::new();
+    let mut text = FieldText::new();
     for PolicyItem { name, quota, window_secs } in items {
         match window_secs {
             Some(window_secs) => text.item(name, [(b";q=", quota), (b";w=", window_secs)]),
@@ -65,8 +66,8 @@ pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<H
     text.value()
 }
 
-/// A list of items with two numbers each (RFC 9651 §3.1). The usual ones are put together on the stack.
-struct Text {
+/// A list of items with numbers (RFC 9651 §3.1). Usual ones are put together on the stack.
+struct FieldText {
     short: [u8; SHORT],
     length: usize,
     /// All of it, once it is longer.
@@ -75,7 +76,7 @@ struct Text {
 
 const SHORT: usize = 128;
 
-impl Text {
+impl FieldText {
     fn new() -> Self {
         Self { short: [0; SHORT], length: 0, long: Vec::new() }
     }
@@ -92,7 +93,7 @@ impl Text {
         }
     }
 
-    /// From here on all of it is there, also what would still fit.
+    /// From here on the whole text is in `long`, even a piece that would still fit.
     #[cold]
     fn push_long(&mut self, piece: &[u8]) {
         if self.long.is_empty() {
@@ -117,7 +118,7 @@ impl Text {
         }
     }
 
-    /// Of another quota unit than requests (§2.1.2 of the draft).
+    /// An item of another quota unit than requests (§2.1.2 of the draft).
     fn item_in_flight(&mut self, name: &str, quota: u64) {
         self.item(name, [(b";q=", quota)]);
         self.push(b";qu=\"concurrent-requests\"");
@@ -136,7 +137,7 @@ impl RateLimitFields {
         standings: impl Iterator<Item = (&'a str, Standing)>,
         legacy: bool,
     ) -> Self {
-        let mut text = Text::new();
+        let mut text = FieldText::new();
         let mut tightest: Option<Standing> = None;
         standings.for_each(|(name, standing)| {
             match standing.reset_secs {
@@ -147,11 +148,11 @@ impl RateLimitFields {
                 tightest = Some(tightest.map_or(standing, |other| standing.tighter(other)));
             }
         });
-        let rare = tightest.map(|tightest| Box::new(Rare { legacy: Some(tightest), degraded: None }));
+        let rare = tightest.map(|tightest| Box::new(RareFields { legacy: Some(tightest), degraded: None }));
         Self { policy, limit: text.value(), rare }
     }
 
-    /// Says that the answer is not what was asked for, because of the limit called `limit`.
+    /// Marks the answer as degraded by the limit called `limit`.
     pub fn mark_degraded(&mut self, limit: &str) {
         self.rare.get_or_insert_default().degraded = HeaderValue::from_str(limit).ok();
     }
@@ -177,7 +178,7 @@ impl RateLimitFields {
 }
 
 impl Standing {
-    /// The one that a client meets first.
+    /// The standing that denies the client first.
     fn tighter(self, other: Self) -> Self {
         if (self.remaining, std::cmp::Reverse(self.reset_secs)) < (other.remaining, std::cmp::Reverse(other.reset_secs))
         {

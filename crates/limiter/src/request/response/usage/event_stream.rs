@@ -1,21 +1,21 @@
-//! The data of an event stream (`text/event-stream`) that comes in pieces.
+//! Splits an event stream (`text/event-stream`) that comes in pieces into the data of its events.
 //!
-//! Guarantees the lines, ends of lines and fields of the HTML standard (§9.2.6), however the stream is cut, and that it keeps
-//! nothing of them. Refuses to know what the data is.
+//! Guarantees the lines, line ends and fields of the HTML standard (§9.2.6), however the stream is cut, and that
+//! nothing of them is kept.
 
 const DATA: &[u8] = b"data:";
 
 /// Splits a stream into what its events carry.
 #[derive(Debug, Default)]
 pub(crate) struct EventStream {
-    line: Line,
+    line: LineState,
     /// A line feed now belongs to the end of the line before.
     after_return: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    /// So many bytes of it were read, and all are those of `data:`.
+enum LineState {
+    /// The first bytes of it were read, so many, and they are those of `data:`.
     Begun(usize),
     /// Behind the colon, where one space is left out.
     Colon,
@@ -24,16 +24,16 @@ enum Line {
     Other,
 }
 
-/// What comes out of a stream, in order.
+/// A part of a stream, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'p> {
+pub(crate) enum StreamPart<'p> {
     Data(&'p [u8]),
     /// The event's data goes on with a line feed, if it goes on.
     LineEnd,
     EventEnd,
 }
 
-impl Default for Line {
+impl Default for LineState {
     fn default() -> Self {
         Self::Begun(0)
     }
@@ -41,7 +41,7 @@ impl Default for Line {
 
 impl EventStream {
     /// Hands the parts of the next piece to `each`.
-    pub fn feed<'p>(&mut self, mut piece: &'p [u8], mut each: impl FnMut(Part<'p>)) {
+    pub fn feed<'p>(&mut self, mut piece: &'p [u8], mut each: impl FnMut(StreamPart<'p>)) {
         while let Some((first, rest)) = piece.split_first() {
             if std::mem::take(&mut self.after_return) && *first == b'\n' {
                 piece = rest;
@@ -54,22 +54,22 @@ impl EventStream {
                 continue;
             }
             piece = match self.line {
-                Line::Begun(count) if DATA[count] == *first => {
-                    self.line = if count + 1 == DATA.len() { Line::Colon } else { Line::Begun(count + 1) };
+                LineState::Begun(count) if DATA[count] == *first => {
+                    self.line = if count + 1 == DATA.len() { LineState::Colon } else { LineState::Begun(count + 1) };
                     rest
                 }
-                Line::Begun(_) => {
-                    self.line = Line::Other;
+                LineState::Begun(_) => {
+                    self.line = LineState::Other;
                     rest
                 }
-                Line::Colon => {
-                    self.line = Line::Data;
+                LineState::Colon => {
+                    self.line = LineState::Data;
                     if *first == b' ' { rest } else { piece }
                 }
-                Line::Data | Line::Other => {
+                LineState::Data | LineState::Other => {
                     let (content, after) = piece.split_at(line_length(piece));
-                    if self.line == Line::Data {
-                        each(Part::Data(content));
+                    if self.line == LineState::Data {
+                        each(StreamPart::Data(content));
                     }
                     after
                 }
@@ -77,11 +77,11 @@ impl EventStream {
         }
     }
 
-    fn end_line<'p>(&mut self, each: &mut impl FnMut(Part<'p>)) {
+    fn end_line<'p>(&mut self, each: &mut impl FnMut(StreamPart<'p>)) {
         match std::mem::take(&mut self.line) {
-            Line::Begun(0) => each(Part::EventEnd),
-            Line::Colon | Line::Data => each(Part::LineEnd),
-            Line::Begun(_) | Line::Other => {}
+            LineState::Begun(0) => each(StreamPart::EventEnd),
+            LineState::Colon | LineState::Data => each(StreamPart::LineEnd),
+            LineState::Begun(_) | LineState::Other => {}
         }
     }
 }
@@ -100,9 +100,9 @@ mod tests {
             let (mut reader, mut all, mut data) = (EventStream::default(), Vec::new(), Vec::new());
             for piece in stream.as_bytes().chunks(length) {
                 reader.feed(piece, |part| match part {
-                    Part::Data(bytes) => data.extend_from_slice(bytes),
-                    Part::LineEnd => data.push(b'\n'),
-                    Part::EventEnd => all.push(String::from_utf8(std::mem::take(&mut data)).unwrap()),
+                    StreamPart::Data(bytes) => data.extend_from_slice(bytes),
+                    StreamPart::LineEnd => data.push(b'\n'),
+                    StreamPart::EventEnd => all.push(String::from_utf8(std::mem::take(&mut data)).unwrap()),
                 });
             }
             all

@@ -1,7 +1,6 @@
-//! The limits of a configuration as things to look up: by name, with the bucket that a described request would take from.
+//! The limits of a configuration, looked up by name, with the bucket that a described request would take from.
 //!
-//! Guarantees the same keys as requests get, since the same code makes them. Knows nothing of routes and stores; for
-//! operators, not for requests.
+//! Guarantees the keys that requests get, since the same code makes them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,19 +12,19 @@ use crate::limit::algorithm_kind::QuotaError;
 use crate::limit::key::{Extracted, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::spec::Limit;
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
-use crate::request::explanation::{AppliedLimit, BucketUse, part_name};
+use crate::request::operator::explanation::{AppliedLimit, BucketUse, part_name};
 
 /// All limits of a configuration, in its order.
 #[derive(Debug, Default)]
-pub struct Catalog(Vec<Listed>);
+pub struct Catalog(Vec<CatalogEntry>);
 
-/// A limit with what its buckets are counted by.
+/// A limit of the catalog.
 #[derive(Clone, Debug)]
-pub struct Listed(CompiledLimit);
+pub struct CatalogEntry(CompiledLimit);
 
-/// A request as far as somebody described it.
+/// A request as far as an operator described it.
 #[derive(Clone, Debug, Default)]
-pub struct Described {
+pub struct RequestDescription {
     pub client_ip: Option<IpAddr>,
     pub method: Option<Method>,
     /// In lower case, without a port.
@@ -42,43 +41,43 @@ pub struct Described {
 const LONGEST_KEY: usize = 4096;
 
 impl Catalog {
-    /// Of `limits`, whose uses cost `costs`. Plans in the shared store are known as `plans` has them.
+    /// A catalog of `limits`, whose uses cost `costs`. Plans in the shared store are those that `plans` has.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
     pub fn of(limits: &[Arc<Limit>], costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
-        let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(Listed);
+        let list = |limit| CompiledLimit::of_any_use(limit, costs, plans).map(CatalogEntry);
         limits.iter().map(list).collect::<Result<_, _>>().map(Self)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Listed> {
+    pub fn iter(&self) -> impl Iterator<Item = &CatalogEntry> {
         self.0.iter()
     }
 
-    pub fn find(&self, name: &str) -> Option<&Listed> {
-        self.0.iter().find(|listed| *listed.limit().name == *name)
+    pub fn find(&self, name: &str) -> Option<&CatalogEntry> {
+        self.0.iter().find(|entry| *entry.limit().name == *name)
     }
 
     /// The limit that a bucket's key belongs to: its name stands before the first colon, and holds none.
-    pub fn of_key(&self, key: &Key) -> Option<&Listed> {
+    pub fn of_key(&self, key: &Key) -> Option<&CatalogEntry> {
         let name = key.as_bytes().split(|byte| *byte == b':').next()?;
         self.find(str::from_utf8(name).ok()?)
     }
 }
 
-impl Listed {
+impl CatalogEntry {
     pub fn limit(&self) -> &Arc<Limit> {
         &self.0.limit
     }
 
-    /// The bucket of a described request.
+    /// The bucket of a description request.
     ///
     /// # Errors
     /// The parts of the key that the description lacks, as [`part_name`] calls them.
-    pub fn key_of(&self, described: &Described) -> Result<Key, Vec<String>> {
+    pub fn key_of(&self, description: &RequestDescription) -> Result<Key, Vec<String>> {
         let parts = &self.limit().key.parts;
-        let lacking: Vec<String> = parts.iter().filter(|part| !described.has(part)).map(part_name).collect();
-        match described.extract(parts.clone(), &self.limit().name) {
+        let lacking: Vec<String> = parts.iter().filter(|part| !description.has(part)).map(part_name).collect();
+        match description.extract(parts.clone(), &self.limit().name) {
             Extracted::Key(key) if lacking.is_empty() => Ok(key),
             _ => Err(lacking),
         }
@@ -87,30 +86,30 @@ impl Listed {
     /// A bucket by its key as it is shown. `None`: not a key of this limit.
     pub fn raw_key(&self, text: &str) -> Option<Key> {
         let rest = text.strip_prefix(&*self.limit().name)?.strip_prefix(':')?;
-        // Whatever else stands in a key was escaped when it was made.
+        // Any other byte was escaped when the key was made.
         let clean = rest.bytes().all(|byte| byte.is_ascii_graphic()) && text.len() <= LONGEST_KEY;
         clean.then(|| Key::from(text))
     }
 
-    /// What a client is known by who may have a plan, by [`part_name`].
+    /// The part of a request that names its plan, by [`part_name`].
     pub fn plans_by(&self) -> Option<String> {
         self.limit().plans.as_ref().map(|plans| part_name(&plans.by))
     }
 
-    /// The bucket with this key as a usual request of the described client meets it.
-    pub fn meet(&self, key: Key, described: &Described) -> (BucketUse, AppliedLimit) {
-        let mut applied = described.with_facts(|facts| AppliedLimit::of(&self.0, facts));
+    /// The bucket with this key as a usual request of the description client meets it.
+    pub fn meet(&self, key: Key, description: &RequestDescription) -> (BucketUse, AppliedLimit) {
+        let mut applied = description.with_facts(|facts| AppliedLimit::of(&self.0, facts));
         applied.cost = applied.usual_cost;
         (applied.use_of(key), applied)
     }
 
-    /// The bucket with this key as a usual request of a client without a plan meets it.
+    /// The bucket with this key, as a usual request of a client without a plan would use it.
     pub fn ask(&self, key: Key) -> BucketUse {
-        self.meet(key, &Described::default()).0
+        self.meet(key, &RequestDescription::default()).0
     }
 }
 
-impl Described {
+impl RequestDescription {
     fn has(&self, part: &KeyPart) -> bool {
         match part {
             KeyPart::Method => self.method.is_some(),
@@ -148,7 +147,7 @@ mod tests {
     use crate::limit::algorithm_kind::Rate;
     use crate::limit::cost::Cost;
 
-    fn listed(parts: Vec<KeyPart>) -> Listed {
+    fn entry(parts: Vec<KeyPart>) -> CatalogEntry {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let rate = Rate { tokens: nonzero(10), period_us: nonzero(1_000_000) };
         let key = KeySpec { parts, on_missing: OnMissing::Share };
@@ -160,26 +159,29 @@ mod tests {
             .clone()
     }
 
-    fn tenant_and_route() -> Listed {
-        listed(vec![KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route, KeyPart::Method])
+    fn tenant_and_route() -> CatalogEntry {
+        entry(vec![KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route, KeyPart::Method])
     }
 
     #[test]
     fn what_is_described_has_the_key_that_a_request_has() {
-        let mut described =
-            Described { route: Some("orders".to_owned()), method: Some(Method::POST), ..Described::default() };
-        described.headers.insert("x-tenant", "a c".parse().unwrap());
-        assert_eq!(tenant_and_route().key_of(&described), Ok(Key::from("per-tenant:a%20c|orders|POST")));
+        let mut description = RequestDescription {
+            route: Some("orders".to_owned()),
+            method: Some(Method::POST),
+            ..RequestDescription::default()
+        };
+        description.headers.insert("x-tenant", "a c".parse().unwrap());
+        assert_eq!(tenant_and_route().key_of(&description), Ok(Key::from("per-tenant:a%20c|orders|POST")));
     }
 
     #[test]
     fn what_is_not_described_is_named_and_never_guessed() {
-        let lacking = tenant_and_route().key_of(&Described::default());
+        let lacking = tenant_and_route().key_of(&RequestDescription::default());
         assert_eq!(lacking, Err(["header.x-tenant", "route", "method"].map(str::to_owned).to_vec()));
     }
 
     #[test]
-    fn a_raw_key_belongs_to_its_limit_and_holds_nothing_odd() {
+    fn a_raw_key_belongs_to_its_limit_and_has_no_invalid_byte() {
         let limit = tenant_and_route();
         assert!(limit.raw_key("per-tenant:a|orders|GET").is_some());
         assert!(limit.raw_key("per-tenant:").is_some());

@@ -4,13 +4,13 @@ use serde_json::Value;
 use super::*;
 use crate::limit::json_path::{MAX_NAMES, PathError};
 
-fn scan(path: &str, pieces: &[&[u8]]) -> Said {
+fn scan(path: &str, pieces: &[&[u8]]) -> ScanResult {
     let mut scanner = Scanner::new(JsonPath::parse(path).unwrap());
     pieces.iter().for_each(|piece| scanner.feed(piece));
-    scanner.said()
+    scanner.scanned()
 }
 
-fn of(path: &str, text: &str) -> Said {
+fn of(path: &str, text: &str) -> ScanResult {
     scan(path, &[text.as_bytes()])
 }
 
@@ -18,68 +18,68 @@ fn of(path: &str, text: &str) -> Said {
 fn finds_a_field_by_its_path_and_nowhere_else() {
     let text = r#"{"total_tokens":1,"choices":[{"usage":{"total_tokens":2}}],"other":{"usage":{"total_tokens":3}},
         "usage":{"prompt":4,"total_tokens":57,"total_tokens_details":{"total_tokens":5}},"text":"\"usage\": {"}"#;
-    assert_eq!(of("usage.total_tokens", text), Said::Number(57));
-    assert_eq!(of("total_tokens", text), Said::Number(1));
-    assert_eq!(of("other.usage.total_tokens", text), Said::Number(3));
-    assert_eq!(of("choices.usage.total_tokens", text), Said::Nothing);
-    assert_eq!(of("usage", text), Said::Nonsense);
-    assert_eq!(of("usage.total", text), Said::Nothing);
+    assert_eq!(of("usage.total_tokens", text), ScanResult::Number(57));
+    assert_eq!(of("total_tokens", text), ScanResult::Number(1));
+    assert_eq!(of("other.usage.total_tokens", text), ScanResult::Number(3));
+    assert_eq!(of("choices.usage.total_tokens", text), ScanResult::Nothing);
+    assert_eq!(of("usage", text), ScanResult::Invalid);
+    assert_eq!(of("usage.total", text), ScanResult::Nothing);
 }
 
 #[test]
 fn a_number_is_rounded_up_and_nothing_else_is_one() {
-    for (value, said) in [
-        ("0", Said::Number(0)),
-        ("7", Said::Number(7)),
-        ("7.0", Said::Number(7)),
-        ("7.01", Said::Number(8)),
-        ("1.5e3", Said::Number(1_500)),
-        ("1E-2", Said::Number(1)),
-        ("18446744073709551616", Said::Number(u64::MAX)),
-        ("1e300", Said::Number(u64::MAX)),
-        ("-0", Said::Number(0)),
-        ("-0.5", Said::Nonsense),
-        ("-7", Said::Nonsense),
-        ("1-", Said::Nonsense),
-        ("0.00000000000000000000000000000000000000001", Said::Nonsense),
-        ("\"7\"", Said::Nonsense),
-        ("true", Said::Nonsense),
-        ("[7]", Said::Nonsense),
-        ("null", Said::Nothing),
+    for (value, scanned) in [
+        ("0", ScanResult::Number(0)),
+        ("7", ScanResult::Number(7)),
+        ("7.0", ScanResult::Number(7)),
+        ("7.01", ScanResult::Number(8)),
+        ("1.5e3", ScanResult::Number(1_500)),
+        ("1E-2", ScanResult::Number(1)),
+        ("18446744073709551616", ScanResult::Number(u64::MAX)),
+        ("1e300", ScanResult::Number(u64::MAX)),
+        ("-0", ScanResult::Number(0)),
+        ("-0.5", ScanResult::Invalid),
+        ("-7", ScanResult::Invalid),
+        ("1-", ScanResult::Invalid),
+        ("0.00000000000000000000000000000000000000001", ScanResult::Invalid),
+        ("\"7\"", ScanResult::Invalid),
+        ("true", ScanResult::Invalid),
+        ("[7]", ScanResult::Invalid),
+        ("null", ScanResult::Nothing),
     ] {
-        assert_eq!(of("a", &format!("{{\"a\":{value}}}")), said, "{value}");
+        assert_eq!(of("a", &format!("{{\"a\":{value}}}")), scanned, "{value}");
     }
 }
 
 #[test]
 fn the_last_number_counts_and_null_takes_nothing_back() {
-    assert_eq!(of("a", "{\"a\":1}\n{\"a\":2}\n{\"b\":3}{\"a\":null}\n"), Said::Number(2));
-    assert_eq!(of("a", r#"{"a":1,"a":2}"#), Said::Number(2));
+    assert_eq!(of("a", "{\"a\":1}\n{\"a\":2}\n{\"b\":3}{\"a\":null}\n"), ScanResult::Number(2));
+    assert_eq!(of("a", r#"{"a":1,"a":2}"#), ScanResult::Number(2));
     let mut scanner = Scanner::new(JsonPath::parse("a").unwrap());
     scanner.feed(b"[DONE]");
     scanner.restart();
     scanner.feed(b"{\"a\":5}");
-    assert_eq!(scanner.said(), Said::Number(5), "what is not JSON is left behind");
+    assert_eq!(scanner.scanned(), ScanResult::Number(5), "what is not JSON is left behind");
 }
 
 #[test]
 fn a_number_that_may_go_on_does_not_count() {
-    assert_eq!(of("a", "{\"a\":12"), Said::Nothing);
-    assert_eq!(of("a", "{\"a\":12 "), Said::Number(12));
+    assert_eq!(of("a", "{\"a\":12"), ScanResult::Nothing);
+    assert_eq!(of("a", "{\"a\":12 "), ScanResult::Number(12));
 }
 
 #[test]
 fn names_are_compared_as_they_are_meant() {
     let text = r#"{"\u0061\uD83D\uDE00\"\\\/\n":{"b.c":3},"\ud83d":{"b.c":4},"\ude00":{"b.c":5}}"#;
-    assert_eq!(of("a\u{1f600}\"\\\\/\n.b\\.c", text), Said::Number(3));
-    assert_eq!(of("\u{1f600}.b\\.c", text), Said::Nothing);
+    assert_eq!(of("a\u{1f600}\"\\\\/\n.b\\.c", text), ScanResult::Number(3));
+    assert_eq!(of("\u{1f600}.b\\.c", text), ScanResult::Nothing);
 }
 
 #[test]
 fn nesting_is_followed_to_its_bound_and_left_beyond() {
     let nested = |levels| format!("{{\"d\":{}{},\"a\":1}}", "[".repeat(levels), "]".repeat(levels));
-    assert_eq!(of("a", &nested(127)), Said::Number(1));
-    assert_eq!(of("a", &nested(128)), Said::Nothing);
+    assert_eq!(of("a", &nested(127)), ScanResult::Number(1));
+    assert_eq!(of("a", &nested(128)), ScanResult::Nothing);
     assert!(std::mem::size_of::<Scanner>() <= 160, "{}", std::mem::size_of::<Scanner>());
 }
 
@@ -130,15 +130,15 @@ fn fields(value: &Value, above: &[String], all: &mut Vec<(Vec<String>, Value)>) 
     }
 }
 
-fn expected(value: &Value) -> Said {
+fn expected(value: &Value) -> ScanResult {
     match value {
-        Value::Null => Said::Nothing,
+        Value::Null => ScanResult::Nothing,
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
-            (Some(whole), _) => Said::Number(whole),
-            (None, Some(float)) if float >= 0.0 => Said::Number(float.ceil() as u64),
-            _ => Said::Nonsense,
+            (Some(whole), _) => ScanResult::Number(whole),
+            (None, Some(float)) if float >= 0.0 => ScanResult::Number(float.ceil() as u64),
+            _ => ScanResult::Invalid,
         },
-        _ => Said::Nonsense,
+        _ => ScanResult::Invalid,
     }
 }
 
@@ -174,7 +174,7 @@ proptest! {
             prop_assert_eq!(scan(&written.join("."), &pieces), expected(&found), "{:?}", path);
         }
         for absent in ["y", "x.zz", "ab.c.d"] {
-            prop_assert_eq!(scan(absent, &pieces), Said::Nothing);
+            prop_assert_eq!(scan(absent, &pieces), ScanResult::Nothing);
         }
     }
 

@@ -1,7 +1,6 @@
-//! The body of a response that a layer gave a request's limits to look at.
+//! The body of a response, with the permit of its request.
 //!
-//! Guarantees the inner body as it is, frame by frame and when it is asked for; what is held ends with it. Refuses to know
-//! what is held.
+//! Guarantees the inner body unchanged, frame by frame and when it is polled. The permit ends with it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,31 +9,31 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::request::permit::Permit;
+use crate::request::response::permit::Permit;
 
 pin_project! {
-    /// A body, and what the request holds until it has ended.
+    /// A body, and the permit that its request has until the body has ended.
     #[derive(Debug, Default)]
     pub struct PermitBody<B> {
         #[pin]
         inner: B,
-        holding: Permit,
+        permit: Permit,
     }
 }
 
 impl<B: Body> PermitBody<B> {
-    pub(crate) fn new(inner: B, mut holding: Permit) -> Self {
+    pub(crate) fn new(inner: B, mut permit: Permit) -> Self {
         if inner.is_end_stream() {
-            holding.ended(true);
+            permit.ended(true);
         }
-        Self { inner, holding }
+        Self { inner, permit }
     }
 }
 
-/// An answer that holds nothing.
+/// An answer without a permit.
 impl<B: From<Bytes>> From<Bytes> for PermitBody<B> {
     fn from(bytes: Bytes) -> Self {
-        Self { inner: bytes.into(), holding: Permit::default() }
+        Self { inner: bytes.into(), permit: Permit::default() }
     }
 }
 
@@ -45,17 +44,17 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let polled = ready!(this.inner.as_mut().poll_frame(cx));
-        if !this.holding.is_empty() {
+        if !this.permit.is_empty() {
             match &polled {
                 Some(Ok(frame)) => {
-                    this.holding.saw(frame.data_ref().map_or(&[], |data| data));
-                    // Whoever knows the length asks no further after the last byte.
+                    this.permit.saw(frame.data_ref().map_or(&[], |data| data));
+                    // A reader that knows the length polls no further after the last byte.
                     if this.inner.is_end_stream() {
-                        this.holding.ended(true);
+                        this.permit.ended(true);
                     }
                 }
-                Some(Err(_)) => this.holding.ended(false),
-                None => this.holding.ended(true),
+                Some(Err(_)) => this.permit.ended(false),
+                None => this.permit.ended(true),
             }
         }
         Poll::Ready(polled)

@@ -1,4 +1,4 @@
-//! Why limits refuse a request, and the answer that says so.
+//! The refusal of a request by its limits, and the answer that says why.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::limit::fixed_response::FixedResponse;
-use crate::request::problem::Problem;
+use crate::request::answer::problem::ProblemBody;
 
-/// Why limits refuse a request.
+/// The reason for which limits refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// The request lacks a part of a limit's key, and the limit refuses such requests.
@@ -18,7 +18,7 @@ pub enum Denial {
         /// The part of the key, as an operator calls it: `header.x-tenant`.
         part: String,
     },
-    /// A quota is used up, or a limit whose store is away denies meanwhile.
+    /// A quota is used up, or a limit denies while its store is away.
     QuotaExceeded { violated: Vec<Arc<str>>, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
     FixedAnswer { answer: Arc<FixedResponse>, retry_after_secs: u64 },
@@ -44,7 +44,7 @@ impl Denial {
     /// The whole answer. Its fields are added to `headers`, which are empty.
     pub fn respond<B: From<Bytes>>(&self, headers: HeaderMap, request_id: Option<&str>) -> Response<B> {
         let problem = |detail, violated, members| {
-            Problem { status: self.status(), name: self.name(), detail, request_id, violated, members }.to_json()
+            ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated, members }.to_json()
         };
         let (body, retry_after_secs) = match self {
             Self::FixedAnswer { answer, retry_after_secs } => {
@@ -72,16 +72,16 @@ impl Denial {
     }
 }
 
-/// What a request lacks, in words. A name only: values may be secret.
+/// The part that a request lacks, in words. Only its name: values may be secret.
 fn missing(limit: &str, part: &str) -> String {
-    let what = match part.split_once('.') {
+    let missing = match part.split_once('.') {
         Some(("header", name)) => format!("the header field {name}"),
         Some(("cookie", name)) => format!("the cookie {name}"),
         Some(("query", name)) => format!("the query parameter {name}"),
         Some(("path", name)) => format!("the path parameter {name}"),
         _ => part.to_owned(),
     };
-    format!("the request lacks {what}, by which the rate limit {limit} counts")
+    format!("the request lacks {missing}, by which the rate limit {limit} counts")
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_its_key_is_told_what_it_lacks() {
+    fn a_request_without_its_key_learns_which_part_it_lacks() {
         let denial = Denial::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into() };
         let (response, problem) = problem(&denial);
         assert_eq!(response.status(), StatusCode::BAD_REQUEST);
