@@ -4,7 +4,7 @@
 //! permits of a key for a few seconds at a time, passes them on among its own requests, and returns those that it has
 //! not needed for a moment. Guarantees that no request gets a permit that the node does not hold, counted from before
 //! the node asked for it, and that memory is used only for keys with requests in flight or permits held. See
-//! [`concurrency`](crate::algorithm::concurrency) for why nothing is counted twice, whatever gets lost.
+//! [`concurrency`] for why nothing is counted twice, whatever gets lost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

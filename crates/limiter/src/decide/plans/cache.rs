@@ -219,7 +219,10 @@ impl PlanCache {
         match Plan::read(text, &self.algorithm) {
             Ok(plan) => CachedContent::Plan(Box::new(plan)),
             Err(why) => {
-                let was_logged = |entry: &PlanEntry| matches!(&entry.content, CachedContent::Invalid { why: before, logged: true } if **before == why);
+                let was_logged = |entry: &PlanEntry| match &entry.content {
+                    CachedContent::Invalid { why: before, logged } => *logged && **before == why,
+                    CachedContent::Plan(_) | CachedContent::Absent => false,
+                };
                 let logged = self.known.with(field, |found| found.is_some_and(|entry| was_logged(entry)));
                 let logged = logged || self.log_invalid(field, &why, now_us);
                 CachedContent::Invalid { why: Box::new(why), logged }
