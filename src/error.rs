@@ -7,7 +7,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
-use tollgate_limiter::request::problem::Problem;
+use tollgate_limiter::request::problem::ProblemBody;
 
 use crate::header_map_pool;
 use crate::observe::request_id::REQUEST_ID;
@@ -160,7 +160,7 @@ impl Failure {
     fn problem(&self, row: &Row, request_id: &HeaderValue) -> Bytes {
         let request_id = request_id.to_str().ok();
         let Row { status, name, detail, .. } = *row;
-        Problem { status, name, detail, request_id, violated: None, members: &[] }.to_json()
+        ProblemBody { status, name, detail, request_id, violated: None, members: &[] }.to_json()
     }
 }
 

@@ -14,9 +14,9 @@ use tollgate_limiter::decide::plans::cache::PlanQuery;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::node::permits::PermitTable;
 use tollgate_limiter::request::explanation::BucketUse;
+use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::inspect::{BeforeAndAfter, CacheListener, ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, StoreError};
@@ -126,7 +126,7 @@ impl BucketService {
         let before = state.ok_or(StoreError::Protocol)?;
         Ok(BucketChange {
             before: before.level(charge.cost),
-            after: before.given(gift).level(charge.cost),
+            after: before.granted(gift).level(charge.cost),
             source,
             unannounced: None,
         })
@@ -140,14 +140,14 @@ impl BucketService {
     pub async fn apply(&self, charge: &BucketCharge, gift: TokenGrant) -> Result<BucketChange, StoreError> {
         let now_us = clock::monotonic_micros();
         let (BeforeAndAfter { before, after }, source, unannounced) = match &self.fleet {
-            None => (self.memory.give_at(charge, gift, now_us), LevelSource::Local, None),
+            None => (self.memory.grant_at(charge, gift, now_us), LevelSource::Local, None),
             Some(fleet) => {
-                let changed = fleet.inspect.give(charge, gift).await?;
+                let changed = fleet.inspect.grant(charge, gift).await?;
                 let full_in_us = changed.after.full_in_us();
                 self.lower(&charge.key, charge.quota, full_in_us);
                 // After the change: announced before it, a node could learn the old level again from a decision in
                 // between.
-                let announced = fleet.inspect.tell(&ChangeNotice { key: charge.key.clone(), full_in_us }).await;
+                let announced = fleet.inspect.publish(&ChangeNotice { key: charge.key.clone(), full_in_us }).await;
                 (changed, LevelSource::Redis, announced.err())
             }
         };

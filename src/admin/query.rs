@@ -10,7 +10,7 @@ use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tollgate_limiter::limit::key::host;
-use tollgate_limiter::request::catalog::{self, Listed};
+use tollgate_limiter::request::catalog::{self, CatalogEntry};
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 
 use super::problem_details::ProblemDetails;
@@ -24,7 +24,7 @@ pub type Pairs = Vec<(String, String)>;
 #[derive(Debug, Default)]
 pub struct BucketQuery {
     key: Option<String>,
-    described: catalog::Described,
+    described: catalog::RequestDescription,
     /// The parts that are described, in the words of the query.
     words: Vec<String>,
     pub tokens: Option<String>,
@@ -79,7 +79,7 @@ impl BucketQuery {
     ///
     /// # Errors
     /// When the key is not one of this limit, or parts of it are not described.
-    pub fn resolve(&self, listed: &Listed) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
+    pub fn resolve(&self, listed: &CatalogEntry) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
         let name = &listed.limit().name;
         let key = match &self.key {
             // Beside the key, only the plan may be told: the key need not have it.
@@ -100,7 +100,7 @@ impl BucketQuery {
     }
 
     /// The part of the request that tells the client's plan, where the query lacks it.
-    pub fn lacks_plan(&self, listed: &Listed) -> Option<String> {
+    pub fn lacks_plan(&self, listed: &CatalogEntry) -> Option<String> {
         listed.plans_by().filter(|by| !self.words.contains(by))
     }
 }
@@ -157,7 +157,7 @@ pub fn check_listener(listeners: usize, described: &explain::DescribedRequest) -
 /// Collects the parts of a request.
 #[derive(Default)]
 struct RequestParts {
-    described: catalog::Described,
+    described: catalog::RequestDescription,
     query: Vec<String>,
     cookies: Vec<String>,
     words: Vec<String>,
@@ -204,7 +204,7 @@ impl RequestParts {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<catalog::Described, ProblemDetails> {
+    fn finish(mut self) -> Result<catalog::RequestDescription, ProblemDetails> {
         if !self.cookies.is_empty() {
             let value = HeaderValue::from_str(&self.cookies.join("; "));
             let value =

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 

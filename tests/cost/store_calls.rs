@@ -10,8 +10,8 @@ use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::FleetShare;
 use tollgate_limiter::store::BucketCharge;
+use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 
 use super::TURN;

@@ -69,7 +69,8 @@ const NO_ARITHMETIC: [&str; 24] = [
 ];
 
 /// Places whose whole purpose is an answer.
-const ANSWERS: [&str; 3] = ["src/error", "crates/limiter/src/request/denial", "crates/limiter/src/request/problem"];
+const ANSWERS: [&str; 3] =
+    ["src/error", "crates/limiter/src/request/answer/denial", "crates/limiter/src/request/answer/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
 const STATUS_CODES: [(&str, &str, &str); 9] = [

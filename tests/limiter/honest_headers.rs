@@ -22,7 +22,7 @@ use tollgate_limiter::limit::definition::{Consistency, Limit, LimitUse};
 use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::fleet_share::FleetShare;
+use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
 use tower::{Layer, Service, ServiceExt, service_fn};

@@ -303,7 +303,7 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
         if let Some(gift) = step.gift {
             let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
             let [_, after] = script.give(&step.charges[0], tokens, now_us);
-            let changed = memory.give_at(&step.charges[0], gift, now_us);
+            let changed = memory.grant_at(&step.charges[0], gift, now_us);
             prop_assert_eq!(after.is_empty(), changed.after.full_in_us() == 0, "{:?} {:?}", after, changed.after);
         }
     }

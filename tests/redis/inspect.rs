@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::RedisStore;
-use tollgate_limiter::store::redis::inspect::{Heard, RedisInspector};
+use tollgate_limiter::store::redis::inspect::{ChangePosition, RedisInspector};
 use tollgate_limiter::store::{BucketCharge, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
@@ -143,7 +143,7 @@ async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept
     let redis = Fixture::start().await;
     let inspector = &redis.inspector;
     inspector.tell(&notice("old", 0)).await.unwrap();
-    let (mut one, mut other) = (Heard::default(), Heard::default());
+    let (mut one, mut other) = (ChangePosition::default(), ChangePosition::default());
     assert_eq!(inspector.hear(&mut one).await.unwrap(), [notice("old", 0)]);
     inspector.tell(&notice("l:a|b", 0)).await.unwrap();
     inspector.tell(&notice("l:c", 3 * HOUR)).await.unwrap();
@@ -160,7 +160,7 @@ async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept
 #[tokio::test]
 async fn changes_are_delivered_after_redis_lost_the_earlier_ones() {
     let redis = Fixture::start().await;
-    let mut heard = Heard::default();
+    let mut heard = ChangePosition::default();
     redis.inspector.hear(&mut heard).await.unwrap();
     redis.inspector.tell(&notice("a", 0)).await.unwrap();
     assert_eq!(redis.inspector.hear(&mut heard).await.unwrap().len(), 1);

@@ -9,7 +9,7 @@ use tollgate::clock;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::limit::key::Key;
-use tollgate_limiter::store::fields::HashReader;
+use tollgate_limiter::store::hash_reader::HashReader;
 use tollgate_limiter::store::inspect::Inspect;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;

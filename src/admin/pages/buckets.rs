@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::HeaderMap;
-use tollgate_limiter::request::catalog::Listed;
+use tollgate_limiter::request::catalog::CatalogEntry;
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 use tollgate_limiter::store::inspect::TokenGrant;
 
@@ -112,13 +112,13 @@ async fn change(
 async fn resolve(
     state: &AdminState,
     query: &BucketQuery,
-    listed: &Listed,
+    listed: &CatalogEntry,
 ) -> Result<(BucketUse, AppliedLimit), ProblemDetails> {
     let resolved = query.resolve(listed)?;
     if state.buckets.read_plans(resolved.1.lookup.as_slice()).await { query.resolve(listed) } else { Ok(resolved) }
 }
 
-fn find(gateway: &Gateway, limit: &str) -> Result<Listed, ProblemDetails> {
+fn find(gateway: &Gateway, limit: &str) -> Result<CatalogEntry, ProblemDetails> {
     gateway.limits.find(limit).cloned().ok_or_else(|| {
         let problem = ProblemDetails::unknown_limit(format!("no limit is called \"{}\"", limit.escape_debug()));
         let names = gateway.limits.iter().map(|listed| &*listed.limit().name);

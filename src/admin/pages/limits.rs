@@ -4,7 +4,7 @@ use axum::extract::State;
 use serde::Serialize;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::key::OnMissing;
-use tollgate_limiter::request::catalog::Listed;
+use tollgate_limiter::request::catalog::CatalogEntry;
 use tollgate_limiter::request::explanation::part_name;
 
 use crate::admin::problem_details::PrettyJson;
@@ -32,7 +32,7 @@ pub async fn list(State(state): State<AdminState>) -> PrettyJson<Vec<LimitSummar
 }
 
 impl LimitSummary {
-    fn of(listed: &Listed) -> Self {
+    fn of(listed: &CatalogEntry) -> Self {
         let limit = listed.limit();
         let on_missing = match limit.key.on_missing {
             OnMissing::Share => "share",

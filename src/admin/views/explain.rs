@@ -186,8 +186,8 @@ impl LimitView {
         let AppliedLimit { limit, lacking, bucket, .. } = applied;
         let policy = PolicyView::of(applied);
         let (bucket, note) = match bucket {
-            CountedBy::Asked(key) | CountedBy::Watched(key) if lacking.is_empty() => (Some(show(key)), None),
-            CountedBy::Asked(key) | CountedBy::Watched(key) => {
+            CountedBy::Enforced(key) | CountedBy::Shadow(key) if lacking.is_empty() => (Some(show(key)), None),
+            CountedBy::Enforced(key) | CountedBy::Shadow(key) => {
                 (Some(show(key)), Some("shared with all requests that lack it"))
             }
             CountedBy::Exempt => (None, None),
@@ -226,12 +226,12 @@ impl LimitView {
 fn enforced(limit: &Limit, bucket: &CountedBy) -> Option<&'static str> {
     match bucket {
         CountedBy::Exempt => Some("not on this request, which is exempt"),
-        CountedBy::Watched(_) if limit.rollout == Rollout::NONE => {
+        CountedBy::Shadow(_) if limit.rollout == Rollout::NONE => {
             Some("not at all: it counts, and lets everything pass")
         }
-        CountedBy::Watched(_) => Some("not on this key yet: it counts, and lets it pass"),
-        CountedBy::Asked(_) if limit.rollout != Rollout::ALL => Some("on this key already, and not on all"),
-        CountedBy::Asked(_) | CountedBy::Skipped | CountedBy::Refused => None,
+        CountedBy::Shadow(_) => Some("not on this key yet: it counts, and lets it pass"),
+        CountedBy::Enforced(_) if limit.rollout != Rollout::ALL => Some("on this key already, and not on all"),
+        CountedBy::Enforced(_) | CountedBy::Skipped | CountedBy::Refused => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
-use tollgate_limiter::decide::plans::cache::Holds;
+use tollgate_limiter::decide::plans::cache::FieldContent;
 use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
 use tollgate_limiter::limit::cost::{CostField, ResponseCost};
 use tollgate_limiter::limit::definition::{Limit, OnOutage};
@@ -121,11 +121,11 @@ fn show_origin(origin: &PlanOrigin, planned: bool) -> Option<String> {
         PlanOrigin::File => return planned.then(|| "the file".to_owned()),
         PlanOrigin::Hash { hash, reading } => (hash, reading),
     };
-    let said = match reading.as_ref().map(|reading| &reading.holds) {
+    let said = match reading.as_ref().map(|reading| &reading.content) {
         None => return Some(format!("the hash {hash}, which was not read: the limit's own rate holds")),
-        Some(Holds::Plan) => String::new(),
-        Some(Holds::Nothing) => ", which has none".to_owned(),
-        Some(Holds::Other(why)) => format!(", which has none that can be read: {why}"),
+        Some(FieldContent::Plan) => String::new(),
+        Some(FieldContent::Absent) => ", which has none".to_owned(),
+        Some(FieldContent::Invalid(why)) => format!(", which has none that can be read: {why}"),
     };
     let age = reading.as_ref().map_or(0, |reading| reading.age_us) as f64 / 1_000_000.0;
     Some(format!("the hash {hash}{said}; read {age:.1}s ago"))

@@ -1,11 +1,12 @@
-//! One call for many: requests that ask the same while a call for it is in flight go together with the next one.
+//! Coalesces calls: requests with the same checks that come while a call for them is in flight share the next call.
 //!
-//! The first asks at once. Those that come meanwhile board in turn, and when that call lands they leave together, as one
-//! call of as many units; the units granted are theirs in the order they came. So a hot key costs a call per round trip.
+//! The first request calls at once. Those that come meanwhile join a batch. When the call ends, the batch goes as one
+//! call of as many units, and the units granted go to its requests in the order they came. A hot key costs one call per
+//! round trip, not one per request.
 //!
-//! Guarantees that each waits no longer than the store's time limit from its own start, whatever became of the others: a
-//! request that is dropped takes none of them along. When a call is slow, those who board do not wait for it to land.
-//! Refuses to know what a request does without an answer.
+//! Guarantees that a request waits no longer than the store's time limit from its own start, whatever becomes of the
+//! others: a request that is dropped takes none of them along. When a call is slow, the next batch does not wait for
+//! its end.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -27,11 +28,11 @@ use crate::decide::store_client::StoreClient;
 use crate::node::Node;
 use crate::store::{self, BucketCharge, Grant, Levels};
 
-/// After this part of the time limit, those who board leave without waiting for the call before them: they need most of
-/// it for their own.
-const HURRY: u32 = 4;
+/// A batch that has waited for this part of the time limit goes without waiting for the call before it: it needs most
+/// of the time for its own call.
+const LEAD_TIME_PARTS: u32 = 4;
 
-/// One worker's calls in flight.
+/// The batches of one worker.
 pub(crate) struct Batcher {
     pub client: Arc<StoreClient>,
     groups: Mutex<HashTable<BatchGroup>>,
@@ -39,17 +40,18 @@ pub(crate) struct Batcher {
     hasher: RandomState,
 }
 
-/// Those who ask the same.
+/// Requests with the same checks.
 struct BatchGroup {
     checks: Arc<TokenChecks>,
     in_flight: u32,
-    boarding: Batch,
-    /// Somebody sees to it that those who board leave in time. It stays until then: a timer for each of them would cost
-    /// more than all the rest of their wait.
-    watched: bool,
+    next_batch: Batch,
+    /// A [`BatchTimer`] runs for the next batch. There is one for all of its requests: a timer for each would cost more
+    /// than all the rest of their wait.
+    timer_running: bool,
 }
 
-/// Those who leave together. None came later than a quarter of the time limit after the first, whose time all are held to.
+/// Requests that share a call. None came later than a quarter of the time limit after the first, whose deadline counts
+/// for all of them.
 #[derive(Default)]
 struct Batch {
     since: Option<Instant>,
@@ -60,10 +62,10 @@ type Waiter = oneshot::Sender<Decision>;
 
 enum Role {
     Leader(Leader),
-    Board(oneshot::Receiver<Decision>),
+    Member(oneshot::Receiver<Decision>),
 }
 
-/// A group, by what it asks.
+/// A group, found by its checks.
 #[derive(Clone)]
 struct GroupHandle {
     batcher: Arc<Batcher>,
@@ -71,19 +73,19 @@ struct GroupHandle {
     hash: u64,
 }
 
-/// A call in flight, counted until it lands.
+/// A call in flight, counted in its group until it ends.
 struct BatchCall {
-    place: GroupHandle,
-    landed: bool,
+    handle: GroupHandle,
+    finished: bool,
 }
 
-/// The flight of a request that makes the call itself. Whoever boarded leaves when it ends, also when it is dropped.
+/// The call of a request that makes it itself. When it ends or is dropped, the next batch goes.
 struct Leader(Option<BatchCall>);
 
-/// Who has those who board leave in time.
-struct Departure {
-    place: GroupHandle,
-    over: bool,
+/// Sends the next batch in time.
+struct BatchTimer {
+    handle: GroupHandle,
+    finished: bool,
 }
 
 impl Batcher {
@@ -95,47 +97,48 @@ impl Batcher {
         &self.client.node
     }
 
-    /// One unit of what is asked, or `None` when the store did not decide in time.
+    /// Takes a unit for these checks. `None`: the store did not decide in time.
     pub async fn take(self: &Arc<Self>, checks: &TokenChecks) -> Option<Decision> {
-        match self.board(checks) {
-            Role::Leader(lead) => {
+        match self.join(checks) {
+            Role::Leader(leader) => {
                 let grant = self.client.take(checks, 1).await?;
-                drop(lead);
+                drop(leader);
                 Some(unit(checks.charges(), &grant, 0))
             }
-            Role::Board(answer) => answer.await.ok(),
+            Role::Member(answer) => answer.await.ok(),
         }
     }
 
-    fn board(self: &Arc<Self>, checks: &TokenChecks) -> Role {
+    fn join(self: &Arc<Self>, checks: &TokenChecks) -> Role {
         let hash = self.hash(checks);
         let mut groups = self.groups.lock();
         let Some(group) = groups.find_mut(hash, |group| *group.checks == *checks) else {
             let checks = Arc::new(checks.clone());
-            let group = BatchGroup { checks: checks.clone(), in_flight: 1, boarding: Batch::default(), watched: false };
+            let group =
+                BatchGroup { checks: checks.clone(), in_flight: 1, next_batch: Batch::default(), timer_running: false };
             groups.insert_unique(hash, group, |group| self.hash(&group.checks));
             return Role::Leader(Leader::of(GroupHandle { batcher: self.clone(), checks, hash }));
         };
-        let place = || GroupHandle { batcher: self.clone(), checks: group.checks.clone(), hash };
+        let handle = || GroupHandle { batcher: self.clone(), checks: group.checks.clone(), hash };
         if group.in_flight == 0 {
             group.in_flight = 1;
-            return Role::Leader(Leader::of(place()));
+            return Role::Leader(Leader::of(handle()));
         }
-        let since = *group.boarding.since.get_or_insert_with(clock::now);
-        if !group.watched {
-            group.watched = true;
-            tokio::spawn(watch(Departure { place: place(), over: false }, since + self.hurry()));
+        let since = *group.next_batch.since.get_or_insert_with(clock::now);
+        if !group.timer_running {
+            group.timer_running = true;
+            tokio::spawn(run_timer(BatchTimer { handle: handle(), finished: false }, since + self.lead_time()));
         }
         let (waiter, answer) = oneshot::channel();
-        group.boarding.waiters.push_back(waiter);
-        Role::Board(answer)
+        group.next_batch.waiters.push_back(waiter);
+        Role::Member(answer)
     }
 
-    fn hurry(&self) -> Duration {
-        self.client.patience() / HURRY
+    fn lead_time(&self) -> Duration {
+        self.client.timeout() / LEAD_TIME_PARTS
     }
 
-    /// Of the keys alone: what else is asked differs by little, and would cost as much again.
+    /// A hash of the keys alone: the rest of the checks seldom differs, and would cost as much again.
     fn hash(&self, checks: &TokenChecks) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for charge in checks.charges() {
@@ -146,12 +149,12 @@ impl Batcher {
 }
 
 impl GroupHandle {
-    /// Lets `act` on the group. One that nobody needs any more is gone afterwards.
+    /// Lets `act` work on the group. A group without calls and timer is removed afterwards.
     fn with<R>(&self, act: impl FnOnce(&mut BatchGroup) -> R) -> Option<R> {
         let mut groups = self.batcher.groups.lock();
         let mut found = groups.find_entry(self.hash, |group| *group.checks == *self.checks).ok()?;
         let result = act(found.get_mut());
-        if found.get().in_flight == 0 && !found.get().watched {
+        if found.get().in_flight == 0 && !found.get().timer_running {
             found.remove();
         }
         Some(result)
@@ -159,142 +162,145 @@ impl GroupHandle {
 }
 
 impl BatchGroup {
-    /// Those who still wait, in the order they came.
-    fn leave(&mut self) -> Batch {
-        let mut party = std::mem::take(&mut self.boarding);
-        party.waiters.retain(|waiter| !waiter.is_closed());
-        party
+    /// The requests that still wait, in the order they came.
+    fn take_next_batch(&mut self) -> Batch {
+        let mut batch = std::mem::take(&mut self.next_batch);
+        batch.waiters.retain(|waiter| !waiter.is_closed());
+        batch
     }
 }
 
-/// One call after the other, as long as somebody boards.
-async fn fly(mut flight: BatchCall, mut party: Batch) {
-    let client = flight.place.batcher.client.clone();
+/// Makes one call after the other, as long as requests join.
+async fn run_calls(mut call: BatchCall, mut batch: Batch) {
+    let client = call.handle.batcher.client.clone();
     loop {
-        // The call before may have left tokens, or a denial, for these as well.
-        while let Some(waiter) = party.waiters.pop_front() {
-            let Some(verdict) = client.known(&flight.place.checks) else {
-                party.waiters.push_front(waiter);
+        // The call before may have left tokens, or a denial, for these requests as well.
+        while let Some(waiter) = batch.waiters.pop_front() {
+            let Some(decision) = client.known(&call.handle.checks) else {
+                batch.waiters.push_front(waiter);
                 break;
             };
-            let _ = waiter.send(verdict);
+            let _ = waiter.send(decision);
         }
-        if !party.waiters.is_empty() {
-            party.fly(&client, &flight.place.checks).await;
+        if !batch.waiters.is_empty() {
+            batch.call(&client, &call.handle.checks).await;
         }
-        match flight.next() {
-            Some(next) => party = next,
+        match call.next() {
+            Some(next) => batch = next,
             None => return,
         }
     }
 }
 
 impl Batch {
-    /// One call for all of them.
-    async fn fly(self, client: &Arc<StoreClient>, checks: &TokenChecks) {
+    /// Makes one call for all of its requests.
+    async fn call(self, client: &Arc<StoreClient>, checks: &TokenChecks) {
         let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
-        let due = self.since.unwrap_or_else(clock::now) + client.patience();
+        let deadline = self.since.unwrap_or_else(clock::now) + client.timeout();
         let mut call = pin!(client.take(checks, units));
-        let Ok(grant) = timeout_at(due, &mut call).await else {
-            // Dropping the waiters tells them. What becomes of the call is to be learned all the same.
+        let Ok(grant) = timeout_at(deadline, &mut call).await else {
+            // The waiters learn of the timeout by being dropped. The result of the call still has to be learned.
             drop(self.waiters);
             call.await;
             return;
         };
         let Some(grant) = grant else { return };
         for (index, waiter) in (0..).zip(self.waiters) {
-            // One that left meanwhile has spent its unit.
+            // A request that was dropped meanwhile has spent its unit.
             let _ = waiter.send(unit(checks.charges(), &grant, index));
         }
     }
 }
 
 impl BatchCall {
-    /// Those of the next call, or nobody: then this one has landed. While the store is away there is no next call.
+    /// The batch of the next call. `None`: there is none, and this call has ended. While the store is away there is no
+    /// next call.
     fn next(&mut self) -> Option<Batch> {
-        let breaker = &self.place.batcher.client.node.breaker;
-        let next = self.place.with(|group| {
-            let party = group.leave();
-            if !party.waiters.is_empty() && !breaker.is_open() {
-                return Some(party);
+        let breaker = &self.handle.batcher.client.node.breaker;
+        let next = self.handle.with(|group| {
+            let batch = group.take_next_batch();
+            if !batch.waiters.is_empty() && !breaker.is_open() {
+                return Some(batch);
             }
             group.in_flight -= 1;
             None
         });
         let next = next.flatten();
-        self.landed = next.is_none();
+        self.finished = next.is_none();
         next
     }
 }
 
 impl Drop for BatchCall {
     fn drop(&mut self) {
-        // Torn down in the air, with its runtime: who boarded is told by being dropped.
-        while !self.landed && self.next().is_some() {}
+        // Dropped with its runtime: the requests of the batch learn of it by being dropped.
+        while !self.finished && self.next().is_some() {}
     }
 }
 
 impl Leader {
-    fn of(place: GroupHandle) -> Self {
-        Self(Some(BatchCall { place, landed: false }))
+    fn of(handle: GroupHandle) -> Self {
+        Self(Some(BatchCall { handle, finished: false }))
     }
 }
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        let Some(mut flight) = self.0.take() else { return };
-        if let (Some(party), Ok(runtime)) = (flight.next(), Handle::try_current()) {
-            runtime.spawn(fly(flight, party));
+        let Some(mut call) = self.0.take() else { return };
+        if let (Some(batch), Ok(runtime)) = (call.next(), Handle::try_current()) {
+            runtime.spawn(run_calls(call, batch));
         }
     }
 }
 
-/// Has those who board leave when they have waited long enough for the call before them: from `at` on, as long as somebody
-/// boards.
-async fn watch(mut watch: Departure, mut at: Instant) {
+/// Sends the next batch when it has waited long enough for the call before it: from `at` on, as long as requests join.
+async fn run_timer(mut timer: BatchTimer, mut at: Instant) {
     loop {
         sleep_until(at).await;
-        match watch.look() {
+        match timer.check() {
             Some(next) => at = next,
             None => return,
         }
     }
 }
 
-impl Departure {
-    /// When to look again, if those who board are not late yet.
-    fn look(&mut self) -> Option<Instant> {
-        let (now, hurry) = (clock::now(), self.place.batcher.hurry());
-        let late = self.place.with(|group| {
-            let at = group.boarding.since.map(|since| since + hurry);
+impl BatchTimer {
+    /// Sends the next batch if it is late. Else: when to check again.
+    fn check(&mut self) -> Option<Instant> {
+        let (now, lead_time) = (clock::now(), self.handle.batcher.lead_time());
+        let late = self.handle.with(|group| {
+            let at = group.next_batch.since.map(|since| since + lead_time);
             if let Some(at) = at.filter(|at| *at > now) {
                 return Ok(at);
             }
-            group.watched = false;
-            let party = group.leave();
-            group.in_flight += u32::from(!party.waiters.is_empty());
-            Err(party)
+            group.timer_running = false;
+            let batch = group.take_next_batch();
+            group.in_flight += u32::from(!batch.waiters.is_empty());
+            Err(batch)
         });
-        self.over = !matches!(late, Some(Ok(_)));
+        self.finished = !matches!(late, Some(Ok(_)));
         match late? {
             Ok(at) => return Some(at),
-            Err(party) if party.waiters.is_empty() => {}
-            Err(party) => drop(tokio::spawn(fly(BatchCall { place: self.place.clone(), landed: false }, party))),
+            Err(batch) if batch.waiters.is_empty() => {}
+            Err(batch) => {
+                drop(tokio::spawn(run_calls(BatchCall { handle: self.handle.clone(), finished: false }, batch)))
+            }
         }
         None
     }
 }
 
-impl Drop for Departure {
+impl Drop for BatchTimer {
     fn drop(&mut self) {
-        // Torn down with its runtime: another one must be able to watch.
-        if !self.over {
-            self.place.with(|group| group.watched = false);
+        // Dropped with its runtime: another timer must be able to start.
+        if !self.finished {
+            self.handle.with(|group| group.timer_running = false);
         }
     }
 }
 
-/// What the request at `index` hears of a call for several: what was left after it, not after those behind it.
+/// The decision on the request at `index` of a batch. Its levels are those right after it, not after the requests
+/// behind it.
 fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;

@@ -1,4 +1,4 @@
-//! What a request asks of its limits: tokens of buckets and windows, and permits for requests in flight.
+//! The checks of a request: tokens of buckets and windows, and permits for requests in flight.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use crate::limit::definition::OnOutage;
 use crate::node::permits::PermitNeed;
 use crate::store::BucketCharge;
 
-/// What a request asks of its limits, all or nothing.
+/// The checks of a request, all or nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
     pub tokens: TokenChecks,
@@ -14,22 +14,22 @@ pub struct Checks {
     pub permits: Vec<PermitCheck>,
 }
 
-/// What a request asks of buckets and windows: what stores need of it, and what only the limiter does, side by side.
+/// The token checks of a request: the charges for a store, and beside each the policy that only the limiter needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenChecks {
     charges: SmallVec<[BucketCharge; 2]>,
     policies: SmallVec<[CheckPolicy; 2]>,
 }
 
-/// How the limiter treats a check, whatever the store says.
+/// The limiter's treatment of a check, whatever the store says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckPolicy {
     pub on_outage: OnOutage,
-    /// The cost is a reservation, of which a part may come back any time.
+    /// The cost is a reservation: a part of it may be refunded at any time.
     pub settled_later: bool,
 }
 
-/// What a request asks of a limit of requests in flight.
+/// A request's check of a limit of requests in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitCheck {
     pub need: PermitNeed,
@@ -59,7 +59,7 @@ impl TokenChecks {
         self.policies.push(policy);
     }
 
-    /// Puts another check in the place of the one at `at`.
+    /// Replaces the check at `at`.
     pub fn replace(&mut self, at: usize, charge: BucketCharge, policy: CheckPolicy) {
         if let (Some(known), Some(known_policy)) = (self.charges.get_mut(at), self.policies.get_mut(at)) {
             (*known, *known_policy) = (charge, policy);
@@ -70,7 +70,7 @@ impl TokenChecks {
         (self.charges.remove(at), self.policies.remove(at))
     }
 
-    /// Those of the checks that `keep` says yes to.
+    /// The checks that `keep` accepts.
     #[must_use]
     pub fn filtered(&self, keep: impl Fn(&BucketCharge, CheckPolicy) -> bool) -> Self {
         let mut kept = Self::default();
@@ -80,7 +80,7 @@ impl TokenChecks {
         kept
     }
 
-    /// What stores need.
+    /// The charges, for a store.
     #[inline]
     pub fn charges(&self) -> &[BucketCharge] {
         &self.charges

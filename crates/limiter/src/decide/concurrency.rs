@@ -1,7 +1,7 @@
 //! Decisions on requests that need permits, with tokens or without.
 //!
-//! Permits come first: one that turns out not to be needed is given back as if nobody had had it, which cannot be said of
-//! tokens. A request that is known to be denied tokens takes no permit. Guarantees all or nothing.
+//! Guarantees all or nothing. Permits are taken first: an unneeded permit can be given back without a trace, tokens
+//! cannot. A request already known to be denied tokens takes no permit.
 
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
@@ -15,11 +15,11 @@ use crate::limit::definition::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
 use crate::store::Levels;
 
-/// Permits of one request, as far as they are taken.
+/// The permits of one request that are taken so far.
 #[derive(Default)]
 pub(crate) struct TakenPermits {
     permits: Vec<ConcurrencyPermit>,
-    /// One per permit check.
+    /// A level per permit check.
     levels: Vec<Level>,
     full: bool,
     decided_by: Option<DecidedBy>,
@@ -38,7 +38,7 @@ impl TakenPermits {
         }
     }
 
-    /// The decision, where the tokens need not be asked for: no permit was left, or the request needs no tokens.
+    /// The decision, where no tokens are needed for it: no permit was left, or the request needs no tokens.
     fn settled(&self, checks: &Checks) -> Option<Decision> {
         let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
         if self.full {
@@ -48,7 +48,7 @@ impl TakenPermits {
         checks.tokens.is_empty().then(|| Decision::new(decided_by, true, 0, Levels::new()))
     }
 
-    /// What permits and tokens came to together.
+    /// The decision of permits and tokens together.
     fn with(self, checks: &Checks, tokens: Decision) -> Decision {
         let mut permit_levels = self.levels;
         permit_levels.resize(checks.permits.len(), Level::default());
@@ -90,7 +90,7 @@ impl Limiter {
         taken.with(checks, tokens)
     }
 
-    /// Takes what needs no call, up to the first of `checks` that does: its place.
+    /// Takes permits that need no call. `Some`: the place of the first of `checks` that needs one.
     fn take_known(&self, checks: &[PermitCheck], taken: &mut TakenPermits) -> Option<usize> {
         for (at, check) in checks.iter().enumerate() {
             match self.take_now(check) {
@@ -116,7 +116,7 @@ impl Limiter {
                 }
             }
             Some(client) if need.limit.scope() == Scope::Fleet => {
-                // The store is told of these requests when it is back.
+                // The store learns of these requests when it is back.
                 keep_claims(client);
                 (taken(self.take_alone(check, client.node.share.get())), DecidedBy::Local)
             }
@@ -135,7 +135,7 @@ impl Limiter {
         }
     }
 
-    /// Without the store.
+    /// Takes a permit without the store.
     fn take_alone(&self, check: &PermitCheck, share: Share) -> Result<(ConcurrencyPermit, Level), Level> {
         let need = &check.need;
         match check.on_outage {
@@ -143,7 +143,7 @@ impl Limiter {
                 let part = share.of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
                 self.permits().take_alone(need, part.ok_or(FULL)?)
             }
-            // Counted all the same.
+            // The permits in use are counted all the same.
             OnOutage::Allow => self.permits().take_alone(need, ConcurrencyLimit::new(MAX_PERMITS, need.limit.scope())),
             OnOutage::Deny => Err(FULL),
         }

@@ -1,4 +1,4 @@
-//! What all limits on a request came to, and what it holds of them.
+//! The decision of all limits on a request, and the permits that come with it.
 
 use crate::algorithm::level::Level;
 use crate::node::permits::ConcurrencyPermit;
@@ -20,11 +20,13 @@ pub struct Decision {
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
-    /// When, in microseconds of the clock of who decided; the earliest, where there are several.
+    /// When it was made, in microseconds of the clock that counts for `decided_by`; the earliest, where there are
+    /// several.
     pub taken_at_us: u64,
-    /// One per token check, in order. Of a denied request, those with a `retry_after_us` are the limits that denied it.
+    /// A level per token check, in order. Of a denied request, levels with a `retry_after_us` are those of the denying
+    /// limits.
     pub levels: Levels,
-    /// The same, one per permit check.
+    /// The levels of the permit checks, in order.
     pub permit_levels: Vec<Level>,
     /// Permits that the request holds until they are dropped.
     pub permits: Vec<ConcurrencyPermit>,
@@ -52,13 +54,13 @@ impl Decision {
         Self { decided_by, granted, taken_at_us, levels, permit_levels, permits, denials_only: false }
     }
 
-    /// The same, of which only the levels are known that deny.
+    /// This decision, of which only the denying levels are known.
     #[must_use]
     pub fn of_denials_only(self) -> Self {
         Self { denials_only: true, ..self }
     }
 
-    /// Whether `level`, one of its own, is a fact, and may be told.
+    /// Whether `level`, one of this decision, is known, and may be shown.
     #[inline]
     pub fn knows(&self, level: &Level) -> bool {
         !self.denials_only || level.retry_after_us > 0

@@ -1,7 +1,9 @@
-//! Judges a request by its limits: asks the shared store, or decides in this process when there is none or it is away.
+//! Decides on a request by its limits: asks the shared store, or decides in this process when there is none or it is
+//! away.
 //!
-//! Guarantees an answer, within the store's time limit, never an error: when the store fails, the same request is decided
-//! locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made at once.
+//! Guarantees a decision within the store's time limit, never an error: when the store fails, the same request is
+//! decided locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made
+//! at once.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -23,22 +25,22 @@ use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::FleetShare;
-use crate::node::lease::Spent;
+use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
-use crate::store::fields::HashReader;
+use crate::store::fleet_share::FleetShare;
+use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
 use crate::store::{self, BucketCharge, Levels, Store};
 
-/// When to ask again for a limit that denies while the store is away. It is probed several times a second.
+/// Retry time of a limit that denies while the store is away. The store is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
 
 /// Decides on requests. One per worker; clones are cheap.
 #[derive(Clone)]
-pub struct Limiter(Arc<Parts>);
+pub struct Limiter(Arc<LimiterInner>);
 
 #[derive(Clone)]
-struct Parts {
+struct LimiterInner {
     memory: Arc<MemoryStore>,
     permits: Arc<PermitTable>,
     shared: Option<Arc<Batcher>>,
@@ -51,7 +53,8 @@ struct Parts {
 /// A decision, or the wait for one.
 pub enum Deciding<F> {
     Done(Decision),
-    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for again.
+    /// The store has to be asked. Nothing has happened yet: the future may be dropped, and the decision asked for
+    /// again.
     Waiting(F),
 }
 
@@ -75,19 +78,19 @@ impl<F: Future<Output = Decision>> Deciding<F> {
 }
 
 impl Limiter {
-    /// Limits of this process only, for all clones of this limiter.
+    /// A limiter without a shared store: limits of this process only, shared by all clones of this limiter.
     pub fn local(memory: Arc<MemoryStore>) -> Self {
         Self::of_process(memory, Arc::default())
     }
 
-    /// Like [`Self::local`], with state shared by all workers of the process.
+    /// Like [`Self::local`], with buckets and permits that several limiters share: one per worker of the process.
     pub fn of_process(memory: Arc<MemoryStore>, permits: Arc<PermitTable>) -> Self {
         let settler = Arc::new(Settler::new(memory.clone(), None));
-        Self(Arc::new(Parts { memory, permits, shared: None, plans: None, settler, _background: None }))
+        Self(Arc::new(LimiterInner { memory, permits, shared: None, plans: None, settler, _background: None }))
     }
 
-    /// Limits that hold across all users of `store`, for a node of one worker. Metrics go to the recorder that is
-    /// installed by now.
+    /// A limiter whose limits hold across all users of `store`, for a node of one worker. Metrics go to the recorder
+    /// that is installed by now.
     pub fn shared(
         memory: Arc<MemoryStore>,
         store: Arc<dyn Store>,
@@ -97,27 +100,29 @@ impl Limiter {
         Self::of_node(Arc::new(Node::new(memory, breaker, share)), store)
     }
 
-    /// Like [`Self::shared`], for one of several workers: the node is theirs together, `store` is this worker's own.
+    /// Like [`Self::shared`], for one of several workers: they share `node`, and each has a `store` connection of its
+    /// own.
     pub fn of_node(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let (memory, permits) = (node.memory.clone(), node.permits.clone());
         let client = Arc::new(StoreClient::new(node, store));
         let settler = Arc::new(Settler::new(memory.clone(), Some(client.clone())));
         let shared = Some(Arc::new(Batcher::new(client)));
-        Self(Arc::new(Parts { memory, permits, shared, plans: None, settler, _background: None }))
+        Self(Arc::new(LimiterInner { memory, permits, shared, plans: None, settler, _background: None }))
     }
 
-    /// Lets plans be read from `hashes`, this worker's way to the shared store. Without a shared store, no plans are read.
+    /// Reads clients' plans from `hashes`, this worker's connection to the shared store. A limiter without a shared
+    /// store reads none.
     #[must_use]
     pub fn reading_plans(self, hashes: Arc<dyn HashReader>) -> Self {
         let breaker = self.client().map(|client| client.node.breaker.clone());
         let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
-        Self(Arc::new(Parts { plans, ..(*self.0).clone() }))
+        Self(Arc::new(LimiterInner { plans, ..(*self.0).clone() }))
     }
 
     /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the limiter lives.
     #[must_use]
     pub fn keeping(self, background: Arc<dyn Any + Send + Sync>) -> Self {
-        Self(Arc::new(Parts { _background: Some(background), ..(*self.0).clone() }))
+        Self(Arc::new(LimiterInner { _background: Some(background), ..(*self.0).clone() }))
     }
 
     /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, at most for the store's time limit.
@@ -192,7 +197,7 @@ impl Limiter {
         &self.0.settler
     }
 
-    /// Waits until what responses said of their costs up to now is settled, or is owed.
+    /// Waits until all costs that responses have told by now are charged to the store, or noted as debts.
     pub async fn settled(&self) {
         self.0.settler.idle().await;
     }
@@ -221,7 +226,7 @@ impl Limiter {
         }
         let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
         let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
-        // No units: a look that charges nothing.
+        // No units: this reads the level and charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
         if grant.units > 0 {
@@ -245,78 +250,80 @@ impl Limiter {
 async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
     let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
     match if mixed { batcher.client.spend(checks) } else { None } {
-        Some(spent) => by_both(checks, spent, batcher).await,
+        Some(spent) => from_lease_and_store(checks, spent, batcher).await,
         None => match batcher.take(checks).await {
             Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
-                from_stock(checks, batcher).await.or(Some(denied))
+                from_lease(checks, batcher).await.or(Some(denied))
             }
             other => other,
         },
     }
 }
 
-/// What the buckets lack may be what this node was about to take ahead, and has by now: if that is enough to pass.
-async fn from_stock(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+/// Tries tokens taken ahead after a denial: the bucket may lack the very tokens that this node was just taking.
+async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
     let spent = batcher.client.spend(checks)?;
     if checks.charges().iter().all(BucketCharge::is_leased) {
         return Some(local_decision::paid(&spent));
     }
-    by_both(checks, spent, batcher).await
+    from_lease_and_store(checks, spent, batcher).await
 }
 
-/// Leased limits from stock, the others from the store.
-async fn by_both(checks: &TokenChecks, spent: SpentTokens, batcher: &Arc<Batcher>) -> Option<Decision> {
+/// Leased limits from tokens taken ahead, the others from the store.
+async fn from_lease_and_store(checks: &TokenChecks, spent: SpentTokens, batcher: &Arc<Batcher>) -> Option<Decision> {
     let exact = checks.filtered(|charge, _| !charge.is_leased());
-    let stock = Pledge { client: &batcher.client, charges: checks.charges(), spent };
-    let asked = batcher.take(&exact).await?;
-    if asked.granted && !stock.is_good(clock::monotonic_micros()) {
-        // This process was stopped meanwhile. What the exact limits charged is lost: better than spending what is late.
+    let uncommitted = UncommittedTokens { client: &batcher.client, charges: checks.charges(), spent };
+    let decision = batcher.take(&exact).await?;
+    if decision.granted && !uncommitted.is_valid(clock::monotonic_micros()) {
+        // This process was stopped meanwhile. The charge of the exact limits is lost, which is better than spending
+        // tokens too late.
         return batcher.take(checks).await;
     }
-    let mut levels = asked.levels.iter().copied();
-    let level = |spent: &Option<Spent>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
-    let levels = stock.spent.iter().map(level).collect();
-    let sources = stock.spent.iter().flatten().map(|spent| spent.source.taken_at_us);
-    let taken_at_us = sources.fold(asked.taken_at_us, u64::min);
-    if asked.granted {
-        stock.keep();
+    let mut levels = decision.levels.iter().copied();
+    let level =
+        |spent: &Option<SpentLease>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
+    let levels = uncommitted.spent.iter().map(level).collect();
+    let sources = uncommitted.spent.iter().flatten().map(|spent| spent.source.taken_at_us);
+    let taken_at_us = sources.fold(decision.taken_at_us, u64::min);
+    if decision.granted {
+        uncommitted.commit();
     }
-    Some(Decision { levels, taken_at_us, ..asked })
+    Some(Decision { levels, taken_at_us, ..decision })
 }
 
-/// Tokens spent while the store is asked for the rest. They return to the stock, also when the request is dropped, unless
-/// they are kept spent.
-struct Pledge<'a> {
+/// Tokens taken ahead that are spent while the store is asked for the other limits. They return to the lease unless
+/// they are committed, also when the request is dropped.
+struct UncommittedTokens<'a> {
     client: &'a Arc<StoreClient>,
     charges: &'a [BucketCharge],
     spent: SpentTokens,
 }
 
-impl Pledge<'_> {
-    fn is_good(&self, now_us: u64) -> bool {
-        let end = |(charge, spent): (&BucketCharge, &Option<Spent>)| {
+impl UncommittedTokens<'_> {
+    fn is_valid(&self, now_us: u64) -> bool {
+        let end = |(charge, spent): (&BucketCharge, &Option<SpentLease>)| {
             Some(spent.as_ref()?.source.sent_us + charge.quota.lease_us())
         };
         self.charges.iter().zip(&self.spent).filter_map(end).all(|end_us| now_us <= end_us)
     }
 
-    fn keep(mut self) {
+    fn commit(mut self) {
         self.spent.clear();
     }
 }
 
-impl Drop for Pledge<'_> {
+impl Drop for UncommittedTokens<'_> {
     fn drop(&mut self) {
         self.client.put_back(self.charges, &self.spent);
     }
 }
 
-/// What was granted without the store is owed to it. Limits that let everything pass meanwhile owe nothing.
+/// Notes a grant without the store as a debt to it. A limit that lets everything pass meanwhile has no debt.
 fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) {
     let now_us = clock::monotonic_micros();
     for (charge, level) in charges.iter().zip(levels) {
         let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-        // The local bucket before this charge: if nothing is owed yet, that is what the store knew.
+        // The local bucket before this charge: without a debt, that is the level that the store knew.
         let charged_us = part.flow_us(store::cost_of(charges, charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
         let at = node.memory.timestamp(charge.quota, now_us);
@@ -324,10 +331,10 @@ fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) 
     }
 }
 
-/// A limit that denies while the store is away.
+/// The level of a limit that denies while the store is away.
 const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
 
-/// A limit that lets everything pass while the store is away.
+/// The level of a limit that lets everything pass while the store is away.
 fn uncounted(charge: &BucketCharge) -> Level {
     Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
 }

@@ -13,20 +13,20 @@ use crate::decide::check::{CheckPolicy, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
 use crate::node::Node;
-use crate::node::lease::Spent;
+use crate::node::lease::SpentLease;
 use crate::store::{self, BucketCharge, Levels};
 
-/// Tokens spent for the leased ones of a request's limits, in the order of its checks; none for the others.
-pub(crate) type SpentTokens = SmallVec<[Option<Spent>; 2]>;
+/// Tokens spent for the leased limits of a request, in the order of its checks; `None` for the others.
+pub(crate) type SpentTokens = SmallVec<[Option<SpentLease>; 2]>;
 
-/// Whether leased limits alone deny.
+/// Whether only leased limits deny.
 pub(crate) fn lacks_leased(charges: &[BucketCharge], decision: &Decision) -> bool {
     let denying = charges.iter().zip(&decision.levels).filter(|(_, level)| level.retry_after_us > 0);
     let mut denying = denying.peekable();
     !decision.granted && denying.peek().is_some() && denying.all(|(charge, _)| charge.is_leased())
 }
 
-/// The decision on a request whose limits are all paid from stock.
+/// The decision on a request whose limits are all paid with tokens taken ahead.
 pub(crate) fn paid(spent: &SpentTokens) -> Decision {
     let each = || spent.iter().flatten();
     let taken_at_us = each().map(|spent| spent.source.taken_at_us).min().unwrap_or_default();
@@ -50,24 +50,24 @@ impl StoreClient {
             return denied_before(charges, &self.node, BucketCharge::is_leased);
         };
         if leased < charges.len() {
-            // The other limits have to be asked for, and what is spent must not be lost here.
+            // The other limits need a call, and the tokens must not be lost here.
             self.put_back(charges, &spent);
             return None;
         }
         Some(paid(&spent))
     }
 
-    /// Denied, when the store is known to deny one of `charges` still, tokens taken ahead left aside.
+    /// The denial, when the store is known to deny one of the limits of `charges` that are not leased.
     pub fn denied(&self, charges: &[BucketCharge]) -> Option<Decision> {
         denied_before(charges, &self.node, |charge| !charge.is_leased())
     }
 
-    /// Spends from stock for every leased one of `checks`, or for none of them. When others have to be asked for, what is
-    /// spent must still be good when their answer comes.
+    /// Spends tokens taken ahead for each leased limit of `checks`, or for none of them. When other limits need a call,
+    /// the tokens must still be valid when its answer comes.
     pub fn spend(self: &Arc<Self>, checks: &TokenChecks) -> Option<SpentTokens> {
         let charges = checks.charges();
         let alone = charges.iter().all(BucketCharge::is_leased);
-        let life_us = if alone { 0 } else { u64::try_from(self.patience().as_micros()).unwrap_or(u64::MAX) };
+        let life_us = if alone { 0 } else { u64::try_from(self.timeout().as_micros()).unwrap_or(u64::MAX) };
         let (now_us, nodes) = (clock::monotonic_micros(), self.node.share.get().nodes());
         let mut all = SpentTokens::new();
         for (charge, policy) in checks.iter() {
@@ -77,7 +77,7 @@ impl StoreClient {
             }
             let Some(spent) = self.node.leases.spend(charge, nodes, now_us, life_us) else {
                 self.put_back(charges, &all);
-                // A call for this limit alone takes ahead by itself.
+                // A call for this limit alone takes tokens ahead by itself.
                 if charges.len() > 1 {
                     self.fill(charge, policy, self.node.leases.lack(charge, nodes, now_us), now_us);
                 }
@@ -98,7 +98,7 @@ impl StoreClient {
         }
     }
 
-    /// Takes `tokens` for the stock in the background, unless the bucket is known to be empty.
+    /// Takes `tokens` ahead in the background, unless the bucket is known to be empty.
     fn fill(self: &Arc<Self>, charge: &BucketCharge, policy: CheckPolicy, tokens: u64, now_us: u64) {
         let units = u32::try_from(tokens / charge.cost.max(1)).unwrap_or(u32::MAX);
         if units == 0 || self.node.denials.find(charge, charge.cost, now_us).is_some() {
@@ -111,7 +111,7 @@ impl StoreClient {
     }
 }
 
-/// Denied, when the store is known to deny one of `charges` still. Those that don't `count` are not looked up.
+/// The denial, when the store is known to deny one of `charges`. Charges that do not `count` are not looked up.
 fn denied_before(charges: &[BucketCharge], node: &Node, counts: impl Fn(&BucketCharge) -> bool) -> Option<Decision> {
     if node.denials.is_empty() {
         return None;

@@ -1,6 +1,6 @@
-//! Claims of permits: how this node asks the fleet's store for permits and keeps the store told of what it holds.
+//! Claims permits for this node from the fleet's store, and renews the claims.
 //!
-//! Guarantees that requests which need an answer wait for one call together, each no longer than the store's time limit.
+//! Guarantees that requests which need an answer share one call, each waiting no longer than the store's time limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::algorithm::concurrency::LEASE_US;
 use crate::algorithm::level::Level;
 use crate::clock;
 use crate::decide::store_client::StoreClient;
-use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitTable, RENEW_US, Step, UpkeepPace};
+use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitStep, PermitTable, RENEW_US, UpkeepPace};
 
 /// Permits that were not needed for so long are given back.
 const IDLE: Duration = Duration::from_millis(10);
@@ -20,8 +20,8 @@ const IDLE: Duration = Duration::from_millis(10);
 /// Keys of one call of the upkeep.
 const KEYS_OF_A_CALL: usize = 64;
 
-/// The task that renews claims and returns spare permits, of which there is one at a time. Dropped with its runtime: another
-/// may start.
+/// The task that renews claims and returns spare permits. There is one at a time; when it is dropped with its runtime,
+/// another may start.
 struct Upkeep(Option<Arc<PermitTable>>);
 
 /// Takes one of the fleet's permits, if there is one. `None`: the store did not answer in time.
@@ -30,25 +30,26 @@ pub(crate) async fn claim_permit(
     need: &PermitNeed,
 ) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
     let table = &client.node.permits;
-    let deadline = clock::now() + client.patience();
+    let deadline = clock::now() + client.timeout();
     let _waiting = table.wait(need);
     keep_claims(client);
     let mut waited = false;
     loop {
         match table.next_step(need) {
-            Step::Done(outcome) => return Some(outcome),
-            Step::Wait(answered) => {
+            PermitStep::Done(outcome) => return Some(outcome),
+            PermitStep::Wait(answered) => {
                 timeout_at(deadline, answered).await.ok()?;
                 waited = true;
             }
-            Step::Claim(claim) => {
-                let under_way = table.begin_claim(&need.key);
+            PermitStep::Claim(claim) => {
+                let claim_guard = table.begin_claim(&need.key);
                 let sent_us = clock::monotonic_micros();
                 let call = client.claim(std::slice::from_ref(&claim));
-                // A call has a time limit of its own, and one that reaches it must be heard of. Who waited has less.
+                // A call has a time limit of its own, and its timeout must be counted. A request that has waited has
+                // less time left.
                 let granted = if waited { timeout_at(deadline, call).await.ok()? } else { call.await };
                 table.learn(&claim, granted?.first().copied()?, sent_us);
-                drop(under_way);
+                drop(claim_guard);
                 return Some(table.take_after_claim(need));
             }
         }
@@ -68,7 +69,7 @@ pub(crate) fn keep_claims(client: &Arc<StoreClient>) {
 impl Upkeep {
     async fn run(mut self, client: Arc<StoreClient>) {
         while let Some(table) = self.0.clone() {
-            let (claims, pace) = table.due_claims(clock::monotonic_micros());
+            let (claims, pace) = table.claims_to_make(clock::monotonic_micros());
             for claims in claims.chunks(KEYS_OF_A_CALL) {
                 let sent_us = clock::monotonic_micros();
                 // While the store is away, the next upkeep claims again.

@@ -1,12 +1,14 @@
-//! What requests turned out to cost, settled with what was reserved for them.
+//! Settles the reservations of requests whose cost only the response tells.
 //!
-//! Guarantees that whatever a request costs beyond its reservation is charged: in the store, or, while that is away, to
-//! this node's bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). What it costs less comes
-//! back as far as it can without admitting too much, which [`covered_us`](crate::algorithm::token_bucket::covered_us)
-//! argues. So what was admitted in any time t is at most burst + rate · t (of a window: its quota), in tokens as
-//! settled, and beside it what requests in flight at its end have not been charged yet: at most their `max` less their
-//! reservation. A node that dies settles nothing more: the reservations stand. Nobody waits for it. Bounded: what comes
-//! when too much waits is settled as while the store is away. Refuses to know where costs are read.
+//! Guarantees that each cost beyond its reservation is charged: in the store, or, while that is away, to this node's
+//! bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). A cost below the reservation is
+//! refunded as far as it can be without admitting too much, which [`bucket::covered_us`] argues. The bound: in any time
+//! t, at most burst + rate · t is admitted (by a window: its quota), in tokens as settled. Beside it stand the costs
+//! that requests in flight at the end of t have not been charged yet: at most their `max` less their reservation. A
+//! node that dies settles nothing more, and its reservations stand.
+//!
+//! No request waits for a settlement. The queue is bounded: settlements beyond the bound are made like those while the
+//! store is away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,33 +28,33 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Adjustment, BucketCharge, Change};
 
 /// Settlements that wait for the store on a worker, about 200 bytes each.
-const MOST_WAITING: usize = 4_096;
+const MAX_WAITING: usize = 4_096;
 
 /// Settlements of one call.
-const AT_ONCE: usize = 64;
+const MAX_PER_CALL: usize = 64;
 
-/// One per worker.
+/// A worker has one.
 pub struct Settler {
     memory: Arc<MemoryStore>,
     shared: Option<Arc<StoreClient>>,
-    queue: Mutex<Queue>,
+    queue: Mutex<SettlementQueue>,
     idle: Notify,
-    lost: Counter,
+    dropped: Counter,
 }
 
 #[derive(Default)]
-struct Queue {
+struct SettlementQueue {
     waiting: VecDeque<Settlement>,
     running: bool,
 }
 
-/// Tokens that were taken before it was known how many are needed: what `charge` took.
+/// Tokens that were taken before the cost was known: the charge, and who decided on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
     pub charge: BucketCharge,
     pub on_outage: OnOutage,
     pub decided_by: DecidedBy,
-    /// Microseconds of the clock of who decided.
+    /// Microseconds of the clock that counts for `decided_by`.
     pub taken_at_us: u64,
     /// Microseconds of this node's monotonic clock, not before it was granted.
     pub since_us: u64,
@@ -66,40 +68,40 @@ struct Settlement {
     change: Change,
 }
 
-/// What settling came to.
+/// The correction that settling a reservation made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Settled {
+pub(crate) enum SettlementResult {
     More,
     Less,
-    /// Nothing to correct.
+    /// The cost was the reservation.
     Even,
-    /// Less, but as much has flowed in since.
+    /// The cost was less, but the rest has flowed in since.
     Late,
 }
 
-/// While it lives, someone works on the queue.
-struct Running {
+/// The task that works on the queue, while it lives.
+struct SettlementWorker {
     settler: Arc<Settler>,
     done: bool,
 }
 
 impl Settler {
-    /// `shared`: the way to the store, if there is one. Metrics go to the recorder that is installed by now.
+    /// `shared`: access to the shared store, if there is one. Metrics go to the recorder that is installed by now.
     pub(crate) fn new(memory: Arc<MemoryStore>, shared: Option<Arc<StoreClient>>) -> Self {
-        let lost = counter!("tollgate_ratelimit_settlements_lost_total");
-        Self { memory, shared, queue: Mutex::default(), idle: Notify::new(), lost }
+        let dropped = counter!("tollgate_ratelimit_settlements_lost_total");
+        Self { memory, shared, queue: Mutex::default(), idle: Notify::new(), dropped }
     }
 
     /// Settles that the request cost `actual` tokens.
-    pub(crate) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> Settled {
+    pub(crate) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> SettlementResult {
         let held_us = clock::monotonic_micros().saturating_sub(reservation.since_us);
         let reserved = reservation.charge.cost;
         let change = change(reservation.charge.quota, reserved, actual, reservation.taken_at_us, held_us);
         let settled = match change {
-            None if actual == reserved => return Settled::Even,
-            None => return Settled::Late,
-            Some(Change::Refund { .. }) => Settled::Less,
-            Some(Change::ForceCharge(_) | Change::Charge(_)) => Settled::More,
+            None if actual == reserved => return SettlementResult::Even,
+            None => return SettlementResult::Late,
+            Some(Change::Refund { .. }) => SettlementResult::Less,
+            Some(Change::ForceCharge(_) | Change::Charge(_)) => SettlementResult::More,
         };
         let Some((client, change)) = self.shared.as_ref().zip(change) else {
             let Reservation { charge: BucketCharge { key, quota, .. }, .. } = reservation;
@@ -108,17 +110,17 @@ impl Settler {
             return settled;
         };
         match (reservation.decided_by, reservation.on_outage) {
-            // It was let pass uncounted while the store was away.
-            (DecidedBy::Local, OnOutage::Allow | OnOutage::Deny) => return Settled::Even,
-            (DecidedBy::Local, OnOutage::Local) if settled == Settled::Less => {
-                give_back_here(client, &reservation, actual, held_us);
+            // The request was let pass uncounted while the store was away.
+            (DecidedBy::Local, OnOutage::Allow | OnOutage::Deny) => return SettlementResult::Even,
+            (DecidedBy::Local, OnOutage::Local) if settled == SettlementResult::Less => {
+                refund_locally(client, &reservation, actual, held_us);
             }
             _ => self.send(client, Settlement { charge: reservation.charge, on_outage: reservation.on_outage, change }),
         }
         settled
     }
 
-    /// Waits until nothing waits for the store.
+    /// Waits until no settlement waits for the store.
     pub async fn idle(&self) {
         loop {
             let idle = self.idle.notified();
@@ -132,8 +134,7 @@ impl Settler {
     fn send(self: &Arc<Self>, client: &Arc<StoreClient>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
-        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MOST_WAITING && !client.node.breaker.is_open())
-        else {
+        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MAX_WAITING && !client.node.breaker.is_open()) else {
             drop(queue);
             self.without_store(client, settlement);
             return;
@@ -141,16 +142,16 @@ impl Settler {
         queue.waiting.push_back(settlement);
         if !std::mem::replace(&mut queue.running, true) {
             drop(queue);
-            let running = Running { settler: self.clone(), done: false };
+            let running = SettlementWorker { settler: self.clone(), done: false };
             runtime.spawn(running.work(client.clone()));
         }
     }
 
-    /// What is next to go in one call: several charges of a bucket are one.
+    /// The settlements of the next call: several charges of a bucket are one.
     fn next(&self) -> Vec<Settlement> {
         let mut batch: Vec<Settlement> = Vec::new();
         let mut queue = self.queue.lock();
-        while batch.len() < AT_ONCE
+        while batch.len() < MAX_PER_CALL
             && let Some(next) = queue.waiting.pop_front()
         {
             let same = |known: &&mut Settlement| {
@@ -175,7 +176,7 @@ impl Settler {
         }
         for settlement in batch {
             match settlement.change {
-                // An outage starts from what this node knows of the bucket.
+                // An outage starts from this node's copy of the bucket.
                 Change::Charge(_) if settlement.on_outage == OnOutage::Local => {
                     self.memory.adjust_at(&[settlement.adjustment()], clock::monotonic_micros());
                 }
@@ -185,17 +186,17 @@ impl Settler {
         }
     }
 
-    /// The store is away, or was not heard: what is owed is owed twice rather than never, and giving back twice would
-    /// admit too much.
+    /// Settles while the store is away, or after a call without an answer. A debt is rather charged twice than never; a
+    /// refund made twice would admit too much.
     fn without_store(&self, client: &StoreClient, settlement: Settlement) {
         let Settlement { charge, on_outage, change } = settlement;
         let Change::Charge(owed) = change else {
-            self.lost.increment(1);
+            self.dropped.increment(1);
             return;
         };
         let (node, now_us) = (&client.node, clock::monotonic_micros());
         let share = node.share.get();
-        // Another node's alone, while this lasts: it has heard of it as little as any.
+        // A limit that is another node's alone while this lasts: that node knows of the cost as little as any.
         let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
         let parts = part.unwrap_or_else(|| charge.quota.shared_by(share.nodes())).parts_of(charge.quota);
         let look = self.memory.take_at(std::slice::from_ref(&charge), 0, now_us, share);
@@ -210,14 +211,14 @@ impl Settler {
 }
 
 impl Reservation {
-    /// Of `charge`, which `decision` has just granted.
+    /// The reservation of `charge`, which `decision` has just granted.
     pub fn of(charge: BucketCharge, on_outage: OnOutage, decision: &Decision) -> Self {
         let Decision { decided_by, taken_at_us, .. } = *decision;
         Self { charge, on_outage, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
     }
 }
 
-impl Running {
+impl SettlementWorker {
     async fn work(mut self, client: Arc<StoreClient>) {
         loop {
             let batch = self.settler.next();
@@ -230,9 +231,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for SettlementWorker {
     fn drop(&mut self) {
-        // Torn down with its runtime: the next one may begin.
+        // Dropped with its runtime: the next one may begin.
         if !self.done {
             self.settler.queue.lock().running = false;
         }
@@ -246,9 +247,9 @@ impl Settlement {
     }
 }
 
-/// This node decided alone: a token weighs as much in its bucket as there are parts of the limit, and was owed to the
-/// store.
-fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
+/// Refunds where this node decided alone: a token weighs as much in its bucket as the limit has parts, and was noted as
+/// a debt to the store.
+fn refund_locally(client: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
     let Reservation { charge, taken_at_us, .. } = reservation;
     let (node, now_us) = (&client.node, clock::monotonic_micros());
     let Some(part) = node.share.get().of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { return };
@@ -257,10 +258,10 @@ fn give_back_here(client: &StoreClient, reservation: &Reservation, actual: u64, 
     }
     let back = charge.quota.unspent(charge.cost, actual, held_us).charge;
     let from_us = node.memory.timestamp(charge.quota, *taken_at_us).expires_at_us;
-    node.debts.lessen(&charge.key, charge.quota, back, from_us, now_us);
+    node.debts.reduce(&charge.key, charge.quota, back, from_us, now_us);
 }
 
-/// What settling corrects, if anything is left to correct.
+/// The correction of a settlement, if there is anything to correct.
 fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u64) -> Option<Change> {
     if actual >= reserved {
         let more = quota.charge(actual - reserved).min(MAX_TICKS);

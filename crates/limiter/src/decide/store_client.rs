@@ -1,7 +1,7 @@
-//! Calls to the shared store: made, measured, and learned from.
+//! Calls the shared store, measures the calls and learns from their answers.
 //!
-//! Guarantees that whatever a call tells is told to the whole node: the breaker, the local buckets that an outage starts
-//! from, the metrics. Refuses to know who waits for the answer.
+//! Guarantees that the whole node learns from each answer: the breaker, the local buckets that an outage starts from,
+//! remembered denials, leases, metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use crate::clock;
 use crate::decide::check::TokenChecks;
 use crate::limit::definition::OnOutage;
 use crate::node::Node;
-use crate::node::lease::Source;
+use crate::node::lease::LeaseSource;
 use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
 
-/// What is left of a lease when three of this many parts of its time have passed is given back.
+/// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
 
-/// One worker's way to the shared store.
+/// A worker's access to the shared store.
 pub(crate) struct StoreClient {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
     seconds: Histogram,
 }
 
-/// What the store said, and when: in microseconds of this node's monotonic clock.
-struct Answered<T> {
+/// An answer of the store, and its times in microseconds of this node's monotonic clock.
+struct StoreAnswer<T> {
     answer: T,
     sent_us: u64,
     now_us: u64,
@@ -40,13 +40,13 @@ impl StoreClient {
         Self { node, store, seconds: histogram!("tollgate_store_call_duration_seconds") }
     }
 
-    /// The longest a request may wait.
-    pub fn patience(&self) -> Duration {
+    /// The longest that a request may wait.
+    pub fn timeout(&self) -> Duration {
         self.store.timeout()
     }
 
-    /// The store's answer for `requests` equal requests, or `None` when it could not decide. Of a leased limit it takes
-    /// tokens ahead, as many as are worth it.
+    /// The store's answer for `requests` equal requests. `None`: it could not decide. A leased limit also takes tokens
+    /// ahead, as many as are of use.
     pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32) -> Option<Grant> {
         let ahead = match checks.charges() {
             [charge] if charge.is_leased() => {
@@ -58,25 +58,26 @@ impl StoreClient {
         self.take_ahead(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX)).await
     }
 
-    /// The same with `ahead` more units, which go to the stock: of one leased limit only. What the requests hear does not
-    /// tell them apart from those.
+    /// Like [`Self::take`], with `ahead` more units, which go to the lease: for a single leased limit only. The levels
+    /// in the answer do not tell the two apart.
     pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, requests: u32, ahead: u32) -> Option<Grant> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
-        let Answered { answer: grant, sent_us, now_us } = self.call(self.store.take(charges, units), requests).await?;
+        let StoreAnswer { answer: grant, sent_us, now_us } =
+            self.call(self.store.take(charges, units), requests).await?;
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
             }
             if grant.units < units && level.retry_after_us > 0 {
                 let cost = store::cost_of(charges, charge);
-                self.node.denials.note(charge, policy.settled_later, cost, level, sent_us);
+                self.node.denials.remember(charge, policy.settled_later, cost, level, sent_us);
             }
         }
         if let ([charge], [level]) = (charges, &*grant.levels)
             && charge.is_leased()
         {
             let tokens = charge.cost.saturating_mul(grant.units.saturating_sub(requests).into());
-            let source = Source { sent_us, taken_at_us: grant.at_us };
+            let source = LeaseSource { sent_us, taken_at_us: grant.at_us };
             self.node.leases.deposit(charge, tokens, *level, source);
             if tokens > 0 {
                 self.return_later(charge, source);
@@ -85,8 +86,8 @@ impl StoreClient {
         Some(grant)
     }
 
-    /// Gives back, later, what is not spent of these tokens by then.
-    fn return_later(self: &Arc<Self>, charge: &BucketCharge, source: Source) {
+    /// Gives back the tokens of `source` that are not spent by the end of the lease's useful time.
+    fn return_later(self: &Arc<Self>, charge: &BucketCharge, source: LeaseSource) {
         let age = clock::monotonic_micros().saturating_sub(source.sent_us);
         let lease = Duration::from_micros(charge.quota.lease_us());
         let at = clock::now() + (lease * (LEASE_PARTS - 1) / LEASE_PARTS).saturating_sub(Duration::from_micros(age));
@@ -97,30 +98,35 @@ impl StoreClient {
         });
     }
 
-    async fn return_unspent(&self, charge: &BucketCharge, source: Source) {
+    async fn return_unspent(&self, charge: &BucketCharge, source: LeaseSource) {
         let tokens = self.node.leases.withdraw(charge, source);
         let held_us = clock::monotonic_micros().saturating_sub(source.sent_us);
-        // By then most of it has flowed in again anyway, or the store takes no calls.
+        // Most of it has flowed in again, or the store takes no calls.
         if charge.quota.flow_us(tokens) <= held_us || self.node.breaker.is_open() {
             return;
         }
         let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: source.taken_at_us };
-        // A client that was denied for want of these tokens may pass now, and a request from here on is asked for after them.
+        // A client that was denied for lack of these tokens may pass now: the next request is asked for after the
+        // refund.
         self.node.denials.forget(&charge.key);
         self.adjust(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }]).await;
     }
 
-    /// Corrects buckets. `false`: it may have failed, and may have worked all the same.
+    /// Corrects buckets. `false`: the call may have failed, and may have worked all the same.
     pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
         self.call(self.store.adjust(adjustments), 0).await.is_some()
     }
 
     /// Claims permits for this node. `None`: the store did not answer.
     pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
-        self.call(self.store.claim(claims), 1).await.map(|answered| answered.answer)
+        self.call(self.store.claim(claims), 1).await.map(|timed| timed.answer)
     }
 
-    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>, requests: u32) -> Option<Answered<T>> {
+    async fn call<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+        requests: u32,
+    ) -> Option<StoreAnswer<T>> {
         let sent_us = clock::monotonic_micros();
         let answer = call.await;
         let now_us = clock::monotonic_micros();
@@ -129,7 +135,7 @@ impl StoreClient {
         match answer {
             Ok(answer) => {
                 self.node.breaker.succeeded();
-                Some(Answered { answer, sent_us, now_us })
+                Some(StoreAnswer { answer, sent_us, now_us })
             }
             Err(error) => {
                 self.node.breaker.failed(&error, requests);

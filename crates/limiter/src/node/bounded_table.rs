@@ -1,7 +1,7 @@
 //! A bounded table by key, for all workers of a node: a few places for each set of keys, and a lock per set.
 //!
-//! Guarantees its bound by construction, and that no operation looks at more than one set's places. Refuses to know what
-//! it keeps: whoever fills it says what is worth most, and learns what had to go.
+//! Guarantees its bound by construction, and that no operation looks at more than one set's places. The caller says
+//! which value is worth most, and gets the value that was displaced.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -28,13 +28,14 @@ impl<V> BoundedTable<V> {
         Self { sets: (0..sets).map(|_| Mutex::new(Vec::new())).collect(), hasher: RandomState::new() }
     }
 
-    /// Lets `look` at what `key` has.
+    /// Lets `look` see the value of `key`.
     pub fn with<R>(&self, key: &Key, look: impl FnOnce(Option<&mut V>) -> R) -> R {
         let mut set = self.set(key);
         look(set.iter_mut().find(|(known, _)| known == key).map(|(_, value)| value))
     }
 
-    /// Lets `change` at what `key` has, or at `new` in its place. What is `worth` least makes room, and is returned.
+    /// Lets `change` work on the value of `key`, or on `new` in its place. The value that is `worth` least makes room,
+    /// and is returned.
     pub fn upsert<R>(
         &self,
         key: &Key,
@@ -57,7 +58,7 @@ impl<V> BoundedTable<V> {
         (result, displaced)
     }
 
-    /// Puts `value` in the place of what `key` has, or of what is `worth` least, if that is not more than `value` itself.
+    /// Replaces the value of `key`, or else the one that is `worth` least, unless that is worth more than `value`.
     pub fn offer(&self, key: Key, value: V, worth: impl Fn(&V) -> u64) {
         let mut set = self.set(&key);
         if let Some((_, known)) = set.iter_mut().find(|(known, _)| *known == key) {
@@ -85,7 +86,7 @@ impl<V> BoundedTable<V> {
         }
     }
 
-    /// Drops what is not worth keeping, a set at a time.
+    /// Drops values that `keep` rejects, a set at a time.
     pub fn retain(&self, keep: impl Fn(&V) -> bool) {
         for set in &self.sets {
             set.lock().retain(|(_, value)| keep(value));
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_no_more_than_its_places_and_drops_what_is_worth_least() {
+    fn keeps_no_more_than_its_places_and_drops_the_value_worth_least() {
         let table = BoundedTable::new(8);
         for n in 0..8_u64 {
             assert_eq!(table.upsert(&Key::from(&*n.to_string()), || n, |n| *n, |_| ()).1, None);
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_less_than_all_there_is_stays_out() {
+    fn a_value_worth_less_than_all_others_is_not_kept() {
         let table = BoundedTable::new(8);
         let offer = |name: &str, value: u64| {
             table.offer(Key::from(name), value, |value| *value);

@@ -1,8 +1,8 @@
-//! Whether the shared store may be asked. One per node, shared by its workers.
+//! The circuit breaker of the shared store. One per node, shared by its workers.
 //!
-//! Guarantees that after a few failures in a row no request waits for the store until it is proven to decide again, by the
-//! same calls that requests make, over the same connections; and that each change is logged and counted once, by the one
-//! who caused it. Refuses to know what the store is, and what is decided instead.
+//! Guarantees that after a few failures in a row no request waits for the store until it is proven to decide again, by
+//! the same calls that requests make, over the same connections; and that each change is logged and counted once, by
+//! the caller that caused it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -26,7 +26,7 @@ pub struct Breaker {
     to_closed: Counter,
 }
 
-/// Gives the prober's place free again, also when its task is dropped.
+/// The turn of the one prober. It is free again when this is dropped, also with its task.
 pub(crate) struct ProberTurn<'a>(&'a AtomicBool);
 
 impl Default for Breaker {

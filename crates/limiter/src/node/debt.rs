@@ -1,18 +1,20 @@
-//! What this node admitted without asking the store, until it is charged there.
+//! Debts: tokens that this node admitted without asking the store, until they are charged there.
 //!
-//! A node of n admits a token for every n-th of the limit's rate and burst that its local bucket has. So a token weighs n in
-//! that bucket, and one in the limit: the n-th part of what all local buckets hold beyond what the store knew is what the
-//! limit is owed. A node keeps its own n-th: each token adds one token's time, which flows off at an n-th of the limit's
-//! rate, and only once what the store knew has flowed off as well, since that flows off in the store itself. The store's
-//! own level plus all debts then is the mean of the local levels, and at least what it would be, had all been asked there.
-//! (The highest local level would be safe as well, and simpler: but one busy node would then empty the bucket for all.)
+//! A node of n admits one token for each n-th of the limit's rate and burst that its local bucket has. A token weighs n
+//! in that bucket, and one in the limit. So the debt to the limit is the n-th part of the tokens that all local buckets
+//! count beyond the store's level. A node keeps its own n-th of it: each token adds one token's time, which flows off
+//! at an n-th of the limit's rate. It flows off only once the tokens of the store's level have flowed off as well,
+//! since these flow off in the store itself. The store's own level plus all debts is then the mean of the local levels,
+//! and at least the level that the store would have, had it been asked for each token. (The highest local level would
+//! be safe as well, and simpler; but one busy node would then empty the bucket for all.)
 //!
-//! In a window, a token of a node's share takes n of the local quota, and what the nodes admit beside what the store knew is
-//! at most the rest. It is owed token by token, until the window that it was taken in ends.
+//! In a window, a token of a node's share takes n of the local quota, and the tokens that the nodes admit beside the
+//! store's count are at most the rest of the quota. They are owed token by token, until the end of the window that they
+//! were taken in.
 //!
-//! Guarantees that a debt is at most a full bucket of the largest limit it was incurred under, and a bound on their number: beyond it, the smallest near it is waived
-//! and counted. What settling fails for is owed still: if it was charged after all, it is charged twice, never too little.
-//! Refuses to know how debts are settled.
+//! Guarantees that a debt is at most a full bucket of the largest limit it was incurred under, and a bound on the
+//! number of debts: beyond it, the smallest of a few is waived and counted. A debt whose charge fails stays: if the
+//! charge worked after all, it is charged twice, never too little.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,9 +30,9 @@ use crate::node::bounded_table::BoundedTable;
 use crate::store::{Adjustment, BucketCharge, Change};
 
 /// Buckets with debts, about 180 bytes each.
-const PLACES: usize = 65_536;
+const CAPACITY: usize = 65_536;
 
-/// One per node.
+/// A node has one.
 pub(crate) struct Debts {
     table: BoundedTable<Debt>,
     any: AtomicBool,
@@ -40,37 +42,37 @@ pub(crate) struct Debts {
 
 #[derive(Clone)]
 enum Debt {
-    Bucket(Flowing),
+    Bucket(BucketDebt),
     /// Tokens, until their window's end.
     Window {
         quota: Quota,
-        ledger: WindowEntries,
+        entries: WindowEntries,
     },
 }
 
-/// A debt to a bucket.
+/// A debt to a bucket, which flows off.
 #[derive(Clone, Copy)]
-struct Flowing {
+struct BucketDebt {
     shape: TokenBucket,
-    /// Ticks of the whole limit, as of `at_us`.
+    /// Ticks of the whole limit, at `at_us`.
     ticks: u64,
     at_us: u64,
-    /// Nodes among which the limit is shared out: the debt flows off at one part in so many.
+    /// The nodes among which the limit is divided: the debt flows off at one part in so many.
     parts: u32,
 }
 
 impl Debts {
     pub fn new() -> Self {
         Self {
-            table: BoundedTable::new(PLACES),
+            table: BoundedTable::new(CAPACITY),
             any: AtomicBool::new(false),
             incurred: Notify::new(),
             waived: counter!("tollgate_store_debts_waived_total"),
         }
     }
 
-    /// Notes that `charge` was granted, from one of `parts` of the limit. `known_us` more, what the store last said of the
-    /// bucket goes on flowing off.
+    /// Adds a grant of `charge`, from one of `parts` of the limit. For `known_us` more, the level that the store last
+    /// had flows off.
     pub fn incur(&self, charge: &BucketCharge, parts: u32, known_us: u64, at: Timestamp) {
         let parts = parts.max(1);
         let new = || Debt::new(charge.quota, at.now_us.saturating_add(known_us), parts);
@@ -83,8 +85,8 @@ impl Debts {
             debt.adopt(quota);
             debt.owe(quota, charge, at.expires_at_us);
         };
-        let (_, displaced) = self.table.upsert(key, new, |debt| debt.due_us(at.now_us), add);
-        if displaced.is_some_and(|debt| debt.due_us(at.now_us) > 0) {
+        let (_, displaced) = self.table.upsert(key, new, |debt| debt.left_us(at.now_us), add);
+        if displaced.is_some_and(|debt| debt.left_us(at.now_us) > 0) {
             self.waived.increment(1);
         }
         if !self.any.swap(true, Ordering::AcqRel) {
@@ -92,7 +94,7 @@ impl Debts {
         }
     }
 
-    /// Waits until something is owed.
+    /// Waits until there is a debt.
     pub async fn until_owed(&self) {
         while !self.any.load(Ordering::Acquire) {
             self.incurred.notified().await;
@@ -118,7 +120,7 @@ impl Debts {
         parts
     }
 
-    /// Owes again what could not be settled. It does not flow off until it is collected again, soon.
+    /// Adds debts again whose charge failed. They do not flow off until they are collected again, soon.
     pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Timestamp) {
         for Adjustment { key, quota, change } in part {
             if let Change::ForceCharge(charge) = *change {
@@ -128,82 +130,82 @@ impl Debts {
         }
     }
 
-    /// Owes `charge` of `quota` less for `key`: what was reserved and not spent. To a window, as much as was owed in it since
-    /// `at_us`.
-    pub fn lessen(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
+    /// Reduces the debt of `key` by `charge` of `quota`: a reservation that was not spent. In a window, at most by the
+    /// debt since `from_us`.
+    pub fn reduce(&self, key: &Key, quota: Quota, charge: u64, from_us: u64, now_us: u64) {
         self.table.with(key, |debt| match (debt, quota) {
-            (Some(Debt::Bucket(flowing)), Quota::TokenBucket(shape)) => {
-                flowing.flow(now_us);
-                let ticks = bucket::convert_room(charge, shape.tick_rate(), flowing.shape.tick_rate());
-                flowing.ticks = flowing.ticks.saturating_sub(ticks);
+            (Some(Debt::Bucket(bucket_debt)), Quota::TokenBucket(shape)) => {
+                bucket_debt.flow(now_us);
+                let ticks = bucket::convert_room(charge, shape.tick_rate(), bucket_debt.shape.tick_rate());
+                bucket_debt.ticks = bucket_debt.ticks.saturating_sub(ticks);
             }
-            (Some(Debt::Window { ledger, .. }), Quota::Window(_)) => ledger.refund(charge, from_us),
+            (Some(Debt::Window { entries, .. }), Quota::Window(_)) => entries.refund(charge, from_us),
             _ => {}
         });
     }
 
-    /// Drops what is owed for `key`.
+    /// Drops the debt of `key`.
     pub fn forget(&self, key: &Key) {
         self.table.remove(key);
     }
 
-    /// Waives what is owed for `key` beyond `due_us`, in microseconds.
-    pub fn lower(&self, key: &Key, due_us: u64, now_us: u64) {
+    /// Waives the debt of `key` beyond `left_us`, in microseconds.
+    pub fn lower(&self, key: &Key, left_us: u64, now_us: u64) {
         self.table.with(key, |debt| {
             if let Some(debt) = debt {
                 debt.flow(now_us);
-                debt.lower(due_us, now_us);
+                debt.lower(left_us, now_us);
             }
         });
     }
 
-    /// Drops what has flowed off.
+    /// Drops debts that have flowed off.
     pub fn sweep(&self, now_us: u64) {
-        self.table.retain(|debt| debt.due_us(now_us) > 0);
+        self.table.retain(|debt| debt.left_us(now_us) > 0);
     }
 }
 
 impl Debt {
-    /// Nothing is owed yet; to a bucket, nothing flows off until `at_us`.
+    /// An empty debt. To a bucket, nothing flows off until `at_us`.
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
-            Quota::TokenBucket(shape) => Self::Bucket(Flowing { shape, ticks: 0, at_us, parts }),
-            Quota::Window(_) => Self::Window { quota, ledger: WindowEntries::default() },
+            Quota::TokenBucket(shape) => Self::Bucket(BucketDebt { shape, ticks: 0, at_us, parts }),
+            Quota::Window(_) => Self::Window { quota, entries: WindowEntries::default() },
         }
     }
 
     fn flow(&mut self, now_us: u64) {
         match self {
-            Self::Bucket(flowing) => flowing.flow(now_us),
-            Self::Window { ledger, .. } => ledger.end_by(now_us, u64::MAX),
+            Self::Bucket(bucket_debt) => bucket_debt.flow(now_us),
+            Self::Window { entries, .. } => entries.end_by(now_us, u64::MAX),
         }
     }
 
-    /// What is owed, in tokens that count by `quota` from now on when its algorithm is another.
+    /// Converts the debt to tokens of `quota` when that has another algorithm.
     fn adopt(&mut self, quota: Quota) {
         match (&mut *self, quota) {
-            (Self::Bucket(flowing), Quota::TokenBucket(shape)) => flowing.adopt(shape),
+            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.adopt(shape),
             (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
-            (Self::Bucket(flowing), Quota::Window(window)) => {
-                let until_us = flowing.at_us.saturating_add(window.width_us());
+            (Self::Bucket(bucket_debt), Quota::Window(window)) => {
+                let until_us = bucket_debt.at_us.saturating_add(window.width_us());
                 *self = Self::Window {
                     quota,
-                    ledger: WindowEntries::of(flowing.shape.tick_rate().tokens(flowing.ticks), until_us),
+                    entries: WindowEntries::of(bucket_debt.shape.tick_rate().tokens(bucket_debt.ticks), until_us),
                 };
             }
-            // Requests in flight are owed to nobody.
-            (Self::Window { ledger, .. }, Quota::TokenBucket(shape)) => {
-                let (ticks, at_us) = (shape.charge(ledger.used()).min(MAX_TICKS), ledger.last_us());
-                *self = Self::Bucket(Flowing { shape, ticks, at_us, parts: u32::MAX });
+            // A limit of requests in flight has no debts.
+            (Self::Window { entries, .. }, Quota::TokenBucket(shape)) => {
+                let (ticks, at_us) = (shape.charge(entries.used()).min(MAX_TICKS), entries.last_us());
+                *self = Self::Bucket(BucketDebt { shape, ticks, at_us, parts: u32::MAX });
             }
         }
     }
 
     fn owe(&mut self, quota: Quota, charge: u64, expires_at_us: u64) {
         match (self, quota) {
-            (Self::Bucket(flowing), Quota::TokenBucket(shape)) => flowing.owe(shape, charge),
-            (Self::Window { ledger, .. }, Quota::Window(window)) => {
-                ledger.force_charge(window.quota(), charge, expires_at_us)
+            (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.owe(shape, charge),
+            (Self::Window { entries, .. }, Quota::Window(window)) => {
+                entries.force_charge(window.quota(), charge, expires_at_us)
             }
             _ => {}
         }
@@ -211,34 +213,34 @@ impl Debt {
 
     fn owed(&self) -> (Quota, u64) {
         match self {
-            Self::Bucket(flowing) => (flowing.shape.into(), flowing.ticks),
-            Self::Window { quota, ledger } => (*quota, ledger.used()),
+            Self::Bucket(bucket_debt) => (bucket_debt.shape.into(), bucket_debt.ticks),
+            Self::Window { quota, entries } => (*quota, entries.used()),
         }
     }
 
-    fn lower(&mut self, due_us: u64, now_us: u64) {
+    fn lower(&mut self, left_us: u64, now_us: u64) {
         match self {
-            Self::Bucket(flowing) => {
-                flowing.ticks = flowing.ticks.min(due_us.saturating_mul(flowing.shape.ticks_per_us()));
+            Self::Bucket(bucket_debt) => {
+                bucket_debt.ticks = bucket_debt.ticks.min(left_us.saturating_mul(bucket_debt.shape.ticks_per_us()));
             }
-            Self::Window { ledger, .. } => ledger.end_by(now_us, now_us.saturating_add(due_us)),
+            Self::Window { entries, .. } => entries.end_by(now_us, now_us.saturating_add(left_us)),
         }
     }
 
-    /// How much it is, in microseconds.
-    fn due_us(&self, now_us: u64) -> u64 {
+    /// The debt in microseconds.
+    fn left_us(&self, now_us: u64) -> u64 {
         match self {
-            Self::Bucket(flowing) => {
-                let mut then = *flowing;
+            Self::Bucket(bucket_debt) => {
+                let mut then = *bucket_debt;
                 then.flow(now_us);
                 then.shape.micros(then.ticks)
             }
-            Self::Window { ledger, .. } => ledger.last_us().saturating_sub(now_us),
+            Self::Window { entries, .. } => entries.last_us().saturating_sub(now_us),
         }
     }
 }
 
-impl Flowing {
+impl BucketDebt {
     fn flow(&mut self, now_us: u64) {
         if let Some(elapsed) = now_us.checked_sub(self.at_us) {
             let flowed = elapsed.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts);
@@ -247,7 +249,8 @@ impl Flowing {
         }
     }
 
-    /// A faster limit, and of equally fast ones the larger, counts what is owed from now on: see `carry`.
+    /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see
+    /// [`crate::algorithm::conversion`].
     fn adopt(&mut self, shape: TokenBucket) {
         let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
         let ticks = bucket::convert(self.ticks, old, new);

@@ -1,10 +1,11 @@
-//! Denials remembered: who was told to come back later is not asked for before.
+//! Remembers denials: a request that the store just denied is denied in process until its retry time.
 //!
-//! Guarantees that nobody is denied from memory longer than the store denies: the wait counts from before the question was
-//! sent, and it is kept for the same limit and for costs that are not below the one denied. Bounded; what makes room is
-//! asked again. A leased limit is asked again after an eighth of its lease at the earliest, so that there is something to
-//! take, and after its lease at the latest, because other nodes may have given back; a limit whose costs are settled later,
-//! after a second, for the same reason. Refuses to know who else takes from the bucket, so what it says is left is what was left.
+//! Guarantees that no request is denied from memory longer than the store denies. The wait counts from before the call
+//! was sent, and a denial counts for the same limit and for costs not below the one denied. The cache is bounded; a
+//! displaced denial is asked for again. A leased limit is asked again after an eighth of its lease at the earliest, so
+//! that there are tokens to take, and after its lease at the latest, because other nodes may have given tokens back. A
+//! limit whose costs are settled later is asked again after a second, for the same reason. Others may take from the
+//! bucket meanwhile: the remaining tokens are those at the denial.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,20 +16,20 @@ use crate::node::bounded_table::BoundedTable;
 use crate::store::BucketCharge;
 
 /// Denials kept per node, about 150 bytes each.
-const PLACES: usize = 16_384;
+const CAPACITY: usize = 16_384;
 
-/// How long another node's give-back of a reservation may go unnoticed.
-const LONGEST_WITHOUT_NEWS_US: u64 = 1_000_000;
+/// The longest that another node's refund of a reservation may go unnoticed.
+const MAX_AGE_OF_SETTLED_LATER_US: u64 = 1_000_000;
 
-/// One per node.
+/// A node has one.
 pub(crate) struct DenialCache {
-    table: BoundedTable<Denial>,
-    /// No denial lasts longer than this: a look at it spares the others, as long as nobody is denied.
+    table: BoundedTable<CachedDenial>,
+    /// No denial lasts longer than this: while no request is denied, this look spares the table.
     latest_us: AtomicU64,
 }
 
 #[derive(Clone, Copy)]
-struct Denial {
+struct CachedDenial {
     quota: Quota,
     cost: u64,
     remaining: u64,
@@ -40,12 +41,12 @@ struct Denial {
 
 impl DenialCache {
     pub fn new() -> Self {
-        Self { table: BoundedTable::new(PLACES), latest_us: AtomicU64::new(0) }
+        Self { table: BoundedTable::new(CAPACITY), latest_us: AtomicU64::new(0) }
     }
 
-    /// Notes that the store denied `cost` tokens of `charge`'s bucket, in answer to a call sent at `sent_us`.
-    pub fn note(&self, charge: &BucketCharge, settled_later: bool, cost: u64, level: &Level, sent_us: u64) {
-        let denial = Denial {
+    /// Remembers that the store denied `cost` tokens of the bucket of `charge`, in answer to a call sent at `sent_us`.
+    pub fn remember(&self, charge: &BucketCharge, settled_later: bool, cost: u64, level: &Level, sent_us: u64) {
+        let denial = CachedDenial {
             quota: charge.quota,
             cost,
             remaining: level.remaining,
@@ -53,16 +54,16 @@ impl DenialCache {
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
-        self.table.upsert(&charge.key, || denial, |known| known.until_us, |place| *place = denial);
+        self.table.upsert(&charge.key, || denial, |known| known.until_us, |known_denial| *known_denial = denial);
         self.latest_us.fetch_max(denial.until_us, Ordering::Relaxed);
     }
 
-    /// Nobody was denied yet: no clock need be read to know that nobody is.
+    /// No request was denied yet: then no clock need be read.
     pub fn is_empty(&self) -> bool {
         self.latest_us.load(Ordering::Relaxed) == 0
     }
 
-    /// What denies `cost` tokens of `charge`'s bucket at `now_us`, if it is known to.
+    /// The level that denies `cost` tokens of the bucket of `charge` at `now_us`, if a denial is remembered.
     pub fn find(&self, charge: &BucketCharge, cost: u64, now_us: u64) -> Option<Level> {
         if now_us >= self.latest_us.load(Ordering::Relaxed) {
             return None;
@@ -71,14 +72,14 @@ impl DenialCache {
         (denial.quota == charge.quota).then(|| denial.level(cost, now_us)).flatten()
     }
 
-    /// Forgets what is known of `key`: its bucket was reset.
+    /// Forgets the denial of `key`: its bucket was reset.
     pub fn forget(&self, key: &Key) {
         self.table.remove(key);
     }
 }
 
-impl Denial {
-    /// A dearer request waits longer, for the tokens that it takes more.
+impl CachedDenial {
+    /// The level for a request of `cost`. A dearer request waits longer, for its additional tokens.
     fn level(&self, cost: u64, now_us: u64) -> Option<Level> {
         let kept_us = self.until_us.checked_sub(now_us).filter(|wait| *wait > 0)?;
         let wait_us = kept_us.max(self.retry_at_us.saturating_sub(now_us));
@@ -91,10 +92,10 @@ impl Denial {
     }
 }
 
-/// How long a denial with this wait is kept.
+/// How long a denial with this wait is remembered.
 fn kept_us(quota: Quota, settled_later: bool, wait_us: u64) -> u64 {
     match quota.lease_us() {
-        0 if settled_later => wait_us.min(LONGEST_WITHOUT_NEWS_US),
+        0 if settled_later => wait_us.min(MAX_AGE_OF_SETTLED_LATER_US),
         0 => wait_us,
         lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
@@ -121,7 +122,7 @@ mod tests {
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
         assert_eq!(cache.find(&charge("k", 20), 3, 0), None);
-        cache.note(&charge("k", 20), false, 3, &denied(100_000), 1_000);
+        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 1_000);
         let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
         assert!(cache.find(&charge("k", 20), 3, 100_999).is_some());
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
-        cache.note(&charge("k", 20), false, 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
         assert_eq!(cache.find(&charge("k", 20), 2, 0), None);
     }
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
         let cache = DenialCache::new();
-        cache.note(&charge("k", 20), false, 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 30), 3, 0), None);
         assert_eq!(cache.find(&charge("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
@@ -151,10 +152,10 @@ mod tests {
         let cache = DenialCache::new();
         let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
-        cache.note(&leased, false, 1, &denied(10), 0);
+        cache.remember(&leased, false, 1, &denied(10), 0);
         assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
         assert_eq!(cache.find(&leased, 1, 6_250), None);
-        cache.note(&leased, false, 1, &denied(100_000), 0);
+        cache.remember(&leased, false, 1, &denied(100_000), 0);
         assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
         assert_eq!(cache.find(&leased, 1, 50_000), None);
     }
@@ -163,10 +164,10 @@ mod tests {
     fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
         let cache = DenialCache::new();
         let reserved = charge("k", 20);
-        cache.note(&reserved, true, 3, &denied(4_000_000), 0);
+        cache.remember(&reserved, true, 3, &denied(4_000_000), 0);
         assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
         assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
-        cache.note(&reserved, true, 3, &denied(100_000), 0);
+        cache.remember(&reserved, true, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&reserved, 3, 100_000), None);
     }
 
@@ -174,9 +175,9 @@ mod tests {
     fn any_number_of_keys_takes_bounded_room() {
         let cache = DenialCache::new();
         for n in 0..100_000 {
-            cache.note(&charge(&n.to_string(), 20), false, 1, &denied(100_000), 0);
+            cache.remember(&charge(&n.to_string(), 20), false, 1, &denied(100_000), 0);
         }
         let kept = (0..100_000).filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some()).count();
-        assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
+        assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");
     }
 }

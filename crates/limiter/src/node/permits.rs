@@ -1,10 +1,10 @@
 //! Permits for requests in flight: those of this process, and those that its node holds of the fleet's.
 //!
-//! A request takes a permit and gives it back when its response's body has ended or it is dropped. A node holds permits of a
-//! key for a few seconds at a time and passes them on among its own requests, and returns what it has not needed for a moment.
-//! Guarantees that no request gets a permit that the node does not hold, counted from before the node asked for it, and that
-//! memory is used only for keys with requests in flight or permits held. See [`concurrency`](crate::algorithm::concurrency)
-//! for why nothing is counted twice, whatever gets lost.
+//! A request takes a permit and gives it back when its response's body has ended or it is dropped. A node claims
+//! permits of a key for a few seconds at a time, passes them on among its own requests, and returns those that it has
+//! not needed for a moment. Guarantees that no request gets a permit that the node does not hold, counted from before
+//! the node asked for it, and that memory is used only for keys with requests in flight or permits held. See
+//! [`concurrency`] for why nothing is counted twice, whatever gets lost.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,17 +24,17 @@ use crate::store::PermitClaim;
 /// Locks, so that the workers of a large machine seldom meet.
 const SHARDS: usize = 16;
 
-/// After a denial, the store is not asked again for so long. A permit that this node's own requests give back is there at
-/// once.
+/// After a denial, the store is not asked again for so long. A permit that this node's own requests give back is
+/// available at once.
 const PAUSE_US: u64 = 20_000;
 
-/// What is held is claimed again when less than this is left of its time.
+/// Held permits are claimed again when less than this is left of their time.
 pub(crate) const RENEW_US: u64 = LEASE_US * 2 / 3;
 
-/// No permit is left.
+/// The level when no permit is left.
 pub(crate) const FULL: Level = Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US };
 
-/// What a request needs of a limit of requests in flight.
+/// A request's need of a limit of requests in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitNeed {
     pub key: Key,
@@ -51,9 +51,9 @@ pub struct PermitTable {
     /// Names this table in claims. Not the id of the heartbeat: that need not be the same process for as long.
     node: u64,
     turn: AtomicU64,
-    /// Told when a permit that the node holds comes back.
+    /// Notified when a permit that the node holds comes back.
     returned: Notify,
-    kept: AtomicBool,
+    upkeep_running: AtomicBool,
 }
 
 /// The permits of one key.
@@ -76,14 +76,14 @@ struct PermitPool {
     changed: Arc<Notify>,
 }
 
-/// A place among the requests in flight. Dropped: given back.
+/// A permit of a request in flight. It is given back when dropped.
 pub struct ConcurrencyPermit {
     table: Arc<PermitTable>,
     key: Key,
     cost: u64,
 }
 
-/// What there is for a request without asking the store.
+/// The answer to a request without asking the store.
 pub(crate) enum Admittance {
     Taken(ConcurrencyPermit, Level),
     Full(Level),
@@ -91,8 +91,8 @@ pub(crate) enum Admittance {
     Unknown,
 }
 
-/// What a request does that cannot go on without the store.
-pub(crate) enum Step {
+/// The next step of a request that needs the store.
+pub(crate) enum PermitStep {
     Done(Result<(ConcurrencyPermit, Level), Level>),
     /// Another request's claim is under way.
     Wait(OwnedNotified),
@@ -111,7 +111,7 @@ pub(crate) struct ClaimUnderWay<'a> {
     key: &'a Key,
 }
 
-/// When the next upkeep is due.
+/// When the next upkeep is needed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UpkeepPace {
     Done,
@@ -127,13 +127,13 @@ impl Default for PermitTable {
             node: fastrand::u64(..),
             turn: AtomicU64::new(0),
             returned: Notify::new(),
-            kept: AtomicBool::new(false),
+            upkeep_running: AtomicBool::new(false),
         }
     }
 }
 
 impl PermitTable {
-    /// Takes a permit of those that this process gives out on its own, out of `part` of the limit.
+    /// Takes a permit that this process gives out on its own, out of `part` of the limit.
     pub(crate) fn take_alone(
         self: &Arc<Self>,
         need: &PermitNeed,
@@ -144,7 +144,7 @@ impl PermitTable {
             return Err(FULL);
         }
         let pool = pools.entry(need.key.clone()).or_default();
-        // The store is told of the limit later, whatever part of it holds now.
+        // The store learns of the whole limit later, whatever part of it holds now.
         pool.most = need.limit.most();
         let (permit, _) = self.take(pool, need);
         Ok((permit, concurrency::level(part, pool.in_use, 0)))
@@ -185,20 +185,20 @@ impl PermitTable {
         WaitingRequest { table: self, need }
     }
 
-    /// What a waiting request does next. After [`Step::Claim`] the claim is under way until [`Self::begin_claim`]'s guard is
-    /// dropped.
-    pub(crate) fn next_step(self: &Arc<Self>, need: &PermitNeed) -> Step {
+    /// The next step of a waiting request. After [`PermitStep::Claim`] the claim is under way until the guard of
+    /// [`Self::begin_claim`] is dropped.
+    pub(crate) fn next_step(self: &Arc<Self>, need: &PermitNeed) -> PermitStep {
         let mut pools = self.lock(&need.key);
         let pool = pools.entry(need.key.clone()).or_default();
         pool.most = need.limit.most();
         match self.try_take(pool, need, clock::monotonic_micros()) {
-            Admittance::Taken(permit, level) => Step::Done(Ok((permit, level))),
-            Admittance::Full(level) => Step::Done(Err(level)),
-            Admittance::Unknown if pool.claiming => Step::Wait(pool.changed.clone().notified_owned()),
+            Admittance::Taken(permit, level) => PermitStep::Done(Ok((permit, level))),
+            Admittance::Full(level) => PermitStep::Done(Err(level)),
+            Admittance::Unknown if pool.claiming => PermitStep::Wait(pool.changed.clone().notified_owned()),
             Admittance::Unknown => {
                 pool.claiming = true;
                 let wanted = pool.in_use.saturating_add(pool.waited_for);
-                Step::Claim(self.claim_of(pool, &need.key, wanted))
+                PermitStep::Claim(self.claim_of(pool, &need.key, wanted))
             }
         }
     }
@@ -257,8 +257,9 @@ impl PermitTable {
         }
     }
 
-    /// Claims that are due: of what is held and grows old, and of what is no longer needed. Says when to look again.
-    pub(crate) fn due_claims(&self, now_us: u64) -> (Vec<PermitClaim>, UpkeepPace) {
+    /// Claims to make now: of held permits that expire soon, and of permits that are no longer needed. Says when to
+    /// look again.
+    pub(crate) fn claims_to_make(&self, now_us: u64) -> (Vec<PermitClaim>, UpkeepPace) {
         let (mut claims, mut pace) = (Vec::new(), UpkeepPace::Done);
         for shard in &self.shards {
             let mut pools = shard.lock();
@@ -279,18 +280,18 @@ impl PermitTable {
 
     /// Whether the caller is to start the upkeep, of which there is one at a time.
     pub(crate) fn start_upkeep(&self) -> bool {
-        !self.kept.swap(true, Ordering::SeqCst)
+        !self.upkeep_running.swap(true, Ordering::SeqCst)
     }
 
-    /// The upkeep ends. Says whether it has to go on after all: somebody relied on it just before.
+    /// Ends the upkeep. `true`: it has to go on after all, since a request relied on it just before.
     pub(crate) fn end_upkeep(&self) -> bool {
-        self.kept.store(false, Ordering::SeqCst);
+        self.upkeep_running.store(false, Ordering::SeqCst);
         !self.is_empty() && self.start_upkeep()
     }
 
     /// The upkeep was dropped with its runtime: another may start.
     pub(crate) fn abandon_upkeep(&self) {
-        self.kept.store(false, Ordering::SeqCst);
+        self.upkeep_running.store(false, Ordering::SeqCst);
     }
 
     /// Waits until a permit that the node holds comes back.

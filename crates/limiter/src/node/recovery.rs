@@ -1,4 +1,6 @@
-//! Finds out when the shared store decides again, and settles what the node admitted meanwhile.
+//! Finds out when the shared store decides again, and charges the node's debts to it.
+//!
+//! Guarantees that debts are charged before the breaker closes, and that there is one prober per node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +14,21 @@ use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::store::{BucketCharge, Store};
 
-/// Pause between two rounds of probes: how late a recovery may be noticed, at ten calls per second and connection.
+/// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
+/// connection.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The same while a worker starts and nobody waits yet but its listeners.
+/// Pause between two probes while a worker starts, and only its listeners wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Few enough that the calls of requests don't wait behind them.
+/// Debts of one call: few enough that the calls of requests do not wait behind them.
 const DEBTS_OF_A_CALL: usize = 64;
 
 /// `!` starts no limit's name, so no limit's bucket is probed away.
 const PROBE_KEY: &str = "!probe";
 
-/// Closes the breaker whenever every one of `stores`, the workers' own, decides again, and settles before that what the node
-/// admitted meanwhile; settles what single failed calls left, too. Runs until dropped; a second one on the same node ends
-/// at once.
+/// Closes the breaker when each of `stores`, one per worker, decides again, and charges the node's debts before that.
+/// Also charges debts that single failed calls left. Runs until dropped; a second one on the same node ends at once.
 pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     let breaker = &node.breaker;
     let (Some(_turn), Some(charges)) = (breaker.claim_prober(), probe()) else { return };
@@ -37,7 +39,7 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
         }
         while breaker.is_open() {
             let answers = join_all(stores.iter().map(|store| store.take(&charges, 1))).await;
-            // They tell an operator what is wrong by now: requests no longer do.
+            // The outcomes show an operator what is wrong: requests no longer do.
             answers.iter().for_each(|answer| node.outcomes.count(answer));
             if answers.iter().all(Result::is_ok) {
                 settle(&node, &stores).await;
@@ -51,7 +53,7 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     }
 }
 
-/// Charges to the store what the node owes, a part after the other. What fails is owed still.
+/// Charges the node's debts to the store, one part after the other. Parts that fail stay debts.
 async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
     let Some(store) = stores.first() else { return };
     let mut away = false;
@@ -64,11 +66,11 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
     }
 }
 
-/// Waits until `store` decides for the first time, so that no request is spent on connecting. When it has not by the end
-/// of `patience`, the breaker opens: a store that is away at start is an outage like any other.
-pub async fn first_contact(breaker: &Breaker, store: &dyn Store, patience: Duration) {
+/// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
+/// decision, the breaker opens: a store that is away at start is an outage like any other.
+pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
     let Some(charges) = probe() else { return };
-    let deadline = clock::now() + patience;
+    let deadline = clock::now() + timeout;
     while let Err(error) = store.take(&charges, 1).await {
         if clock::now() >= deadline {
             return breaker.trip(&error);

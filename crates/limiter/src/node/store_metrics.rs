@@ -4,7 +4,7 @@ use metrics::{Counter, counter};
 
 use crate::store::StoreError;
 
-/// Calls by what came of them.
+/// The counters of calls, by outcome.
 pub(crate) struct CallOutcomes {
     ok: Counter,
     failed: [Counter; StoreError::NAMES.len()],

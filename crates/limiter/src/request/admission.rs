@@ -1,7 +1,7 @@
-//! The way of a request through its limits: asked at once, and for most requests that is all.
+//! The way of a request through its limits: decided at once, and for most requests that is all.
 //!
-//! Guarantees that every request is judged once, whatever it waited for or gave up before. A request waits in one queue
-//! only: that of the limit which keeps it longest, or which another request waits for already. At its head it asks for all
+//! Guarantees that each request is judged once, whatever it waited for. A request waits in one queue only: that of the
+//! limit which keeps it longest, or in which other requests wait already. At the head of its line it asks for all of
 //! its limits.
 
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use futures_util::future::BoxFuture;
 use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Facts;
-use crate::request::denial::Denial;
+use crate::request::answer::denial::Denial;
 use crate::request::pending::{Owner, PendingRequest, PlanLookup};
 use crate::request::queue::{Ticket, TooLong};
 use crate::request::rule_set::{Judgement, Next, RuleSet};
 
-/// What becomes of a request that is held to its limits.
+/// The result of holding a request to its limits.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large one is what nearly every request is: a box of its own would cost more"
 )]
 pub enum Admission {
     Judged(Judgement),
-    /// Boxed: a request that waits for nothing does not carry the room that waiting takes, which would be moved with it.
+    /// Boxed: a request that waits for nothing does not carry the room that waiting takes.
     Waiting(BoxFuture<'static, Judgement>),
 }
 
@@ -50,7 +50,7 @@ impl RuleSet {
 async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest) -> Judgement {
     let lookups = pending.take_lookups();
     if let Some(reading) = limiter.read_plans(lookups.iter().map(PlanLookup::query)) {
-        // Once per client and node, and then again when nobody asked for its plan for long.
+        // Rare: once per client and node, and again when its plan was not used for long.
         reading.await;
         rules.adopt_plans(&mut pending, &lookups);
     }
@@ -63,7 +63,7 @@ async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest
     rules.judge(&mut pending, decision)
 }
 
-/// The decision where the first denial need not be the last word.
+/// The decision where a denied request may wait or be degraded.
 async fn decide_with_queue(rules: &RuleSet, limiter: &Limiter, pending: &mut PendingRequest) -> Decision {
     let mut ticket = match behind_others(rules, pending) {
         Ok(ticket) => ticket,
@@ -91,7 +91,7 @@ async fn decide_with_queue(rules: &RuleSet, limiter: &Limiter, pending: &mut Pen
     }
 }
 
-/// A place behind those who wait already for what this request needs, if anyone does.
+/// A place behind the requests that wait already for a key of this one, if there are any.
 fn behind_others(rules: &RuleSet, pending: &mut PendingRequest) -> Result<Option<Ticket>, Box<Decision>> {
     for owner in 0..pending.owners.len() {
         let Some((queue, waiting_for)) = rules.queue(pending, owner) else { continue };

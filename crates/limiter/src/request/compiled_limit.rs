@@ -1,4 +1,6 @@
-//! A limit as one route uses it: what a request is charged under it, by the client's plan if it has one.
+//! A limit as one route uses it: the charge of a request under it, by the client's plan if it has one.
+//!
+//! Guarantees that a request with a plan costs no more than a full bucket of it, so that no plan locks its client out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,65 +8,66 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::clock;
-use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, Reading};
+use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, PlanReading};
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::{Cost, ResponseCost};
 use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
 use crate::limit::plan::{Plan, PlanSource};
 
-/// A limit as one route uses it: what it asks, before anything is counted.
+/// A limit as one route uses it, before anything is counted.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledLimit {
     pub limit: Arc<Limit>,
     counting: CompiledAlgorithm,
-    /// What nearly every request is held to: a usual one of a client without a plan.
+    /// The charge of nearly every request: a usual one of a client without a plan.
     usual: Charge,
-    /// What the route says that a request takes, whoever sends it.
+    /// The cost that the route sets, whatever the client.
     own_cost: Option<Cost>,
     largest: LargestCost,
-    /// Where the limit's plans are in the shared store.
+    /// The limit's plans in the shared store.
     plans: Option<Arc<PlanCache>>,
 }
 
-/// What a request is held to under a limit, whatever its key.
+/// The charge of a request under a limit, whatever its key.
 #[derive(Clone, Debug)]
 pub(crate) struct Charge {
     pub counting: CompiledAlgorithm,
     pub cost: NonZeroU64,
-    /// What a request usually takes: clients are told how many such requests they have left.
+    /// The cost of a usual request: clients are told how many such requests they have left.
     pub usual_cost: NonZeroU64,
     pub largest_cost: u64,
-    /// What is settled after the response.
+    /// Set when the cost is settled after the response.
     pub later: Option<Arc<ResponseCost>>,
 }
 
-/// Where a client's plan is from, and what was said there.
+/// The origin of a client's plan, and what was read there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanOrigin {
     File,
-    /// A hash of the shared store. `None`: it has not said yet.
+    /// A hash of the shared store. `None`: it was not read yet.
     Hash {
         hash: Arc<str>,
-        reading: Option<Reading>,
+        reading: Option<PlanReading>,
     },
 }
 
-/// The most tokens that any request takes of each limit, over all its uses: what decides whether nodes can share it.
+/// The most tokens that any request takes of each limit, over all uses of the limit. They decide whether nodes can
+/// share it.
 #[derive(Debug, Default)]
 pub struct LargestCosts(HashMap<Arc<str>, LargestCost>);
 
 /// The most that any request takes of one limit.
 #[derive(Clone, Copy, Debug, Default)]
 struct LargestCost {
-    /// Where routes say what a request takes.
-    said: u64,
-    /// Some route leaves it to the limit, or to the client's plan.
-    unsaid: bool,
+    /// The largest cost that a route sets.
+    stated: u64,
+    /// Some route leaves the cost to the limit, or to the client's plan.
+    leaves_default: bool,
 }
 
 impl LargestCosts {
-    /// Over `uses`, which must be all there are.
+    /// The largest costs over `uses`, which must be all there are.
     pub fn over<'u>(uses: impl Iterator<Item = &'u LimitUse>) -> Self {
         let mut costs = Self::default();
         for LimitUse { limit, cost } in uses {
@@ -79,29 +82,30 @@ impl LargestCosts {
         largest
     }
 
-    /// Of a limit, whoever uses it; of one that nobody uses, what it says itself.
+    /// The largest cost over all uses of a limit; of an unused limit, its own cost.
     fn of_limit(&self, name: &str) -> LargestCost {
-        self.0.get(name).copied().unwrap_or(LargestCost { said: 0, unsaid: true })
+        self.0.get(name).copied().unwrap_or(LargestCost { stated: 0, leaves_default: true })
     }
 }
 
 impl LargestCost {
     fn add(&mut self, cost: Option<&Cost>) {
         match cost {
-            Some(cost) => self.said = self.said.max(cost.largest().get()),
-            None => self.unsaid = true,
+            Some(cost) => self.stated = self.stated.max(cost.largest().get()),
+            None => self.leaves_default = true,
         }
     }
 
-    /// Of a bucket of `burst` tokens, where a request takes `unsaid` if nothing else is said.
-    fn of(self, unsaid: &Cost, burst: NonZeroU64) -> u64 {
-        let largest = if self.unsaid { self.said.max(unsaid.largest().get()) } else { self.said };
+    /// The largest cost under a bucket of `burst` tokens, where a request takes `default_cost` unless its route sets a
+    /// cost.
+    fn of(self, default_cost: &Cost, burst: NonZeroU64) -> u64 {
+        let largest = if self.leaves_default { self.stated.max(default_cost.largest().get()) } else { self.stated };
         largest.min(burst.get())
     }
 }
 
 impl CompiledLimit {
-    /// Of a limit as one route uses it: `costs` are over all uses.
+    /// Compiles a limit as one route uses it: `costs` are over all uses.
     pub fn of_use(limit_use: &LimitUse, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         Self::of(&limit_use.limit, limit_use.cost.clone(), costs.with(limit_use), plans)
     }
@@ -117,19 +121,19 @@ impl CompiledLimit {
             Some(PlanSource::Table(_)) | None => None,
         };
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
-        // What costs by the request is read off each; the rest is the same for all.
+        // A cost that depends on the request is read off each; the rest is the same for all.
         let (cost, usual_cost) = (NonZeroU64::MIN, NonZeroU64::MIN);
         let usual = Charge { counting, cost, usual_cost, largest_cost: 1, later: None };
         let compiled = Self { limit, counting, usual, own_cost, largest, plans };
         Ok(Self { usual: compiled.charge_by(None, Cost::usual), ..compiled })
     }
 
-    /// Of a limit whoever uses it, for a look at its buckets: `costs` are over all uses.
+    /// Compiles a limit for a look at its buckets, whatever the use: `costs` are over all uses.
     pub fn of_any_use(limit: &Arc<Limit>, costs: &LargestCosts, plans: &PlanCaches) -> Result<Self, QuotaError> {
         Self::of(limit, None, costs.of_limit(&limit.name), plans)
     }
 
-    /// The request's plan as far as it is known, and what has to be read of it.
+    /// The request's plan as far as it is known, and the query that has to be made for it.
     pub fn plan(&self, facts: &Facts<'_>) -> (Option<Cow<'_, Plan>>, Option<PlanQuery>) {
         let Some(plans) = &self.limit.plans else { return (None, None) };
         match (&plans.source, &self.plans) {
@@ -144,7 +148,8 @@ impl CompiledLimit {
         }
     }
 
-    /// Where the request's plan is from, or would be. `None`: the limit has no plans, or the request does not say which.
+    /// The origin of the request's plan, or the place where one would be. `None`: the limit has no plans, or the
+    /// request does not say which.
     pub fn origin(&self, facts: &Facts<'_>) -> Option<PlanOrigin> {
         let plans = self.limit.plans.as_ref()?;
         match &self.plans {
@@ -156,7 +161,7 @@ impl CompiledLimit {
         }
     }
 
-    /// What clients without a plan are held to.
+    /// The counting and usual cost for clients without a plan.
     pub fn usual(&self) -> (CompiledAlgorithm, NonZeroU64) {
         (self.counting, self.cost().usual(burst(self.counting)))
     }
@@ -166,33 +171,33 @@ impl CompiledLimit {
         self.own_cost.as_ref().unwrap_or(&self.limit.cost)
     }
 
-    /// What a request is held to: by its plan, if it has one.
+    /// The charge of a request, by its plan if it has one.
     pub fn charge(&self, plan: Option<&Plan>, facts: &Facts<'_>) -> Charge {
         match (plan, self.cost()) {
-            // No request is out of the ordinary.
+            // The cost is the same for each request.
             (None, Cost::Fixed(_) | Cost::Response(_)) => self.usual.clone(),
             _ => self.charge_by(plan, |cost, burst| cost.of(facts, burst)),
         }
     }
 
-    /// The same of a request that is not at hand any more, by the plan that was read for it meanwhile. Such a plan's own
-    /// cost is fixed, so what else costs by the request is what it has [said](Self::said_cost).
-    pub fn late_charge(&self, plan: Option<&Plan>, said: NonZeroU64) -> Charge {
+    /// The charge of a request that is no longer at hand, by the plan that was read for it meanwhile. Such a plan's own
+    /// cost is fixed, so a cost that depends on the request is the [stated one](Self::stated_cost).
+    pub fn late_charge(&self, plan: Option<&Plan>, stated_cost: NonZeroU64) -> Charge {
         self.charge_by(plan, |cost, burst| match cost {
             Cost::Fixed(cost) => *cost,
-            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => said.min(burst),
+            Cost::Header { .. } | Cost::Body { .. } | Cost::Response(_) => stated_cost.min(burst),
         })
     }
 
-    /// The same with this plan, where a request's cost out of so large a bucket is `read` off it. Of a plan that was not
-    /// known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
+    /// The charge by this plan, where `read` gives a request's cost out of a bucket of that size. By a plan that was
+    /// not known when the file was checked, a request takes a full bucket at most: no plan locks its client out.
     fn charge_by(&self, plan: Option<&Plan>, read: impl FnOnce(&Cost, NonZeroU64) -> NonZeroU64) -> Charge {
         let counting = plan.map_or(self.counting, Plan::compiled);
         let burst = burst(counting);
-        let unsaid = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
-        let cost = self.own_cost.as_ref().unwrap_or(unsaid);
+        let default_cost = plan.and_then(Plan::cost).unwrap_or(&self.limit.cost);
+        let cost = self.own_cost.as_ref().unwrap_or(default_cost);
         let most = if self.plans.is_some() { burst } else { Cost::UNBOUNDED };
-        let largest_cost = self.largest.of(unsaid, burst);
+        let largest_cost = self.largest.of(default_cost, burst);
         // Permits come back by themselves, when the response has ended.
         let later = cost.later().filter(|_| matches!(counting, CompiledAlgorithm::Tokens(_))).cloned();
         let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
@@ -205,8 +210,8 @@ impl CompiledLimit {
         Charge { counting, cost, usual_cost, largest_cost, later }
     }
 
-    /// What a request says of its cost, whatever its plan: see [`Self::late_charge`].
-    pub fn said_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
+    /// The cost that a request states, whatever its plan: see [`Self::late_charge`].
+    pub fn stated_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
         self.cost().of(facts, Cost::UNBOUNDED)
     }
 }

@@ -7,18 +7,18 @@ use metrics::{Counter, counter};
 
 use crate::decide::decision::DecidedBy;
 
-/// What is counted of a limit.
+/// The outcomes of a decision that are counted of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountedAs {
     Allowed,
     Denied,
-    /// Denied, and passed on to something cheaper.
+    /// Denied, and degraded.
     Degraded,
-    /// Not asked.
+    /// The limit was not asked.
     Exempt,
-    /// Not acted on, and it would have passed.
+    /// Not enforced, and would have passed.
     ShadowAllowed,
-    /// Not acted on, and it would have been denied.
+    /// Not enforced, and would have been denied.
     ShadowDenied,
 }
 
@@ -39,7 +39,7 @@ const VERDICTS: [(CountedAs, &str); 6] = [
 ];
 
 impl LimitMetrics {
-    /// The counters of `limit`. Those that `may_count` says no to are never shown.
+    /// The counters of `limit`. An outcome that `may_count` rejects is never exported.
     pub fn of(limit: &Arc<str>, may_count: impl Fn(CountedAs) -> bool) -> Self {
         let rows = VERDICTS.map(|(counted, verdict)| {
             BY.map(|by| {
@@ -63,22 +63,22 @@ impl LimitMetrics {
     }
 }
 
-/// What came of a cost that is settled after the response.
+/// The outcome of a cost that is settled after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettlementOutcome {
-    /// Charged besides.
+    /// The cost was more, and was charged.
     More,
-    /// Given back.
+    /// The cost was less, and the rest was refunded.
     Less,
     Even,
-    /// Less, but as much has flowed in since.
+    /// Less, but the rest has flowed in since.
     Late,
-    /// The response does not say; like the two below, the reservation stands.
+    /// The response does not tell; as with the two below, the reservation stands.
     Absent,
     Unreadable,
     /// The response broke off.
     Cut,
-    /// Given back: no upstream had the request.
+    /// Refunded: no upstream had the request.
     Unreached,
 }
 
@@ -97,25 +97,25 @@ const OUTCOMES: [(SettlementOutcome, &str); 8] = [
 pub struct SettlementMetrics {
     counters: [Counter; OUTCOMES.len()],
     limit: Arc<str>,
-    told: AtomicBool,
+    logged: AtomicBool,
 }
 
 impl SettlementMetrics {
-    /// Of a limit whose costs may be settled later; of others they would never be shown.
+    /// The counters of a limit whose costs may be settled later.
     pub fn of(limit: &Arc<str>) -> Self {
         let counter = |(_, outcome)| {
             let limit = limit.to_string();
             counter!("tollgate_ratelimit_settlements_total", "limit" => limit, "outcome" => outcome)
         };
-        Self { counters: OUTCOMES.map(counter), limit: limit.clone(), told: AtomicBool::new(false) }
+        Self { counters: OUTCOMES.map(counter), limit: limit.clone(), logged: AtomicBool::new(false) }
     }
 
-    /// Counts one. The first that cannot be read is logged: somebody has to change something.
+    /// Counts one. The first that cannot be read is logged: an operator has to change something.
     pub fn count(&self, outcome: SettlementOutcome) {
         if let Some(at) = OUTCOMES.iter().position(|(known, _)| *known == outcome) {
             self.counters[at].increment(1);
         }
-        if outcome == SettlementOutcome::Unreadable && !self.told.swap(true, Ordering::Relaxed) {
+        if outcome == SettlementOutcome::Unreadable && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 limit = %self.limit,
                 "a response tells its cost in a way that cannot be read: encoded, or no whole number; what is reserved stands"

@@ -1,19 +1,22 @@
-//! One request and its limits: what it asks, what it is answered, and what it holds until its response has ended.
+//! A request and its limits, from its arrival to the end of its response.
+//!
+//! `rule_set` has the limits of a route, each a `rule` over a `compiled_limit`; `admission` is the way of a request
+//! through them. Until its decision it is `pending`, and may wait in a `queue`. `shadow` has the limits that only
+//! count, `metrics` the counters. `answer/` is for the client: refusals and fields. `response/` holds permits and
+//! reservations until the response has ended, and reads its cost. `operator/` explains limits to people.
 
 pub mod admission;
-pub mod catalog;
+mod answer;
 pub mod compiled_limit;
-pub mod denial;
-pub mod explanation;
-pub mod headers;
-pub mod pending;
-pub mod permit;
-pub mod permit_body;
-pub mod problem;
-pub mod queue;
-pub mod rule_set;
-
 mod metrics;
+mod operator;
+pub mod pending;
+pub mod queue;
+mod response;
 pub mod rule;
+pub mod rule_set;
 mod shadow;
-mod usage;
+
+pub use crate::request::answer::{denial, headers, problem};
+pub use crate::request::operator::{catalog, explanation};
+pub use crate::request::response::{permit, permit_body};

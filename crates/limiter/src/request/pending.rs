@@ -1,4 +1,4 @@
-//! What a request asks of its limits while it is not decided: one check for each limit that has a say in it.
+//! A request before its decision: one check for each limit that is enforced on it.
 
 use std::num::NonZeroU64;
 
@@ -12,7 +12,7 @@ use crate::limit::algorithm::CompiledAlgorithm;
 use crate::limit::key::{Facts, Key};
 use crate::node::permits::PermitNeed;
 use crate::request::compiled_limit::Charge;
-use crate::request::permit::LaterCost;
+use crate::request::response::permit::LaterCost;
 use crate::request::rule::Rule;
 use crate::request::shadow::Shadows;
 use crate::store::BucketCharge;
@@ -21,9 +21,9 @@ use crate::store::BucketCharge;
 #[derive(Debug, Default)]
 pub struct PendingRequest {
     pub checks: Checks,
-    /// For each check its owner, in the order of the rules.
+    /// The owner of each check, in the order of the rules.
     pub(crate) owners: SmallVec<[Owner; 2]>,
-    /// Limits that denied the request and let it pass to something cheaper, and what was left of them.
+    /// Limits that denied the request and let it pass degraded, and their levels.
     pub(crate) degraded: Vec<DegradedCheck>,
     pub(crate) shadows: Shadows,
     plan_lookups: Vec<PlanLookup>,
@@ -39,14 +39,14 @@ pub(crate) struct Owner {
     pub later: Option<LaterCost>,
 }
 
-/// Where a check stands in [`Checks`].
+/// The place of a check in [`Checks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckIndex {
     Tokens(usize),
     Permit(usize),
 }
 
-/// A limit that the request passed by for something cheaper.
+/// A limit that degraded the request.
 #[derive(Debug)]
 pub(crate) struct DegradedCheck {
     pub owner: Owner,
@@ -58,11 +58,12 @@ pub(crate) struct DegradedCheck {
 #[derive(Debug)]
 pub struct PlanLookup {
     pub(crate) query: PlanQuery,
-    /// The owner of the check that goes by it, and what the request says of its cost. `None`: no decision waits for it.
+    /// The owner of the check that the plan is for, and the cost that the request states. `None`: no decision waits for
+    /// it.
     pub(crate) awaited_by: Option<(usize, NonZeroU64)>,
 }
 
-/// A check with what it is charged by, before it stands anywhere.
+/// A check that is not part of a request yet.
 pub(crate) enum NewCheck {
     Tokens(BucketCharge, CheckPolicy),
     Permit(PermitCheck),
@@ -75,7 +76,7 @@ impl PlanLookup {
 }
 
 impl NewCheck {
-    /// What a request with this key asks of a rule at this charge, and what is settled later.
+    /// The check of a request with this key at this charge, its usual cost, and its later settlement.
     pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, NonZeroU64, Option<LaterCost>) {
         let Charge { counting, cost, usual_cost, largest_cost, later } = charge;
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
@@ -98,7 +99,7 @@ impl NewCheck {
         }
     }
 
-    /// The check alone.
+    /// This check alone.
     pub fn alone(self) -> Checks {
         let mut checks = Checks::default();
         match self {
@@ -110,8 +111,8 @@ impl NewCheck {
 }
 
 impl PendingRequest {
-    /// Adds what a request with this key asks of the rule at `index`. No request waits for a limit that only counts, nor for
-    /// its plan.
+    /// Adds the check of a request with this key by the rule at `index`. No request waits for a limit that only counts,
+    /// nor for its plan.
     pub(crate) fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
         let (plan, query) = rule.compiled.plan(facts);
         let charge = rule.compiled.charge(plan.as_deref(), facts);
@@ -119,7 +120,7 @@ impl PendingRequest {
         let acts = rule.limit().rollout.takes(check.key().as_bytes());
         if let Some(mut query) = query {
             query.urgent &= acts;
-            let awaited_by = query.urgent.then(|| (self.owners.len(), rule.compiled.said_cost(facts)));
+            let awaited_by = query.urgent.then(|| (self.owners.len(), rule.compiled.stated_cost(facts)));
             self.plan_lookups.push(PlanLookup { query, awaited_by });
         }
         if !acts {
@@ -139,7 +140,7 @@ impl PendingRequest {
         self.owners.push(Owner { rule: index, check: place, usual_cost, planned: plan.is_some(), later });
     }
 
-    /// Puts the check that a plan came for in the place of the one that `owner` has: a plan counts as its limit does.
+    /// Replaces the check of `owner` by the one for a plan that was read: a plan has its limit's algorithm.
     pub(crate) fn replace(&mut self, owner: usize, check: NewCheck) {
         let Some(owner) = self.owners.get(owner) else { return };
         match (owner.check, check) {
@@ -185,13 +186,13 @@ impl PendingRequest {
         }
     }
 
-    /// Microseconds in which the bucket of a check yields one such request. Nobody knows when a permit comes back.
+    /// Microseconds in which the bucket of a check yields one such request. When a permit comes back is not known.
     pub(crate) fn pace_us(&self, check: CheckIndex) -> u64 {
         let CheckIndex::Tokens(at) = check else { return 0 };
         self.checks.tokens.charges().get(at).map_or(0, |charge| charge.quota.pace_us(charge.cost))
     }
 
-    /// Takes the check of an owner out, together with the owner.
+    /// Removes an owner and its check.
     pub(crate) fn remove(&mut self, owner: usize) -> (Owner, Option<CompiledAlgorithm>) {
         let removed = self.owners.remove(owner);
         let counting = self.counting(removed.check);
@@ -217,7 +218,7 @@ impl PendingRequest {
         (removed, counting)
     }
 
-    /// Leaves only the check of one owner.
+    /// Keeps only the check of one owner.
     pub(crate) fn keep_only(&mut self, owner: usize) {
         for at in (0..self.owners.len()).rev().filter(|at| *at != owner) {
             self.remove(at);
@@ -226,7 +227,7 @@ impl PendingRequest {
 }
 
 impl Decision {
-    /// The level that a check met.
+    /// The level of a check.
     #[inline]
     pub(crate) fn level(&self, check: CheckIndex) -> Option<&Level> {
         match check {

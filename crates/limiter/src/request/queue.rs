@@ -1,8 +1,8 @@
-//! QueueLines of requests that wait for their tokens.
+//! Queues of requests that wait for their tokens.
 //!
-//! Guarantees, for each limit and node: first come, first served among requests of one key; no more than so many waiting,
-//! and none longer than its limit says; whoever leaves, for whatever reason, makes room at once. Only the head of a line
-//! asks the limiter, and not before there can be an answer. Refuses to know requests and what a limit is.
+//! Guarantees, for each limit and node: first come, first served among requests of one key; a bound on the requests
+//! that wait, and on their time; a request that leaves, for whatever reason, makes room at once. Only the head of a
+//! line asks the limiter, and not before it can pass.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::limit::on_limit::Queueing;
 #[derive(Debug, Default)]
 pub struct Queues(Mutex<HashMap<Arc<str>, Weak<Queue>>>);
 
-/// What a request waits for.
+/// The line that a request joins.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingFor<'a> {
     pub key: &'a Key,
@@ -30,7 +30,7 @@ pub struct WaitingFor<'a> {
     pub charge_us: u64,
 }
 
-/// The lines before one limit, one for each key that anyone waits for.
+/// The lines before one limit, one for each key with waiting requests.
 pub struct Queue {
     lines: Mutex<QueueLines>,
     waiting: Gauge,
@@ -46,7 +46,7 @@ struct QueueLines {
 
 struct KeyLine {
     waiters: VecDeque<QueuedRequest>,
-    /// When the head may pass: it asks no earlier.
+    /// The time at which the head may pass: it asks no earlier.
     ready_at: Instant,
 }
 
@@ -56,7 +56,7 @@ struct QueuedRequest {
     called: Arc<Notify>,
 }
 
-/// A place in a line. Dropped: left.
+/// A place in a line. It is left when dropped.
 pub struct Ticket {
     queue: Arc<Queue>,
     key: Key,
@@ -66,13 +66,13 @@ pub struct Ticket {
     deadline: Instant,
 }
 
-/// Waiting is of no use: the line is full, or so long that the wait would be over its bound. At best a place is free, or
-/// the request's turn, in this time.
+/// Waiting would be in vain: the line is full, or so long that the wait would exceed its bound. This is the least time
+/// until a place is free, or until the request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub Duration);
 
 impl Queues {
-    /// The queue before the limit called `name`: the one that requests wait in already, if there is one.
+    /// The queue of the limit called `name`: the existing one, if requests wait in it or a limit uses it.
     pub fn of(&self, name: &Arc<str>) -> Arc<Queue> {
         let mut queues = self.0.lock();
         if let Some(queue) = queues.get(name).and_then(Weak::upgrade) {
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// The queue before the limit called `name`.
+    /// A queue for the limit called `name`.
     pub fn of(name: &Arc<str>) -> Self {
         Self {
             lines: Mutex::default(),
@@ -100,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Whether anyone waits for `key`: whoever comes now must not go first.
+    /// Whether requests wait for `key`: a new one must not overtake them.
     pub fn has_line(&self, key: &Key) -> bool {
         let lines = self.lines.lock();
         lines.waiting > 0 && lines.by_key.contains_key(key)
@@ -132,7 +132,7 @@ impl Queue {
 }
 
 impl KeyLine {
-    /// How long the last in the line waits at least: until its head passes, and then for what the others take.
+    /// The least wait of the last in the line: until its head passes, and then for the charges of the others.
     fn wait(&self, now: Instant) -> Duration {
         let others = self.waiters.iter().skip(1).map(|waiter| waiter.charge);
         self.ready_at.saturating_duration_since(now) + others.sum::<Duration>()
@@ -140,7 +140,7 @@ impl KeyLine {
 }
 
 impl Ticket {
-    /// Waits for the turn to ask. `false`: it does not come in time.
+    /// Waits for this request's turn. `false`: it does not come in time.
     pub async fn turn(&self) -> bool {
         while !self.is_head() {
             if timeout_at(self.deadline, self.called.notified()).await.is_err() {
@@ -155,19 +155,19 @@ impl Ticket {
         true
     }
 
-    /// The head was told to come back after `retry_after`.
+    /// Delays the head, which was denied, by `retry_after`.
     pub fn put_off(&self, retry_after: Duration) {
         if let Some(line) = self.queue.lines.lock().by_key.get_mut(&self.key) {
             line.ready_at = clock::now() + retry_after;
         }
     }
 
-    /// How long until it would be this request's turn.
+    /// The time until this request's turn.
     pub fn wait(&self) -> Duration {
         self.ready_at().saturating_duration_since(clock::now())
     }
 
-    /// What is waited for.
+    /// The key that is waited for.
     pub fn key(&self) -> &Key {
         &self.key
     }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_first_who_comes_is_the_first_whose_turn_it_is() {
+    async fn first_come_first_served() {
         let queue = queue();
         let [first, second, third] =
             [SECOND, Duration::ZERO, Duration::ZERO].map(|wait| join(&queue, "k", wait).unwrap());
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_leaves_makes_room_and_the_next_still_waits_for_the_bucket() {
+    async fn a_request_that_leaves_makes_room_and_the_next_still_waits_for_the_bucket() {
         let queue = queue();
         let [first, second] = [SECOND, SECOND].map(|wait| join(&queue, "k", wait).unwrap());
         assert_eq!(first.turn().now_or_never(), None);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wait_that_would_be_in_vain_is_not_begun() {
+    async fn a_request_that_would_wait_in_vain_does_not_join() {
         let queue = queue();
         assert_eq!(
             join(&queue, "k", 3 * SECOND + Duration::from_micros(1)).err(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_longer_than_the_bound() {
+    async fn no_request_waits_longer_than_the_bound() {
         let queue = queue();
         let [first, second] = [SECOND, SECOND].map(|wait| join(&queue, "k", wait).unwrap());
         let started = clock::now();

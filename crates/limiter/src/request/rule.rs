@@ -1,4 +1,4 @@
-//! A limit of one route at work: its charges, its counters, and what its level means to a client.
+//! A limit of one route at work: its charges, its counters, and its level in a client's terms.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::limit::key::{ExtractedKey, Facts};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
+use crate::request::answer::headers::{PolicyItem, Standing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
-use crate::request::headers::{PolicyItem, Standing};
 use crate::request::metrics::{CountedAs, LimitMetrics, SettlementMetrics};
-use crate::request::permit::LaterCost;
 use crate::request::queue::{Queue, Queues};
+use crate::request::response::permit::LaterCost;
 
 /// A limit at work.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub compiled: CompiledLimit,
     pub metrics: Arc<LimitMetrics>,
-    /// Of a limit that may be settled after the response.
+    /// Only of a limit that may be settled after the response.
     settlements: Option<Arc<SettlementMetrics>>,
-    /// Of a limit whose requests may wait.
+    /// Only of a limit whose requests may wait.
     pub queue: Option<Arc<Queue>>,
 }
 
-/// What limits keep across changes of the configuration: plans that were read, and requests that wait.
+/// The state of limits that outlives a change of the configuration: plans that were read, and requests that wait.
 #[derive(Debug, Default)]
 pub struct LimitStates {
     pub plans: PlanCaches,
@@ -63,12 +63,12 @@ impl Rule {
         self.limit().key.extract(self.name(), facts)
     }
 
-    /// What settles such a cost.
+    /// The later settlement of such a cost.
     pub fn later(&self, by: Option<Arc<ResponseCost>>) -> Option<LaterCost> {
         Some(LaterCost { by: by?, settlements: self.settlements.clone()? })
     }
 
-    /// What clients without a plan are told of the limit.
+    /// The policy for clients without a plan.
     pub fn policy(&self) -> PolicyItem<'_> {
         let (counting, usual_cost) = self.compiled.usual();
         self.policy_of(counting, usual_cost)
@@ -82,7 +82,7 @@ impl Rule {
         PolicyItem { name: self.name(), quota: counting.burst() / usual_cost, window_secs }
     }
 
-    /// Whether the limit acts on any request.
+    /// Whether the limit is enforced on any request.
     pub fn acts(&self) -> bool {
         self.limit().rollout != Rollout::NONE
     }
@@ -100,19 +100,19 @@ impl Rule {
     }
 }
 
-/// Where a client stands, in requests of the usual cost.
+/// The standing of a client, in requests of the usual cost.
 pub(crate) fn standing(counting: CompiledAlgorithm, usual_cost: NonZeroU64, level: &Level) -> Standing {
     let (quota, remaining) = (counting.burst() / usual_cost, level.remaining / usual_cost);
     let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
-            // Granted, and nothing left: the next request passes once its cost is back.
+            // Granted, with nothing left: the next request passes once its cost is back.
             level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost.get()))
         }
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
     };
-    // A bucket whose level is a while old may have tokens again, or have given them to the stock: neither is promised.
+    // An old level may be wrong: the bucket may have tokens again, or have given them to a lease. Neither is promised.
     let least = u64::from(remaining == 0);
     Standing { quota, remaining, reset_secs: Some(seconds_up(wait_us).max(least)) }
 }
@@ -127,7 +127,7 @@ fn may_count(limit: &Limit, counted: CountedAs) -> bool {
     }
 }
 
-/// Whether what some request costs is known only after its response.
+/// Whether the cost of some request is known only after its response.
 fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
     let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
     match cost {

@@ -1,6 +1,7 @@
-//! The limits of one route: from a request to what to ask the limiter, and from its decision to an answer.
+//! The limits of one route: from a request to the checks for the limiter, and from its decision to an answer.
 //!
-//! Guarantees that every decision is counted and told, once. Waits for nothing: where a request may wait, it says so.
+//! Guarantees that each decision is counted once and shown once. Waits for nothing: where a request may wait, the
+//! result says so.
 
 use std::sync::Arc;
 
@@ -15,14 +16,14 @@ use crate::limit::definition::LimitUse;
 use crate::limit::key::{ExtractedKey, Facts};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::node::permits::ConcurrencyPermit;
+use crate::request::answer::denial::Denial;
+use crate::request::answer::headers::{self, RateLimitFields};
 use crate::request::compiled_limit::LargestCosts;
-use crate::request::denial::Denial;
-use crate::request::explanation::{AppliedLimit, LimitsExplanation, lacking};
-use crate::request::headers::{self, RateLimitFields};
 use crate::request::metrics::CountedAs;
+use crate::request::operator::explanation::{AppliedLimit, LimitsExplanation, lacking};
 use crate::request::pending::{CheckIndex, DegradedCheck, NewCheck, Owner, PendingRequest, PlanLookup};
-use crate::request::permit::{LaterCost, Permit};
 use crate::request::queue::{Queue, WaitingFor};
+use crate::request::response::permit::{LaterCost, Permit};
 use crate::request::rule::{LimitStates, Rule, seconds_up, standing};
 use crate::request::shadow::Shadows;
 
@@ -30,44 +31,43 @@ use crate::request::shadow::Shadows;
 #[derive(Debug)]
 pub struct RuleSet {
     rules: Vec<Rule>,
-    /// `RateLimit-Policy` when all that act apply and the client has no plan, which is nearly always.
+    /// `RateLimit-Policy` when all enforced limits apply and the client has no plan, which is nearly always.
     policy: Option<HeaderValue>,
-    /// How many those are.
+    /// The number of those limits.
     acting: usize,
-    /// Whether a denial may be anything but a refusal.
+    /// Whether a denied request may wait or be degraded, rather than be refused.
     lenient: bool,
     legacy_headers: bool,
     /// A limit that cannot count without the client's address.
     needs_client_ip: Option<Arc<str>>,
 }
 
-/// What a decision leads to.
+/// The step after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It stands: [`RuleSet::judge`] it.
+    /// The decision stands: [`RuleSet::judge`] it.
     Judge,
-    /// Limits that degrade have dropped out: ask again for the others, which the request must keep to all the same.
+    /// Limits that degrade were taken out: ask again for the others, which count for the request all the same.
     AskAgain,
     /// The request may wait in the queue of this owner's limit.
     Wait(usize),
 }
 
-/// What became of a request.
+/// The result of a request's limits.
 #[derive(Debug)]
 pub struct Judgement {
     pub fields: RateLimitFields,
-    /// Why it is denied, if it is.
+    /// The denial, if it is denied.
     pub denied: Option<Denial>,
-    /// What it gets instead of what it asked for.
+    /// The cheaper thing that it gets, if it is degraded.
     pub degraded: Option<Degrade>,
-    /// What it took more or less of than it may need: to be held, with what watches.
+    /// Reservations and permits, to be held until the response has ended, and limits that only count.
     pub reserved: Reserved,
 }
 
-/// What a request's limits reserved for it, and those that watch it.
-/// Boxed: few requests have any.
+/// The reservations and permits of a request, and its limits that only count.
 #[derive(Debug, Default)]
-#[must_use = "what is not held is not settled, and what does not watch is not counted"]
+#[must_use = "a reservation that is not held is not settled, and a shadow that is not started is not counted"]
 pub struct Reserved(Option<Box<ReservedParts>>);
 
 #[derive(Debug)]
@@ -78,8 +78,8 @@ struct ReservedParts {
 }
 
 impl RuleSet {
-    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans that were read and
-    /// requests that wait go on as `states` has them.
+    /// Prepares `uses`, each limit once: a later use of the same limit replaces an earlier one. Plans that were read
+    /// and requests that wait go on as `states` has them.
     ///
     /// # Errors
     /// When a limit's rate or burst is out of bounds.
@@ -107,13 +107,13 @@ impl RuleSet {
         self.rules.is_empty()
     }
 
-    /// Whether a denied request may still wait, or pass to something cheaper: then [`Self::next`] tells.
+    /// Whether a denied request may still wait or be degraded: then [`Self::next`] tells.
     pub(crate) fn is_lenient(&self) -> bool {
         self.lenient
     }
 
-    /// Adds to `pending`, which is too large to be moved about, what this request asks of the limiter. Limits whose key is
-    /// not in the request may be left out or refuse it. Where [`PendingRequest::take_lookups`] has something,
+    /// Adds the checks of this request to `pending`, which is too large to be moved about. A limit whose key is not in
+    /// the request is left out, or refuses it. Where [`PendingRequest::take_lookups`] has something,
     /// [`Limiter::read_plans`] comes first.
     ///
     /// # Errors
@@ -139,14 +139,15 @@ impl RuleSet {
         Ok(())
     }
 
-    /// Goes by the plans that were read for `pending` meanwhile, or by what is known where they were not.
+    /// Charges `pending` by the plans that were read for it meanwhile, or by those that are known where the read
+    /// failed.
     pub(crate) fn adopt_plans(&self, pending: &mut PendingRequest, lookups: &[PlanLookup]) {
         for PlanLookup { query, awaited_by } in lookups {
-            let Some((at, said)) = *awaited_by else { continue };
+            let Some((at, stated_cost)) = *awaited_by else { continue };
             let Some(owner) = pending.owners.get(at) else { continue };
             let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else { continue };
             let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
-            let charge = rule.compiled.late_charge(plan.as_ref(), said);
+            let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
             let (check, usual_cost, later) = NewCheck::of(rule, key, charge);
             pending.replace(at, check);
             if let Some(owner) = pending.owners.get_mut(at) {
@@ -155,7 +156,7 @@ impl RuleSet {
         }
     }
 
-    /// What every limit makes of a request, in order, and what its answer is told of them: to explain, not to decide.
+    /// Explains the limits on a request, in order, and the policy field of its answer. Nothing is decided.
     pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
         let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.compiled, facts)).collect();
         let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
@@ -163,7 +164,8 @@ impl RuleSet {
         LimitsExplanation { policy: headers::policy_value(policy), limits }
     }
 
-    /// What a decision on `pending` leads to. Takes limits that degrade out of it, once all that deny are such or can wait.
+    /// The step after a decision on `pending`. Takes limits that degrade out of it, once each denying limit degrades or
+    /// can wait.
     pub(crate) fn next(&self, pending: &mut PendingRequest, decision: &Decision) -> Next {
         if decision.granted || !self.lenient {
             return Next::Judge;
@@ -180,7 +182,7 @@ impl RuleSet {
         slowest.map_or(Next::Judge, Next::Wait)
     }
 
-    /// Takes the denying limits out that let requests pass to something cheaper. Says whether there was one.
+    /// Takes out the denying limits that degrade. `true`: there was one.
     fn drop_degrading(&self, pending: &mut PendingRequest, decision: &Decision) -> bool {
         let before = pending.owners.len();
         let levels: Vec<Level> = pending.owners.iter().map(|owner| level(decision, owner)).collect();
@@ -195,7 +197,7 @@ impl RuleSet {
         pending.owners.len() < before
     }
 
-    /// Where the owner's check may wait, if its limit has a queue.
+    /// The queue in which the owner's check may wait, if its limit has one.
     pub(crate) fn queue<'a>(
         &'a self,
         pending: &'a PendingRequest,
@@ -209,8 +211,8 @@ impl RuleSet {
         Some((rule.queue.as_ref()?, waiting_for))
     }
 
-    /// The decision on a request that finds a queue too long: denied by the owner's limit, whose check is all that is left
-    /// of the request, since no other was asked.
+    /// The decision on a request whose queue is too long: denied by the owner's limit, whose check is all that is left
+    /// of the request, since no other limit was asked.
     pub(crate) fn turn_away(&self, pending: &mut PendingRequest, owner: usize, retry_after_us: u64) -> Decision {
         pending.keep_only(owner);
         let retry_after_us = retry_after_us.max(1);
@@ -220,7 +222,7 @@ impl RuleSet {
         Decision { permit_levels, ..Decision::new(DecidedBy::Local, false, 0, levels) }
     }
 
-    /// What the last decision on `pending` means for the answer.
+    /// The answer that the last decision on `pending` leads to.
     pub fn judge(&self, pending: &mut PendingRequest, mut decision: Decision) -> Judgement {
         self.count(pending, &decision);
         let denied = (!decision.granted).then(|| self.denial(pending, &decision));
@@ -265,16 +267,16 @@ impl RuleSet {
             .filter_map(|owner| Some((owner, pending.counting(owner.check)?, decision.level(owner.check)?)));
         let judged = judged.filter(|(.., level)| decision.knows(level));
         let degraded = pending.degraded.iter().map(|degraded| (&degraded.owner, degraded.counting, &degraded.level));
-        let told = judged.chain(degraded);
+        let shown = judged.chain(degraded);
         let policy = if pending.owners.len() == self.acting && !pending.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
             let item = |(owner, counting, _): (&Owner, _, &Level)| {
                 self.rules[owner.rule].policy_of(counting, owner.usual_cost)
             };
-            headers::policy_value(told.clone().map(item))
+            headers::policy_value(shown.clone().map(item))
         };
-        let standings = told.map(|(owner, counting, level)| {
+        let standings = shown.map(|(owner, counting, level)| {
             (&**self.rules[owner.rule].name(), standing(counting, owner.usual_cost, level))
         });
         RateLimitFields::render(policy, standings, self.legacy_headers)
@@ -316,7 +318,7 @@ impl Reserved {
         Self(Some(Box::new(ReservedParts { list, permits, shadows: std::mem::take(&mut pending.shadows) })))
     }
 
-    /// Holds what is reserved until the response has ended, and lets those watch that only watch.
+    /// Holds reservations and permits until the response has ended, and starts the limits that only count.
     #[inline]
     pub fn hold(self, limiter: &Limiter) -> Permit {
         match self.0 {
@@ -333,7 +335,7 @@ impl ReservedParts {
             permit.reserve(later, reservation, limiter);
         }
         permit.hold_permits(self.permits);
-        self.shadows.watch(limiter, &mut permit);
+        self.shadows.start(limiter, &mut permit);
         permit
     }
 }

@@ -1,7 +1,7 @@
-//! Limits that watch a request without a say in it.
+//! Shadow limits: counted on a request, but not enforced.
 //!
-//! Guarantees that they are charged and counted as if they were enforced, each for itself, and that no request waits for
-//! them.
+//! Guarantees that they are charged and counted as if they were enforced, each for itself, and that no request waits
+//! for them.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::decide::decision::Decision;
 use crate::decide::limiter::{Deciding, Limiter};
 use crate::decide::settlement::Reservation;
 use crate::request::metrics::{CountedAs, LimitMetrics};
-use crate::request::permit::{LaterCost, Permit};
-use crate::request::usage::reader::Usage;
+use crate::request::response::permit::{LaterCost, Permit};
+use crate::request::response::usage::reader::Usage;
 
-/// The limits that watch one request.
+/// The shadow limits of one request.
 #[derive(Debug, Default)]
-#[must_use = "what is not watched is not counted"]
+#[must_use = "a shadow that is dropped is not counted"]
 pub struct Shadows(SmallVec<[Box<Shadow>; 1]>);
 
 #[derive(Debug)]
 struct Shadow {
-    /// A single one.
+    /// A single check.
     checks: Checks,
     metrics: Arc<LimitMetrics>,
     later: Option<LaterCost>,
@@ -40,10 +40,10 @@ impl Shadows {
         self.0.push(Box::new(Shadow { checks, metrics, later }));
     }
 
-    /// Asks and counts, beside the request when a store has to be asked. For a request that its other limits let pass:
-    /// limits are charged all or none, and one that is enforced would not have been charged for any other. What they reserve
-    /// is held with the request.
-    pub(crate) fn watch(self, limiter: &Limiter, permit: &mut Permit) {
+    /// Decides and counts, beside the request when a store has to be asked. Only for a request that its other limits
+    /// let pass: limits are charged all or none, so an enforced one would not have been charged for a denied request.
+    /// Reservations are held with the request.
+    pub(crate) fn start(self, limiter: &Limiter, permit: &mut Permit) {
         for shadow in self.0 {
             if let Deciding::Done(decision) = limiter.decide(&shadow.checks) {
                 shadow.count(&decision);
@@ -54,15 +54,15 @@ impl Shadows {
             } else if let Ok(runtime) = Handle::try_current() {
                 let usage = shadow.later.as_ref().map(|later| permit.report(later));
                 let ended = (!shadow.checks.permits.is_empty()).then(|| permit.end());
-                runtime.spawn(shadow.watch_beside(limiter.clone(), usage, ended));
+                runtime.spawn(shadow.run_beside(limiter.clone(), usage, ended));
             }
         }
     }
 }
 
 impl Shadow {
-    /// Asks the store while the request goes on, and settles with what the response tells.
-    async fn watch_beside(
+    /// Asks the store while the request goes on, and settles by the usage that the response tells.
+    async fn run_beside(
         self: Box<Self>,
         limiter: Limiter,
         usage: Option<oneshot::Receiver<Usage>>,
@@ -76,13 +76,13 @@ impl Shadow {
             later.settling(reservation, &limiter).settle(usage);
         }
         if let Some(ended) = ended {
-            // Told by being dropped.
+            // The end is the sender's drop.
             let _ = ended.await;
             drop(decision.permits);
         }
     }
 
-    /// What it reserved, if it was granted.
+    /// Its reservation, if it was granted.
     fn reserved(&self, decision: &Decision) -> Option<(LaterCost, Reservation)> {
         let later = self.later.clone().filter(|_| decision.granted)?;
         let (charge, policy) = self.checks.tokens.iter().next()?;

@@ -1,7 +1,7 @@
-//! Looking at single buckets, and giving tokens back, on an operator's behalf.
+//! Reads single buckets, and grants them tokens, for operators.
 //!
-//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that a look changes
-//! nothing, and that no bucket ever gets more than full. Refuses to know who charges and why.
+//! Beside [`Store`](crate::store::Store) and not part of it: nothing here is on a request's way. Guarantees that
+//! reading changes nothing, and that no bucket ever gets more than full.
 
 use futures_util::future::BoxFuture;
 
@@ -11,32 +11,32 @@ use crate::algorithm::state::QuotaState;
 use crate::limit::key::Key;
 use crate::store::{BucketCharge, StoreError};
 
-/// What is given back.
+/// Tokens that an operator grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenGrant {
-    /// As many tokens, as far as the bucket takes them.
+    /// This number of tokens, or as many as the bucket has room for.
     Tokens(u64),
-    /// All: the bucket is full.
+    /// Enough tokens to fill the bucket.
     All,
 }
 
-/// A bucket or window as it stands.
+/// The state of a bucket or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The limit's, or this node's share of it.
+    /// The limit's quota, or this node's share of it.
     pub part: Quota,
-    /// What there is of it, as the limit sees it.
+    /// The tokens in it, as the limit counts them.
     pub state: QuotaState,
 }
 
-/// The same before and after a change.
+/// A bucket before and after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BeforeAndAfter {
     pub before: BucketState,
     pub after: BucketState,
 }
 
-/// A change that some node made, for all that keep something of that bucket.
+/// A change that an operator made through some node, for each node that keeps state of that bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeNotice {
     pub key: Key,
@@ -44,7 +44,7 @@ pub struct ChangeNotice {
     pub full_in_us: u64,
 }
 
-/// Buckets that can be looked at. Of a [`BucketCharge`], only key and quota count; nothing is taken.
+/// Buckets that operators can read. Of a [`BucketCharge`], only key and quota count; nothing is taken.
 pub trait Inspect: Send + Sync + 'static {
     /// The bucket, unchanged.
     ///
@@ -58,50 +58,51 @@ pub trait Inspect: Send + Sync + 'static {
     /// When the store could not be asked.
     fn permits_in_use<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<u64, StoreError>>;
 
-    /// Gives back.
+    /// Grants tokens.
     ///
     /// # Errors
     /// When the store could not be asked. After [`StoreError::Timeout`] it may have been, nevertheless.
-    fn give<'a>(
+    fn grant<'a>(
         &'a self,
         charge: &'a BucketCharge,
-        gift: TokenGrant,
+        tokens: TokenGrant,
     ) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>>;
 
-    /// Tells every node of a change.
+    /// Publishes a change to all nodes.
     ///
     /// # Errors
-    /// When the store could not be asked: other nodes go by what they hold until time has taken it away.
-    fn tell<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// When the store could not be asked: other nodes go by their own state until it has expired.
+    fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
-/// Something that keeps, in this process, what the shared store said of buckets: a warm copy, a denial, tokens taken ahead.
+/// Keeps state of the shared store's buckets in this process: a local copy, a denial, tokens taken ahead.
 pub trait CacheListener: Send + Sync + 'static {
-    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan the
-    /// bucket's client has.
+    /// Holds nothing against the bucket beyond `full_in_us` from `now_us` on. `quota` is the limit's own, whatever plan
+    /// the bucket's client has.
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64);
 }
 
 impl BucketState {
-    /// What a request of `cost` would meet. It takes nothing.
+    /// The level that a request of `cost` would meet. Nothing is taken.
     pub fn level(&self, cost: u64) -> Level {
         self.state.level(self.part, cost)
     }
 
-    /// What would become of it.
+    /// The state after a grant.
     #[must_use]
-    pub fn given(&self, gift: TokenGrant) -> Self {
-        Self { part: self.part, state: gift.applied(self.state.clone()) }
+    pub fn granted(&self, tokens: TokenGrant) -> Self {
+        Self { part: self.part, state: tokens.applied(self.state.clone()) }
     }
 
-    /// Microseconds until all is back, by the rate that it is kept by: that of a client's plan, which need not be the limit's.
+    /// Microseconds until the bucket is full, by the rate that it is stored with: that of a client's plan, which need
+    /// not be the limit's.
     pub fn full_in_us(&self) -> u64 {
         self.state.full_in_us()
     }
 }
 
 impl TokenGrant {
-    /// What `state` becomes.
+    /// The state after the grant.
     pub fn applied(self, state: QuotaState) -> QuotaState {
         match self {
             Self::All => state.full_by(0),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_tells_what_a_request_would_meet_and_takes_nothing() {
+    fn a_level_is_what_a_request_would_meet_and_takes_nothing() {
         let used = shape().charge(15);
         let level = |ticks, cost| lacking(ticks, shape()).level(cost);
         assert_eq!(level(0, 1), Level { remaining: 20, retry_after_us: 0, reset_after_us: 0 });
@@ -140,8 +141,8 @@ mod tests {
     }
 
     #[test]
-    fn a_gift_never_makes_more_than_full() {
-        let left = |gift: TokenGrant, ticks| lacking(ticks, shape()).given(gift).level(1).remaining;
+    fn a_grant_never_makes_more_than_full() {
+        let left = |tokens: TokenGrant, ticks| lacking(ticks, shape()).granted(tokens).level(1).remaining;
         let used = shape().charge(15);
         assert_eq!(left(TokenGrant::Tokens(5), used), 10);
         assert_eq!(left(TokenGrant::Tokens(u64::MAX), used), 20);
@@ -150,13 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gift_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
+    fn a_grant_counts_in_tokens_whatever_limit_the_bucket_is_stored_by() {
         let nonzero = |number| NonZeroU64::new(number).unwrap();
         let plan = TokenBucket::new(nonzero(1_000), nonzero(1_000_000), nonzero(500)).unwrap();
         let seen = lacking(plan.charge(18), plan);
-        let given = seen.given(TokenGrant::Tokens(5));
-        assert_eq!((given.level(1).remaining, given.full_in_us()), (7, 13_000));
+        let granted = seen.granted(TokenGrant::Tokens(5));
+        assert_eq!((granted.level(1).remaining, granted.full_in_us()), (7, 13_000));
         let share = BucketState { part: Quota::from(shape()).shared_by(2), ..seen };
-        assert_eq!((share.level(1).remaining, share.given(TokenGrant::Tokens(5)).level(1).remaining), (1, 3));
+        assert_eq!((share.level(1).remaining, share.granted(TokenGrant::Tokens(5)).level(1).remaining), (1, 3));
     }
 }

@@ -1,9 +1,9 @@
-//! The plans of one hash in the shared store, as far as this node has read them for limits that count by one kind of algorithm.
+//! The plans of one hash in the shared store, as far as this node has read them, for limits of one algorithm.
 //!
-//! Guarantees a look-up that neither waits nor allocates; that a plan is used for [`STALE`] times its cache time at most
-//! without having been read again, unless the store cannot be asked; and a bound on memory: [`PLACES`] values, those
-//! without a plan among them. A value without a plan takes the place of one with a plan only once nobody has asked for that
-//! for an hour, so made-up values push nobody out who has one. Refuses to know how plans are read.
+//! Guarantees a look-up that neither waits nor allocates. A plan is used for [`MAX_AGE`] times its cache time at most
+//! without having been read again, unless the store cannot be asked. Memory is bounded: [`CAPACITY`] values, those
+//! without a plan among them. A value without a plan displaces one with a plan only when that was not used for an hour,
+//! so made-up values displace no client that has a plan.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,101 +18,101 @@ use crate::limit::key::Key;
 use crate::limit::plan::{Plan, PlanError};
 use crate::node::bounded_table::BoundedTable;
 use crate::store::StoreError;
-use crate::store::fields::Field;
+use crate::store::hash_reader::FieldValue;
 
 /// Values kept of each hash, about 290 bytes each with a plan, and 130 without.
-pub const PLACES: usize = 65_536;
+pub const CAPACITY: usize = 65_536;
 
-/// Cache times after which a plan is not used any more before it has been read again.
-pub const STALE: u64 = 10;
+/// After so many cache times, a plan is not used before it has been read again.
+pub const MAX_AGE: u64 = 10;
 
-/// A value with a plan counts as used so much later than it was.
-const LEAD: Duration = Duration::from_secs(3_600);
+/// A value with a plan counts as used so much later than it was, when room has to be made.
+const PLAN_PRIORITY: Duration = Duration::from_secs(3_600);
 
-/// To read a value again that is being read already, or whose reading came to nothing.
+/// Pause before a value is read again that is being read already, or whose read failed.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Between two lines in the log about what cannot be read: a store that fails now and then would fill it. What is not said
-/// for that is said when it happens again.
-const COMPLAINT: Duration = Duration::from_secs(1);
+/// Between two lines in the log about plans that cannot be read: a store that fails now and then would fill it. A
+/// failure that is not logged for that reason is logged when it happens again.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is known of one hash, for limits that count by one kind of algorithm. One per node.
+/// The plans of one hash, for limits of one algorithm. One per node.
 ///
-/// What a text means depends on that kind: a burst is no plan of a window. So each has its own plans, ready for use, and
-/// says itself what it cannot count by.
+/// The meaning of a text depends on the algorithm: a burst is no plan of a window. Each algorithm has its own plans,
+/// ready for use, and its own reasons to reject a text.
 pub struct PlanCache {
     hash: Arc<str>,
-    kind: AlgorithmKind,
-    known: BoundedTable<Entry>,
-    /// The last reading worked: whoever needs another may wait for it.
+    algorithm: AlgorithmKind,
+    known: BoundedTable<PlanEntry>,
+    /// The last read worked: a request that needs another may wait for it.
     readable: AtomicBool,
-    /// The log says that the last one did not.
-    told_unreadable: AtomicBool,
-    complained_us: AtomicU64,
+    /// The log has a line that says that the last read failed.
+    unreadable_logged: AtomicBool,
+    logged_us: AtomicU64,
     outcomes: [Counter; 5],
 }
 
-/// The caches of a node. They outlive a reload, as long as a limit that counts so names the hash.
+/// The caches of a node. A cache outlives a reload as long as a limit of its algorithm names its hash.
 #[derive(Debug, Default)]
-pub struct PlanCaches(Mutex<HashMap<Of, Weak<PlanCache>>>);
+pub struct PlanCaches(Mutex<HashMap<CacheId, Weak<PlanCache>>>);
 
-/// A hash's name, and the kind of algorithm.
-type Of = (Arc<str>, AlgorithmKind);
+/// The name of a hash, and an algorithm.
+type CacheId = (Arc<str>, AlgorithmKind);
 
 /// A value to be read.
 #[derive(Clone, Debug)]
 pub struct PlanQuery {
     pub(crate) cache: Arc<PlanCache>,
     pub(crate) field: Key,
-    /// Nothing is known that could be used meanwhile, or only what is too old.
+    /// No plan is known that could be used meanwhile, or only one that is too old.
     pub(crate) urgent: bool,
 }
 
-/// What the store said of a value, for people.
+/// The content of a field at its last read, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
-    pub holds: Holds,
+pub struct PlanReading {
+    pub content: FieldContent,
     /// Microseconds since it was read.
     pub age_us: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum FieldContent {
     Plan,
-    Nothing,
-    Other(PlanError),
+    Absent,
+    Invalid(PlanError),
 }
 
-struct Entry {
-    told: Told,
-    /// Microseconds of this node's monotonic clock, from before the question was sent.
+struct PlanEntry {
+    content: CachedContent,
+    /// Microseconds of this node's monotonic clock, from before the call was sent.
     read_us: u64,
-    /// When it was last to be read again.
-    asked_us: u64,
+    /// When the last query for it was made.
+    queried_us: u64,
     used_us: u64,
 }
 
-enum Told {
+enum CachedContent {
     Plan(Box<Plan>),
-    Nothing,
-    /// `said`: in the log.
-    Other {
+    Absent,
+    /// `logged`: the log has a line for it.
+    Invalid {
         why: Box<PlanError>,
-        said: bool,
+        logged: bool,
     },
 }
 
 impl PlanQuery {
-    /// Whether a decision waits for it. After a reading that failed nobody waits until one has worked.
+    /// Whether a decision waits for it. After a read that failed no request waits until one has worked.
     pub(crate) fn is_awaited(&self) -> bool {
         self.urgent && self.cache.is_readable()
     }
 }
 
 impl PlanCaches {
-    /// The cache of the hash called `name`, for limits that count by this kind of algorithm.
-    pub fn of(&self, name: &Arc<str>, kind: AlgorithmKind) -> Arc<PlanCache> {
-        let (mut caches, place) = (self.0.lock(), (name.clone(), kind));
+    /// The cache of the hash called `name`, for limits of this algorithm.
+    pub fn of(&self, name: &Arc<str>, algorithm: AlgorithmKind) -> Arc<PlanCache> {
+        let (mut caches, place) = (self.0.lock(), (name.clone(), algorithm));
         if let Some(cache) = caches.get(&place).and_then(Weak::upgrade) {
             return cache;
         }
@@ -124,15 +124,15 @@ impl PlanCaches {
 
 impl PlanCache {
     /// Metrics go to the recorder that is installed by now.
-    fn new(hash: Arc<str>, kind: AlgorithmKind) -> Self {
+    fn new(hash: Arc<str>, algorithm: AlgorithmKind) -> Self {
         let outcomes = ["found", "none", "invalid", "failed", "skipped"];
         Self {
             hash,
-            kind,
-            known: BoundedTable::new(PLACES),
+            algorithm,
+            known: BoundedTable::new(CAPACITY),
             readable: AtomicBool::new(true),
-            told_unreadable: AtomicBool::new(false),
-            complained_us: AtomicU64::new(0),
+            unreadable_logged: AtomicBool::new(false),
+            logged_us: AtomicU64::new(0),
             outcomes: outcomes.map(|outcome| counter!("tollgate_plan_lookups_total", "outcome" => outcome)),
         }
     }
@@ -141,7 +141,7 @@ impl PlanCache {
         &self.hash
     }
 
-    /// The plan of a value as far as it is known, and the look-up that is due, if one is. A plan holds for `hold`.
+    /// The plan of a value as far as it is known, and the query that is needed, if one is. A plan is fresh for `hold`.
     pub(crate) fn find(self: &Arc<Self>, field: Key, hold: Duration, now_us: u64) -> (Option<Plan>, Option<PlanQuery>) {
         let known = self.known.with(&field, |found| {
             let entry = found?;
@@ -150,10 +150,11 @@ impl PlanCache {
             if age_us <= hold_us {
                 return Some((entry.plan(), None));
             }
-            let urgent = age_us > hold_us.saturating_mul(STALE);
-            let being_read = entry.asked_us > entry.read_us && now_us.saturating_sub(entry.asked_us) <= micros(RETRY);
+            let urgent = age_us > hold_us.saturating_mul(MAX_AGE);
+            let being_read =
+                entry.queried_us > entry.read_us && now_us.saturating_sub(entry.queried_us) <= micros(RETRY);
             let due = urgent || !being_read;
-            entry.asked_us = if due { now_us } else { entry.asked_us };
+            entry.queried_us = if due { now_us } else { entry.queried_us };
             Some((entry.plan(), due.then_some(urgent)))
         });
         let (plan, due) = known.unwrap_or((None, Some(true)));
@@ -165,114 +166,121 @@ impl PlanCache {
         self.known.with(field, |found| found?.plan())
     }
 
-    /// What is known of a value, for people: not a use of it.
-    pub(crate) fn reading(&self, field: &Key, now_us: u64) -> Option<Reading> {
+    /// The content of a field at its last read, for people: it does not count as a use.
+    pub(crate) fn reading(&self, field: &Key, now_us: u64) -> Option<PlanReading> {
         self.known.with(field, |found| {
             let entry = found?;
-            let holds = match &entry.told {
-                Told::Plan(_) => Holds::Plan,
-                Told::Nothing => Holds::Nothing,
-                Told::Other { why, .. } => Holds::Other((**why).clone()),
+            let content = match &entry.content {
+                CachedContent::Plan(_) => FieldContent::Plan,
+                CachedContent::Absent => FieldContent::Absent,
+                CachedContent::Invalid { why, .. } => FieldContent::Invalid((**why).clone()),
             };
-            Some(Reading { holds, age_us: now_us.saturating_sub(entry.read_us) })
+            Some(PlanReading { content, age_us: now_us.saturating_sub(entry.read_us) })
         })
     }
 
-    /// Whether who needs a look-up may wait for it. After one that failed nobody waits until one has worked.
+    /// Whether a request that needs a query may wait for it. After a read that failed no request waits until one has
+    /// worked.
     pub(crate) fn is_readable(&self) -> bool {
         self.readable.load(Ordering::Relaxed)
     }
 
-    /// Takes in what the store holds of these fields, asked at `sent_us`.
-    pub(crate) fn learn(&self, told: impl Iterator<Item = (Key, Field)>, sent_us: u64) {
+    /// Takes over the store's values of these fields, read by a call sent at `sent_us`.
+    pub(crate) fn learn(&self, values: impl Iterator<Item = (Key, FieldValue)>, sent_us: u64) {
         self.readable.store(true, Ordering::Relaxed);
-        if self.told_unreadable.load(Ordering::Relaxed) && self.told_unreadable.swap(false, Ordering::Relaxed) {
+        if self.unreadable_logged.load(Ordering::Relaxed) && self.unreadable_logged.swap(false, Ordering::Relaxed) {
             tracing::info!(hash = %self.hash, "plans can be read again");
         }
-        for (field, text) in told {
-            let told = self.judge(&field, text.as_deref(), sent_us);
-            self.outcomes[told.outcome()].increment(1);
-            let entry = Entry { told, read_us: sent_us, asked_us: sent_us, used_us: sent_us };
-            self.known.offer(field, entry, Entry::worth);
+        for (field, text) in values {
+            let content = self.read_content(&field, text.as_deref(), sent_us);
+            self.outcomes[content.outcome()].increment(1);
+            let entry = PlanEntry { content, read_us: sent_us, queried_us: sent_us, used_us: sent_us };
+            self.known.offer(field, entry, PlanEntry::worth);
         }
     }
 
-    /// Takes in that so many fields could not be read, when asked at `sent_us`.
+    /// Takes over that so many fields could not be read by a call sent at `sent_us`.
     pub(crate) fn fail(&self, why: &StoreError, fields: usize, sent_us: u64) {
         self.outcomes[3].increment(fields as u64);
         self.readable.store(false, Ordering::Relaxed);
-        if !self.told_unreadable.load(Ordering::Relaxed) && self.may_complain(sent_us) {
-            self.told_unreadable.store(true, Ordering::Relaxed);
+        if !self.unreadable_logged.load(Ordering::Relaxed) && self.may_log(sent_us) {
+            self.unreadable_logged.store(true, Ordering::Relaxed);
             tracing::warn!(hash = %self.hash, error = %why, "plans cannot be read: the last known hold, or the limit's own rate");
         }
     }
 
-    /// Takes in that a field is not asked for: the store is away, or too many are asked for already.
+    /// Counts a field that is not read: the store is away, or too many fields wait already.
     pub(crate) fn skip(&self) {
         self.outcomes[4].increment(1);
     }
 
-    fn judge(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> Told {
-        let Some(text) = text else { return Told::Nothing };
-        match Plan::read(text, &self.kind) {
-            Ok(plan) => Told::Plan(Box::new(plan)),
+    fn read_content(&self, field: &Key, text: Option<&[u8]>, now_us: u64) -> CachedContent {
+        let Some(text) = text else { return CachedContent::Absent };
+        match Plan::read(text, &self.algorithm) {
+            Ok(plan) => CachedContent::Plan(Box::new(plan)),
             Err(why) => {
-                let was_said =
-                    |entry: &Entry| matches!(&entry.told, Told::Other { why: before, said: true } if **before == why);
-                let said = self.known.with(field, |found| found.is_some_and(|entry| was_said(entry)));
-                let said = said || self.complain(field, &why, now_us);
-                Told::Other { why: Box::new(why), said }
+                let was_logged = |entry: &PlanEntry| match &entry.content {
+                    CachedContent::Invalid { why: before, logged } => *logged && **before == why,
+                    CachedContent::Plan(_) | CachedContent::Absent => false,
+                };
+                let logged = self.known.with(field, |found| found.is_some_and(|entry| was_logged(entry)));
+                let logged = logged || self.log_invalid(field, &why, now_us);
+                CachedContent::Invalid { why: Box::new(why), logged }
             }
         }
     }
 
-    /// A field is only there when an operator wrote it, so it may be told; secrets are hashed in it.
-    fn complain(&self, field: &Key, why: &PlanError, now_us: u64) -> bool {
-        let may = self.may_complain(now_us);
+    /// Logs an invalid plan. The field may be shown: it is only there because an operator wrote it, and secrets are
+    /// hashed in it.
+    fn log_invalid(&self, field: &Key, why: &PlanError, now_us: u64) -> bool {
+        let may = self.may_log(now_us);
         if may {
             let field = String::from_utf8_lossy(field.as_bytes());
-            tracing::warn!(hash = %self.hash, algorithm = self.kind.name(), field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
+            tracing::warn!(hash = %self.hash, algorithm = self.algorithm.name(), field = %field.escape_debug(), "a plan cannot be read, the limit's own rate holds: {why}");
         }
         may
     }
 
     /// Whether it is this caller's turn to write into the log.
-    fn may_complain(&self, now_us: u64) -> bool {
-        let last_us = self.complained_us.load(Ordering::Relaxed);
-        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(COMPLAINT);
-        let turn = || self.complained_us.compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
+    fn may_log(&self, now_us: u64) -> bool {
+        let last_us = self.logged_us.load(Ordering::Relaxed);
+        let due = last_us == 0 || now_us.saturating_sub(last_us) >= micros(LOG_INTERVAL);
+        let turn = || self.logged_us.compare_exchange(last_us, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed);
         due && turn().is_ok()
     }
 }
 
-impl Entry {
+impl PlanEntry {
     fn plan(&self) -> Option<Plan> {
-        match &self.told {
-            Told::Plan(plan) => Some((**plan).clone()),
-            Told::Nothing | Told::Other { .. } => None,
+        match &self.content {
+            CachedContent::Plan(plan) => Some((**plan).clone()),
+            CachedContent::Absent | CachedContent::Invalid { .. } => None,
         }
     }
 
     fn worth(&self) -> u64 {
-        let lead = if matches!(self.told, Told::Plan(_)) { micros(LEAD) } else { 0 };
+        let lead = if matches!(self.content, CachedContent::Plan(_)) { micros(PLAN_PRIORITY) } else { 0 };
         self.used_us.saturating_add(lead)
     }
 }
 
-impl Told {
-    /// The place of its counter.
+impl CachedContent {
+    /// The index of its counter.
     fn outcome(&self) -> usize {
         match self {
             Self::Plan(_) => 0,
-            Self::Nothing => 1,
-            Self::Other { .. } => 2,
+            Self::Absent => 1,
+            Self::Invalid { .. } => 2,
         }
     }
 }
 
 impl std::fmt::Debug for PlanCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PlanCache").field("hash", &self.hash).field("kind", &self.kind).finish_non_exhaustive()
+        f.debug_struct("PlanCache")
+            .field("hash", &self.hash)
+            .field("algorithm", &self.algorithm)
+            .finish_non_exhaustive()
     }
 }
 

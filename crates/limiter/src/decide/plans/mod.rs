@@ -1,4 +1,4 @@
-//! Plans kept in the shared store: what this node has read of them, and how it reads more.
+//! Plans in the shared store: those that this node has read (`cache`), and how it reads more (`reader`).
 
 pub mod cache;
 pub mod reader;

@@ -1,9 +1,9 @@
-//! Reads plans that nobody has read lately.
+//! Reads plans that are not in the cache, or too old.
 //!
-//! Of each hash one call is in flight at a time; what is asked for meanwhile goes together with the next one, each value
-//! once, however many requests need it. Guarantees that nobody waits longer than the store's time limit, that nobody waits
-//! and nothing is sent while the breaker is open, and that after a reading that failed nobody waits until one has worked.
-//! Refuses to know requests, and what a plan is.
+//! A hash has one call in flight at a time. Fields that are needed meanwhile go together with the next call, each once,
+//! however many requests need it. Guarantees that no request waits longer than the store's time limit, that while the
+//! breaker is open no request waits and nothing is sent, and that after a read that failed no request waits until one
+//! has worked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,105 +21,106 @@ use crate::clock;
 use crate::decide::plans::cache::{PlanCache, PlanQuery};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
-use crate::store::fields::HashReader;
+use crate::store::hash_reader::HashReader;
 
-/// Values read in one call. What comes beyond, while that many are waiting already, does without: the next request that
-/// needs it asks again.
-const MOST: usize = 1_024;
+/// Fields of one call. When so many wait already, further ones are skipped: the next request that needs them queries
+/// again.
+const MAX_FIELDS: usize = 1_024;
 
-/// One worker's way to the plans of the shared store.
+/// Reads plans over one worker's connection to the shared store.
 pub struct PlanReader {
     hashes: Arc<dyn HashReader>,
     breaker: Arc<Breaker>,
-    /// By the address of the cache, which is kept there as long as the line is.
-    lines: Mutex<HashMap<usize, Line>>,
+    /// By the address of the cache, which lives as long as its entry here: the task that reads has it.
+    caches: Mutex<HashMap<usize, CacheReads>>,
 }
 
-/// Those who want something of one hash.
+/// The calls for one hash.
 #[derive(Default)]
-struct Line {
-    in_flight: Option<Round>,
-    next: Option<Round>,
+struct CacheReads {
+    in_flight: Option<ReadCall>,
+    next: Option<ReadCall>,
     driver: Option<JoinHandle<()>>,
 }
 
-/// Values of one call.
-struct Round {
+/// The fields of one call.
+struct ReadCall {
     fields: HashSet<Key>,
-    /// Dropped when the call is over, whatever came of it: those who wait are told by that.
-    over: watch::Sender<()>,
+    /// Dropped when the call ends, whatever came of it: the requests that wait learn of it by that.
+    end: watch::Sender<()>,
 }
 
 /// The end of a call.
-type Over = watch::Receiver<()>;
+type CallEnd = watch::Receiver<()>;
 
 impl PlanReader {
     pub fn new(hashes: Arc<dyn HashReader>, breaker: Arc<Breaker>) -> Self {
-        Self { hashes, breaker, lines: Mutex::default() }
+        Self { hashes, breaker, caches: Mutex::default() }
     }
 
-    /// Starts to read. `Some`: those that a decision goes by, to be waited for, or what can be had of them in time.
+    /// Starts to read. `Some`: a decision needs some of the plans, and waits until they are read or the time limit has
+    /// passed.
     pub(crate) fn start<'q>(
         self: &Arc<Self>,
         queries: impl Iterator<Item = &'q PlanQuery>,
     ) -> Option<BoxFuture<'static, ()>> {
-        let mut overs: Vec<Over> = Vec::new();
+        let mut ends: Vec<CallEnd> = Vec::new();
         for query in queries {
-            let over = self.board(query);
-            overs.extend(over.filter(|_| query.is_awaited()));
+            let end = self.join(query);
+            ends.extend(end.filter(|_| query.is_awaited()));
         }
-        let patience = self.hashes.timeout();
-        (!overs.is_empty()).then(|| until_over(overs, patience).boxed())
+        let timeout = self.hashes.timeout();
+        (!ends.is_empty()).then(|| until_ended(ends, timeout).boxed())
     }
 
-    /// Reads all of them, as long as that takes within the time limit.
+    /// Reads all of them, or those that can be read within the time limit.
     pub async fn read(self: &Arc<Self>, lookups: &[PlanQuery]) {
-        let overs = lookups.iter().filter_map(|lookup| self.board(lookup)).collect();
-        until_over(overs, self.hashes.timeout()).await;
+        let ends = lookups.iter().filter_map(|lookup| self.join(lookup)).collect();
+        until_ended(ends, self.hashes.timeout()).await;
     }
 
-    /// The end of the call that will tell.
-    fn board(self: &Arc<Self>, lookup: &PlanQuery) -> Option<Over> {
+    /// Adds a field to the calls: the end of the call that reads it.
+    fn join(self: &Arc<Self>, lookup: &PlanQuery) -> Option<CallEnd> {
         let PlanQuery { cache, field, .. } = lookup;
         if self.breaker.is_open() {
             cache.skip();
             return None;
         }
-        let mut lines = self.lines.lock();
-        let line = lines.entry(Arc::as_ptr(cache).addr()).or_default();
-        let going = [&line.in_flight, &line.next].into_iter().flatten();
-        if let Some(round) = going.into_iter().find(|round| round.fields.contains(field)) {
-            return Some(round.over.subscribe());
+        let mut caches = self.caches.lock();
+        let reads = caches.entry(Arc::as_ptr(cache).addr()).or_default();
+        let calls = [&reads.in_flight, &reads.next].into_iter().flatten();
+        if let Some(call) = calls.into_iter().find(|call| call.fields.contains(field)) {
+            return Some(call.end.subscribe());
         }
-        let round = line.next.get_or_insert_with(|| Round { fields: HashSet::new(), over: watch::Sender::new(()) });
-        if round.fields.len() >= MOST {
+        let call = reads.next.get_or_insert_with(|| ReadCall { fields: HashSet::new(), end: watch::Sender::new(()) });
+        if call.fields.len() >= MAX_FIELDS {
             cache.skip();
             return None;
         }
-        round.fields.insert(field.clone());
-        let over = round.over.subscribe();
-        // One that ended without saying so died of a bug, and must not hold up the others.
-        if line.driver.as_ref().is_none_or(JoinHandle::is_finished) {
-            line.driver = Some(Handle::try_current().ok()?.spawn(drive(self.clone(), cache.clone())));
+        call.fields.insert(field.clone());
+        let end = call.end.subscribe();
+        // A driver that has finished but is still here has panicked, and must not hold up the others.
+        if reads.driver.as_ref().is_none_or(JoinHandle::is_finished) {
+            reads.driver = Some(Handle::try_current().ok()?.spawn(drive(self.clone(), cache.clone())));
         }
-        Some(over)
+        Some(end)
     }
 
-    /// Sees the round in flight end and the next one off. `None`: nobody waits.
-    fn depart(&self, cache: &Arc<PlanCache>) -> Option<Vec<Key>> {
-        let (mut lines, place) = (self.lines.lock(), Arc::as_ptr(cache).addr());
-        let line = lines.get_mut(&place)?;
-        line.in_flight = line.next.take().filter(|_| !self.breaker.is_open());
-        let Some(round) = &line.in_flight else {
-            lines.remove(&place);
+    /// Ends the call in flight and begins the next: its fields. `None`: no request waits.
+    fn next_call(&self, cache: &Arc<PlanCache>) -> Option<Vec<Key>> {
+        let (mut caches, place) = (self.caches.lock(), Arc::as_ptr(cache).addr());
+        let reads = caches.get_mut(&place)?;
+        reads.in_flight = reads.next.take().filter(|_| !self.breaker.is_open());
+        let Some(call) = &reads.in_flight else {
+            caches.remove(&place);
             return None;
         };
-        Some(round.fields.iter().cloned().collect())
+        Some(call.fields.iter().cloned().collect())
     }
 }
 
 async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
-    while let Some(fields) = reader.depart(&cache) {
+    while let Some(fields) = reader.next_call(&cache) {
         let sent_us = clock::monotonic_micros();
         match reader.hashes.read(cache.hash(), &fields).await {
             Ok(texts) => cache.learn(fields.into_iter().zip(texts), sent_us),
@@ -128,10 +129,10 @@ async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
     }
 }
 
-async fn until_over(overs: Vec<Over>, patience: Duration) {
-    let deadline = clock::now() + patience;
-    let all = join_all(overs.into_iter().map(|mut over| async move { drop(over.changed().await) }));
-    // Whoever waits in vain goes on with what there is.
+async fn until_ended(ends: Vec<CallEnd>, timeout: Duration) {
+    let deadline = clock::now() + timeout;
+    let all = join_all(ends.into_iter().map(|mut end| async move { drop(end.changed().await) }));
+    // A request whose wait timed out goes on with the plans that are known.
     let _ = timeout_at(deadline, all).await;
 }
 
@@ -143,18 +144,18 @@ mod tests {
     use crate::decide::plans::cache::PlanCaches;
     use crate::limit::algorithm::AlgorithmKind;
     use crate::store::StoreError;
-    use crate::store::fields::Field;
+    use crate::store::hash_reader::FieldValue;
 
     const TIMEOUT: Duration = Duration::from_millis(20);
 
-    /// Every field has a plan, which is told once the test lets it be.
-    struct Shop {
+    /// A hash in which each field has a plan. A read is answered once the test permits it.
+    struct ManualHashReader {
         calls: Mutex<Vec<Vec<Key>>>,
         permits: Semaphore,
     }
 
-    impl HashReader for Shop {
-        fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<Field>, StoreError>> {
+    impl HashReader for ManualHashReader {
+        fn read<'a>(&'a self, _: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
             self.calls.lock().push(fields.to_vec());
             Box::pin(async move {
                 let permit = tokio::time::timeout(TIMEOUT, self.permits.acquire()).await;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     struct Setup {
-        shop: Arc<Shop>,
+        store: Arc<ManualHashReader>,
         breaker: Arc<Breaker>,
         reader: Arc<PlanReader>,
         cache: Arc<PlanCache>,
@@ -177,13 +178,18 @@ mod tests {
 
     impl Setup {
         fn new(permits: usize) -> Self {
-            let shop = Arc::new(Shop { calls: Mutex::default(), permits: Semaphore::new(permits) });
+            let store = Arc::new(ManualHashReader { calls: Mutex::default(), permits: Semaphore::new(permits) });
             let breaker = Arc::new(Breaker::new());
-            let reader = Arc::new(PlanReader::new(shop.clone(), breaker.clone()));
-            Self { shop, breaker, reader, cache: PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket) }
+            let reader = Arc::new(PlanReader::new(store.clone(), breaker.clone()));
+            Self {
+                store,
+                breaker,
+                reader,
+                cache: PlanCaches::default().of(&"plans".into(), AlgorithmKind::TokenBucket),
+            }
         }
 
-        /// Starts as for a request that goes by the plans of these values.
+        /// Starts like a request that needs the plans of these values.
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
             let query = |field: &&str| PlanQuery { cache: self.cache.clone(), field: Key::from(*field), urgent: true };
             let queries: Vec<_> = values.iter().map(query).collect();
@@ -194,9 +200,9 @@ mod tests {
             self.cache.plan(&Key::from(value)).is_some()
         }
 
-        /// How many values each call was for.
+        /// The number of fields of each call.
         fn calls(&self) -> Vec<usize> {
-            self.shop.calls.lock().iter().map(Vec::len).collect()
+            self.store.calls.lock().iter().map(Vec::len).collect()
         }
     }
 
@@ -207,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_come_while_a_call_is_in_flight_go_together_and_each_value_goes_once() {
+    async fn fields_needed_while_a_call_is_in_flight_share_the_next_call_and_each_is_read_once() {
         let setup = Setup::new(0);
         let first = setup.start(&["a", "b"]).unwrap();
         settle().await;
@@ -215,32 +221,32 @@ mod tests {
         let others = [setup.start(&["c", "d"]), setup.start(&["d"]), setup.start(&["a", "e"])];
         settle().await;
         assert_eq!(setup.calls(), [2]);
-        setup.shop.permits.add_permits(1);
+        setup.store.permits.add_permits(1);
         first.await;
         same.await;
         assert!(setup.knows("a") && setup.knows("b") && !setup.knows("c"));
-        setup.shop.permits.add_permits(1);
+        setup.store.permits.add_permits(1);
         for other in others {
             other.unwrap().await;
         }
         assert_eq!(setup.calls(), [2, 3]);
         assert!(["c", "d", "e"].iter().all(|value| setup.knows(value)));
         settle().await;
-        assert!(setup.reader.lines.lock().is_empty(), "nothing is left behind");
+        assert!(setup.reader.caches.lock().is_empty(), "nothing is left behind");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_time_limit_nor_at_all_after_a_failure() {
+    async fn no_request_waits_longer_than_the_time_limit_nor_at_all_after_a_failure() {
         let setup = Setup::new(0);
         let began = clock::now();
         setup.start(&["a"]).unwrap().await;
         assert!(clock::now() - began <= TIMEOUT + Duration::from_millis(1) && !setup.knows("a"));
         settle().await;
-        assert!(setup.start(&["a"]).is_none(), "it is read, and nobody waits for it");
-        setup.shop.permits.add_permits(1);
+        assert!(setup.start(&["a"]).is_none(), "it is read, and no request waits for it");
+        setup.store.permits.add_permits(1);
         settle().await;
         assert!(setup.knows("a"));
-        setup.shop.permits.add_permits(1);
+        setup.store.permits.add_permits(1);
         setup.start(&["b"]).unwrap().await;
         assert!(setup.knows("b"), "one has worked");
     }
@@ -255,15 +261,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_takes_a_bounded_number_of_values_and_the_rest_does_without() {
+    async fn a_call_reads_a_bounded_number_of_fields_and_skips_the_rest() {
         let setup = Setup::new(0);
         drop(setup.start(&["first"]));
         settle().await;
-        let names: Vec<String> = (0..MOST + 1).map(|n| n.to_string()).collect();
+        let names: Vec<String> = (0..MAX_FIELDS + 1).map(|n| n.to_string()).collect();
         let waiting = names.iter().filter_map(|name| setup.start(&[name.as_str()])).count();
-        assert_eq!(waiting, MOST);
-        setup.shop.permits.add_permits(2);
+        assert_eq!(waiting, MAX_FIELDS);
+        setup.store.permits.add_permits(2);
         settle().await;
-        assert_eq!(setup.calls(), [1, MOST]);
+        assert_eq!(setup.calls(), [1, MAX_FIELDS]);
     }
 }

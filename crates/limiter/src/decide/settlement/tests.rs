@@ -15,7 +15,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::node::fleet_share::FleetShare;
+use crate::store::fleet_share::FleetShare;
 use crate::store::{Grant, PermitClaim, Store, StoreError};
 
 const SECOND: u64 = 1_000_000;
@@ -101,7 +101,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_is_settled_stays_within_the_limit_but_for_what_is_in_flight(
+    fn settled_costs_stay_within_the_limit_except_those_in_flight(
         rate in 1_u64..200, burst in 1_u64..100, reserve in 1_u64..40, above in 0_u64..60,
         steps in prop::collection::vec((0_u64..400_000, 0_u8..4, any::<u64>(), any::<u64>(), 0_u64..30_000), 1..120),
     ) {
@@ -150,7 +150,7 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 }
 
 #[test]
-fn what_is_over_comes_back_less_what_flowed_in_beyond_what_was_spent() {
+fn an_unspent_rest_is_refunded_less_the_tokens_that_flowed_in_beyond_the_spent_ones() {
     let shape = shape(10, 100);
     let back = |actual, held_us| match change(shape.into(), 50, actual, 7, held_us) {
         Some(Change::Refund { charge: back, taken_at_us }) => {
@@ -186,7 +186,7 @@ fn a_bucket_that_was_full_meanwhile_gets_nothing_back() {
     assert!(!model.request());
 }
 
-/// Nothing flows in, so nothing of what is not spent is lost; and what is short counts until the window ends.
+/// Nothing flows in, so nothing of what is not spent is dropped; and what is short counts until the window ends.
 #[test]
 fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
     let (memory, window) = (MemoryStore::new(10), Window::sliding(100, 60 * SECOND).unwrap());
@@ -205,7 +205,7 @@ fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
 }
 
 #[test]
-fn all_of_what_is_short_counts_however_little_the_bucket_holds() {
+fn a_higher_cost_counts_whole_however_little_the_bucket_has() {
     let mut model = Model::new(shape(10, 100), 1);
     (0..100).for_each(|_| assert!(model.request()));
     (0..100).for_each(|index| model.settle(index, 11, 0));
@@ -267,7 +267,7 @@ impl Bench {
         Self { store, node, settler }
     }
 
-    fn settle(&self, decided_by: DecidedBy, actual: u64) -> Settled {
+    fn settle(&self, decided_by: DecidedBy, actual: u64) -> SettlementResult {
         let (taken_at_us, since_us) = (clock::monotonic_micros(), clock::monotonic_micros());
         let reservation = Reservation {
             charge: charge(shape(1, 100), 10),
@@ -294,8 +294,8 @@ impl Bench {
 #[tokio::test(start_paused = true)]
 async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
     let bench = Bench::new();
-    (0..10).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 12), Settled::More));
-    assert_eq!(bench.settle(DecidedBy::Redis, 10), Settled::Even);
+    (0..10).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 12), SettlementResult::More));
+    assert_eq!(bench.settle(DecidedBy::Redis, 10), SettlementResult::Even);
     bench.settler.idle().await;
     let emission = shape(1, 100).emission();
     assert_eq!(*bench.store.changes.lock(), [Change::Charge(20 * emission)]);
@@ -303,22 +303,22 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_does_not_hear_is_owed_and_what_would_come_back_is_lost() {
+async fn a_charge_that_fails_is_a_debt_and_a_refund_that_fails_is_dropped() {
     let bench = Bench::new();
     bench.store.away.store(true, Ordering::Relaxed);
-    assert_eq!(bench.settle(DecidedBy::Redis, 13), Settled::More);
-    assert_eq!(bench.settle(DecidedBy::Redis, 4), Settled::Less);
+    assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More);
+    assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
     assert_eq!((bench.left_here(), bench.owed()), (97, 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_decided_alone_is_settled_there_and_with_what_it_owes() {
+async fn a_decision_of_the_node_alone_is_settled_in_its_bucket_and_its_debt() {
     let bench = Bench::new();
     let taken = charge(shape(1, 100), 10);
     bench.node.memory.take_at(std::slice::from_ref(&taken), 1, clock::monotonic_micros(), Share::WHOLE);
     bench.node.debts.incur(&taken, 1, 0, bench.node.memory.timestamp(taken.quota, clock::monotonic_micros()));
-    assert_eq!(bench.settle(DecidedBy::Local, 4), Settled::Less);
+    assert_eq!(bench.settle(DecidedBy::Local, 4), SettlementResult::Less);
     bench.settler.idle().await;
     assert_eq!((bench.left_here(), bench.owed(), bench.store.calls.load(Ordering::Relaxed)), (96, 4, 0));
 }
@@ -326,7 +326,7 @@ async fn what_a_node_decided_alone_is_settled_there_and_with_what_it_owes() {
 #[tokio::test(start_paused = true)]
 async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
     let bench = Bench::new();
-    (0..MOST_WAITING + 5).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), Settled::More));
+    (0..MAX_WAITING + 5).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), SettlementResult::More));
     assert_eq!(bench.owed(), 5);
     bench.settler.idle().await;
     let charged: u64 = bench
@@ -339,12 +339,12 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
             other => panic!("{other:?}"),
         })
         .sum();
-    assert_eq!(charged, MOST_WAITING as u64);
+    assert_eq!(charged, MAX_WAITING as u64);
 }
 
 /// The whole way, by what the store says.
 #[tokio::test(start_paused = true)]
-async fn who_gives_back_forgets_that_the_bucket_was_empty() {
+async fn a_refund_forgets_the_denial_of_its_bucket() {
     let bench = Bench::new();
     let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
     let taken = charge(shape(1, 100), 60);
@@ -354,14 +354,14 @@ async fn who_gives_back_forgets_that_the_bucket_was_empty() {
     let reservation = Reservation::of(taken, OnOutage::Local, &decision);
     assert!(!limiter.decide(&checks).wait().await.granted);
     assert_eq!(limiter.decide(&checks).done().map(|decision| decision.decided_by), Some(DecidedBy::DenialCache));
-    assert_eq!(limiter.settler().settle(reservation, 10), Settled::Less);
+    assert_eq!(limiter.settler().settle(reservation, 10), SettlementResult::Less);
     limiter.settled().await;
     let decision = limiter.decide(&checks).wait().await;
     assert_eq!((decision.granted, decision.levels[0].remaining), (true, 30));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_from_a_lease_is_settled_like_the_rest() {
+async fn tokens_spent_from_a_lease_are_settled_like_others() {
     let bench = Bench::new();
     let limiter = Limiter::of_node(bench.node.clone(), bench.store.clone());
     let asks = [charge(shape(100, 10_000).leased(10), 10)];
@@ -386,6 +386,6 @@ fn a_limit_that_lets_all_pass_while_the_store_is_away_has_nothing_to_settle() {
     let bench = Bench::new();
     let (charge, on_outage) = (charge(shape(1, 100), 10), OnOutage::Allow);
     let reservation = Reservation { charge, on_outage, decided_by: DecidedBy::Local, taken_at_us: 0, since_us: 0 };
-    assert_eq!(bench.settler.settle(reservation, 50), Settled::Even);
+    assert_eq!(bench.settler.settle(reservation, 50), SettlementResult::Even);
     assert_eq!((bench.left_here(), bench.owed()), (100, 0));
 }

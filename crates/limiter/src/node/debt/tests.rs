@@ -34,7 +34,7 @@ fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
 }
 
 #[test]
-fn it_waits_for_what_the_store_knew_and_is_at_most_a_full_bucket() {
+fn a_debt_flows_off_after_the_stores_level_and_is_at_most_a_full_bucket() {
     let debts = Debts::new();
     (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, AT));
     assert_eq!(owed(&debts, 3 * SECOND), 10);
@@ -55,7 +55,7 @@ fn tokens_of_a_window_are_owed_until_it_ends() {
 }
 
 #[test]
-fn what_is_owed_by_another_algorithm_is_owed_still() {
+fn a_debt_survives_a_change_of_the_algorithm() {
     let debts = Debts::new();
     let window = BucketCharge { quota: Window::sliding(20, 60 * SECOND).unwrap().into(), ..ask("k", 20) };
     for asks in [[&window, &ask("k", 20)], [&ask("k", 20), &window]] {
@@ -73,7 +73,7 @@ fn a_limit_that_shrinks_meanwhile_waives_nothing() {
 }
 
 #[test]
-fn what_could_not_be_settled_is_owed_still() {
+fn a_debt_whose_charge_failed_remains() {
     let debts = Debts::new();
     (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
     let parts = debts.collect(0, 10);
@@ -83,7 +83,7 @@ fn what_could_not_be_settled_is_owed_still() {
 }
 
 #[test]
-fn an_operator_waives_all_of_it_or_what_is_beyond() {
+fn an_operator_waives_a_debt_or_the_part_beyond_a_level() {
     let debts = Debts::new();
     (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
     debts.lower(&Key::from("k"), 300_000, 0);
@@ -94,12 +94,12 @@ fn an_operator_waives_all_of_it_or_what_is_beyond() {
 }
 
 #[test]
-fn what_was_reserved_and_not_spent_is_not_owed() {
+fn an_unspent_reservation_reduces_the_debt() {
     let debts = Debts::new();
     debts.incur(&BucketCharge { cost: 8, ..ask("k", 20) }, 1, 0, AT);
     let quota = ask("k", 20).quota;
-    debts.lessen(&Key::from("k"), quota, quota.charge(5), 0, 0);
-    debts.lessen(&Key::from("other"), quota, quota.charge(5), 0, 0);
+    debts.reduce(&Key::from("k"), quota, quota.charge(5), 0, 0);
+    debts.reduce(&Key::from("other"), quota, quota.charge(5), 0, 0);
     assert_eq!(owed(&debts, 0), 3);
 }
 
@@ -111,7 +111,7 @@ fn any_number_of_keys_takes_bounded_room_and_parts_are_bounded_too() {
     }
     let parts = debts.collect(0, 64);
     let kept: usize = parts.iter().map(Vec::len).sum();
-    assert!(kept > PLACES / 2 && kept <= PLACES, "{kept}");
+    assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");
     assert!(parts.iter().all(|part| part.len() <= 64));
 }
 

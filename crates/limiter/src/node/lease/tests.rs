@@ -22,7 +22,7 @@ fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
 /// What happens at a node.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many requests come: from stock, and the rest by a call that is on its way for so long each way.
+    /// So many requests come: from lease, and the rest by a call that is on its way for so long each way.
     Requests { count: u32, there_us: u64, back_us: u64 },
     /// It gives back what it has left, which arrives so much later.
     GivesBack { there_us: u64 },
@@ -34,7 +34,7 @@ enum Event {
 #[derive(Debug)]
 enum Message {
     Call { node: usize, requests: u32, units: u32, sent_us: u64, back_us: u64 },
-    Reply { node: usize, life: u32, tokens: u64, level: Level, source: Source },
+    Reply { node: usize, life: u32, tokens: u64, level: Level, source: LeaseSource },
     GiveBack { tokens: u64, taken_at_us: u64 },
 }
 
@@ -42,7 +42,7 @@ enum Message {
 struct World {
     charge: BucketCharge,
     store: MemoryStore,
-    nodes: Vec<(Leases, u32, Vec<Source>)>,
+    nodes: Vec<(Leases, u32, Vec<LeaseSource>)>,
     now_us: u64,
     wire: BTreeMap<(u64, Reverse<u32>), Message>,
     sent: u32,
@@ -93,7 +93,7 @@ impl World {
                 let grant = self.store.take_at(std::slice::from_ref(&self.charge), units, at, Share::WHOLE);
                 self.admit(grant.units.min(requests));
                 let tokens = u64::from(grant.units.saturating_sub(requests)) * self.charge.cost;
-                let (source, life) = (Source { sent_us, taken_at_us: grant.at_us }, self.nodes[node].1);
+                let (source, life) = (LeaseSource { sent_us, taken_at_us: grant.at_us }, self.nodes[node].1);
                 self.send(back_us, Message::Reply { node, life, tokens, level: grant.levels[0], source });
             }
             Message::Reply { node, life, tokens, level, source } => {
@@ -183,7 +183,8 @@ proptest! {
     }
 }
 
-/// Everything that can be had is taken ahead, kept to the last moment, and spent together with all that flowed in since.
+/// Everything that can be had is taken ahead, tokens_left to the last moment, and spent together with all that flowed
+/// in since.
 #[test]
 fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
     let charge = charge(1_000, 200, 1);
@@ -203,7 +204,7 @@ fn the_worst_that_nodes_can_do_uses_up_the_reserve_and_no_more() {
 #[test]
 fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
     let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
-    let source = Source { sent_us: 100, taken_at_us: 0 };
+    let source = LeaseSource { sent_us: 100, taken_at_us: 0 };
     leases.deposit(&charge, 2, Level::default(), source);
     let end = 100 + charge.quota.lease_us();
     assert_eq!(leases.spend(&charge, 1, end - 10, 11), None, "it would be late");
@@ -213,9 +214,9 @@ fn a_token_is_spent_until_its_lease_ends_and_not_a_microsecond_longer() {
 }
 
 #[test]
-fn what_another_limit_made_useless_is_put_back() {
+fn tokens_that_another_limits_denial_made_useless_are_put_back() {
     let (leases, charge) = (Leases::new(), charge(1_000, 1_000, 1));
-    leases.deposit(&charge, 1, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(&charge, 1, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
     let spent = leases.spend(&charge, 1, 0, 0).unwrap();
     assert_eq!(leases.spend(&charge, 1, 0, 0), None);
     leases.put_back(&charge, spent.source);
@@ -225,7 +226,7 @@ fn what_another_limit_made_useless_is_put_back() {
 #[test]
 fn tokens_of_a_changed_limit_are_worth_nothing() {
     let (leases, old) = (Leases::new(), charge(1_000, 1_000, 1));
-    leases.deposit(&old, 10, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(&old, 10, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
     let new = charge(1_000, 500, 1);
     assert_eq!(leases.spend(&new, 1, 0, 0), None);
     leases.ahead(&new, 1, 1, 0);
@@ -233,13 +234,13 @@ fn tokens_of_a_changed_limit_are_worth_nothing() {
 }
 
 #[test]
-fn a_stock_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
+fn a_lease_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
     let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
     let full = Level { remaining: 90_000, ..Level::default() };
-    leases.deposit(&charge, 0, full, Source { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
     // 2000 in 20 ms: 5000 in the 50 ms of the lease.
     assert_eq!(leases.ahead(&charge, 2_000, 1, 20_000), 2_500);
-    leases.deposit(&charge, 0, Level::default(), Source { sent_us: 0, taken_at_us: 0 });
+    leases.deposit(&charge, 0, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
     assert_eq!(leases.ahead(&charge, 0, 10, 20_001), 500, "a tenth of what flows in");
     assert_eq!(leases.ahead(&charge, 0, 1, 400_000), 0, "nothing is needed any more");
 }

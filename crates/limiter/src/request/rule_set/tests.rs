@@ -16,7 +16,7 @@ use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
-use crate::request::permit::Unanswered;
+use crate::request::response::permit::Unanswered;
 use crate::store::BucketCharge;
 use crate::store::memory::MemoryStore;
 
@@ -143,7 +143,7 @@ fn the_answer_is_that_of_the_first_limit_that_denies() {
 }
 
 #[test]
-fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
+fn a_shadow_neither_denies_nor_blocks_nor_shows_but_is_charged() {
     let guard = Guard::new([Limit { rollout: Rollout::NONE, ..limit("shadow", 1) }, limit("real", 3)]);
     for left in [2, 1, 0] {
         let (judged, _) = guard.pass();
@@ -156,7 +156,7 @@ fn a_shadow_neither_denies_nor_blocks_nor_is_told_but_is_charged() {
 }
 
 #[test]
-fn a_plan_changes_the_rate_the_cost_and_what_is_told_but_not_the_bucket() {
+fn a_plan_changes_the_rate_the_cost_and_the_fields_but_not_the_bucket() {
     let plan = |tokens, cost| {
         let rate = Rate { tokens: nonzero(tokens), period_us: nonzero(3_600_000_000) };
         let algorithm = Algorithm::TokenBucket { rate, burst: nonzero(tokens) };
@@ -279,9 +279,9 @@ fn settled(name: &str, reserve: u64) -> Limit {
 #[test]
 fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settle() {
     let guard = Guard::new([settled("a", 10), limit("b", 2), settled("c", 30)]);
-    let told = |said: &'static str| {
+    let told = |stated_cost: &'static str| {
         let mut headers = HeaderMap::new();
-        headers.insert("x-used", HeaderValue::from_static(said));
+        headers.insert("x-used", HeaderValue::from_static(stated_cost));
         headers
     };
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
@@ -317,7 +317,7 @@ fn a_shadow_settles_as_if_it_were_enforced() {
 }
 
 #[test]
-fn whoever_finds_the_line_too_long_is_denied_by_that_limit_alone() {
+fn a_request_that_finds_the_line_too_long_is_denied_by_that_limit_alone() {
     let guard = Guard::new([limit("a", 5), limit("b", 5)]);
     let mut pending = guard.ask();
     let decision = guard.rules.turn_away(&mut pending, 1, 2_500_000);

@@ -1,4 +1,4 @@
-//! Looking at buckets of this process, and taking from what is held against them.
+//! An operator's view of the buckets of this process: reads them, grants tokens, and lowers what is held against them.
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
@@ -9,8 +9,8 @@ use crate::store::inspect::{BeforeAndAfter, BucketState, CacheListener, TokenGra
 use crate::store::memory::MemoryStore;
 
 impl MemoryStore {
-    /// What `charge`'s key has at `now_us`, by this node's share of the limit; nothing changes. `None`: the limit cannot be
-    /// shared out, and another node has the whole of this key.
+    /// The state of the bucket of `charge` at `now_us`, by this node's share of the limit; nothing changes. `None`: the
+    /// limit cannot be divided, and another node has the whole of this key.
     pub fn peek_at(&self, charge: &BucketCharge, now_us: u64, share: Share) -> Option<BucketState> {
         let key = charge.key.as_bytes();
         let part = share.of(key, charge.quota, charge.largest_cost)?;
@@ -19,9 +19,9 @@ impl MemoryStore {
         Some(BucketState { part, state: found.state })
     }
 
-    /// Gives back at `now_us`, where there is no shared store.
-    pub fn give_at(&self, charge: &BucketCharge, gift: TokenGrant, now_us: u64) -> BeforeAndAfter {
-        let to = |state: &mut QuotaState| *state = gift.applied(state.clone());
+    /// Grants tokens at `now_us`, where there is no shared store.
+    pub fn grant_at(&self, charge: &BucketCharge, tokens: TokenGrant, now_us: u64) -> BeforeAndAfter {
+        let to = |state: &mut QuotaState| *state = tokens.applied(state.clone());
         let [before, after] = self.change(charge.key.as_bytes(), charge.quota, now_us, to);
         let seen = |state| BucketState { part: charge.quota, state };
         BeforeAndAfter { before: seen(before), after: seen(after) }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_takes_nothing_and_keeps_no_bucket() {
+    fn peeking_takes_nothing_and_keeps_no_bucket() {
         let store = MemoryStore::new(10);
         assert_eq!(left(&store, Share::WHOLE), Some(20));
         assert!(store.is_empty());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_goes_by_the_share_of_the_node() {
+    fn peeking_goes_by_the_share_of_the_node() {
         let store = spent(10);
         assert_eq!(left(&store, Share::new(2, 0)), Some(5));
         let single = BucketCharge { largest_cost: 11, ..charge() };
@@ -81,17 +81,17 @@ mod tests {
     }
 
     #[test]
-    fn gifts_fill_the_bucket_and_not_more() {
+    fn grants_fill_the_bucket_and_not_more() {
         let store = spent(20);
-        let changed = store.give_at(&charge(), TokenGrant::Tokens(5), 0);
+        let changed = store.grant_at(&charge(), TokenGrant::Tokens(5), 0);
         assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
-        assert_eq!(store.give_at(&charge(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
+        assert_eq!(store.grant_at(&charge(), TokenGrant::Tokens(50), 0).after.level(1).remaining, 20);
         assert_eq!(store.take_at(&[charge()], 50, 0, Share::WHOLE).units, 20);
-        assert_eq!(store.give_at(&charge(), TokenGrant::All, 0).after.level(1).remaining, 20);
+        assert_eq!(store.grant_at(&charge(), TokenGrant::All, 0).after.level(1).remaining, 20);
     }
 
     #[test]
-    fn what_is_held_is_lowered_and_never_raised() {
+    fn a_bucket_is_lowered_and_never_raised() {
         let store = spent(10);
         for (full_in_us, remaining) in [(2_000_000, 10), (500_000, 15), (0, 20)] {
             store.lower(&charge().key, charge().quota, full_in_us, 0);

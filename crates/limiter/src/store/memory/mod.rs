@@ -1,9 +1,9 @@
 //! Buckets in this process, for all of its workers.
 //!
-//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than the
-//! limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock before they
-//! have the lock, and under the lock time never moves back. Refuses to know why the decision is local: the caller says
-//! which share of the limits is this node's.
+//! Guarantees the same decisions as the shared store's script, a bound on the number of buckets, and never more than
+//! the limit even when buckets must be forgotten (see `shard.rs`), nor when workers come late: they read the clock
+//! before they have the lock, and under the lock time never moves back. The caller says which share of the limits is
+//! this node's.
 
 mod inspect;
 mod shard;
@@ -17,8 +17,7 @@ use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
-use crate::algorithm::concurrency as in_flight;
-use crate::algorithm::concurrency::{GrantedPermits, PermitHolder};
+use crate::algorithm::concurrency::{self, GrantedPermits, PermitHolder};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::share::Share;
@@ -26,15 +25,14 @@ use crate::algorithm::state::QuotaState;
 use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
-use crate::store::memory::shard::{Found, Shard};
-use crate::store::{
-    Adjustment, BucketCharge, Change, Grant, MergedCharge, MergedCharges, PermitClaim, Store, StoreError,
-};
+use crate::store::memory::shard::{FoundBucket, Shard};
+use crate::store::merged_charges::{MergedCharge, MergedCharges};
+use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
 
-/// A wall clock that is this far from where it should be was set.
+/// A wall clock that differs by more than this from the monotonic one was set.
 const CLOCK_STEP_US: u64 = 10_000;
 
 /// A bounded table of buckets.
@@ -45,24 +43,24 @@ pub struct MemoryStore {
     hasher: RandomState,
     /// Microseconds since 1970-01-01T00:00Z when the monotonic clock read 0: fixed windows go by the calendar.
     epoch_us: AtomicU64,
-    /// Who holds slots for requests in flight, where this is the store of several nodes.
+    /// The nodes that hold permits for requests in flight, where this is the store of several nodes.
     holders: Mutex<HashMap<Key, Vec<PermitHolder>>>,
 }
 
-/// A charge with all that it needs, its shard locked.
-struct Place<'a> {
+/// A charge under way, with its shard locked.
+struct BucketCharging<'a> {
     key: &'a [u8],
     hash: u64,
-    /// The limit itself, which is kept.
+    /// The whole limit, which is stored.
     quota: Quota,
-    /// This node's part of it. `None`: another node's alone.
+    /// This node's share of it. `None`: the limit is another node's alone.
     part: Option<Quota>,
     cost: u64,
-    found: Found,
+    found: FoundBucket,
 }
 
 /// The shards of one request, locked in ascending order so that two requests never wait for each other.
-struct Locked<'a> {
+struct LockedShards<'a> {
     ids: SmallVec<[usize; 4]>,
     guards: SmallVec<[MutexGuard<'a, Shard>; 4]>,
 }
@@ -87,12 +85,12 @@ impl MemoryStore {
         }
     }
 
-    /// What time it was, in microseconds since 1970-01-01T00:00Z, when the clock that callers read showed 0.
+    /// Sets the time at which the clock that callers read showed 0, in microseconds since 1970-01-01T00:00Z.
     pub fn set_epoch(&self, epoch_us: u64) {
         self.epoch_us.store(epoch_us, Ordering::Relaxed);
     }
 
-    /// A time of the monotonic clock, with what `quota` needs of it.
+    /// A time of the monotonic clock, in the form that `quota` needs.
     pub fn timestamp(&self, quota: Quota, now_us: u64) -> Timestamp {
         quota.timestamp(now_us, self.epoch_us())
     }
@@ -101,8 +99,8 @@ impl MemoryStore {
         self.epoch_us.load(Ordering::Relaxed)
     }
 
-    /// Takes as [`Store::take`] does, at `now_us` of the monotonic clock, from this node's share of each limit. Who
-    /// comes later than somebody with a later time takes at that time.
+    /// Takes like [`Store::take`], at `now_us` of the monotonic clock, from this node's share of each limit. A caller
+    /// that comes after another with a later time takes at that later time.
     pub fn take_at(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
         match charges {
             [charge] => self.take_one(charge, units, now_us, share),
@@ -116,35 +114,41 @@ impl MemoryStore {
         let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
-        let mut place = Place::find(&charge, hash, &shard, [now_us, self.epoch_us()], share);
-        let granted = place.grants(units);
-        let level = place.charge(granted, units);
-        place.keep(&mut shard, now_us);
+        let mut charging = BucketCharging::find(&charge, hash, &shard, [now_us, self.epoch_us()], share);
+        let granted = charging.grants(units);
+        let level = charging.charge(granted, units);
+        charging.store(&mut shard, now_us);
         Grant { units: granted, levels: smallvec![level], at_us: now_us }
     }
 
     fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
         let charges = MergedCharges::of(charges);
         let hashes: SmallVec<[u64; 4]> = charges.list.iter().map(|charge| self.hash(charge.key)).collect();
-        let mut held = self.lock(&hashes);
-        let now_us = held.advance(now_us);
-        let mut places: SmallVec<[Place<'_>; 4]> = (charges.list.iter().zip(&hashes))
+        let mut locked = self.lock(&hashes);
+        let now_us = locked.advance(now_us);
+        let mut chargings: SmallVec<[BucketCharging<'_>; 4]> = (charges.list.iter().zip(&hashes))
             .map(|(charge, hash)| {
-                Place::find(charge, *hash, held.shard(self.shard_of(*hash)), [now_us, self.epoch_us()], share)
+                BucketCharging::find(
+                    charge,
+                    *hash,
+                    locked.shard(self.shard_of(*hash)),
+                    [now_us, self.epoch_us()],
+                    share,
+                )
             })
             .collect();
-        let granted = places.iter().map(|place| place.grants(units)).min().unwrap_or(units);
-        let levels: SmallVec<[Level; 4]> = (places.iter_mut())
-            .map(|place| {
-                let level = place.charge(granted, units);
-                place.keep_anew(held.shard(self.shard_of(place.hash)), [now_us, self.epoch_us()]);
+        let granted = chargings.iter().map(|charging| charging.grants(units)).min().unwrap_or(units);
+        let levels: SmallVec<[Level; 4]> = (chargings.iter_mut())
+            .map(|charging| {
+                let level = charging.charge(granted, units);
+                charging.store_again(locked.shard(self.shard_of(charging.hash)), [now_us, self.epoch_us()]);
                 level
             })
             .collect();
         Grant { units: granted, levels: charges.spread(&levels), at_us: now_us }
     }
 
-    /// Corrects as [`Store::adjust`] does, at `now_us` of the monotonic clock.
+    /// Corrects like [`Store::adjust`], at `now_us` of the monotonic clock.
     pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
@@ -158,35 +162,36 @@ impl MemoryStore {
         }
     }
 
-    /// Takes over what the shared store last said of `charge`'s key, so that an outage starts from there.
+    /// Takes over the level that the shared store last had for the bucket of `charge`, so that an outage starts from
+    /// there.
     pub fn observe(&self, charge: &BucketCharge, level: &Level, now_us: u64) {
         self.change(charge.key.as_bytes(), charge.quota, now_us, |state| state.observe(level));
     }
 
-    /// What `key` had, and has after `to`.
-    fn change(&self, key: &[u8], quota: Quota, now_us: u64, to: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
+    /// Changes the state of `key`: the state before and after.
+    fn change(&self, key: &[u8], quota: Quota, now_us: u64, change: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
         let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let found = shard.find(hash, key, quota, now_us, self.epoch_us());
         let mut after = found.state.clone();
-        to(&mut after);
+        change(&mut after);
         if after.is_changed() {
-            // Also when all is back now: a key that is not known may count as less.
+            // A full bucket too: an unknown key may count as less.
             shard.put(&found, hash, key, after.stored(), now_us);
         }
         [found.state, after]
     }
 
-    /// Takes over claims as [`Store::claim`] does, at `now_us` of the monotonic clock.
+    /// Takes over claims like [`Store::claim`], at `now_us` of the monotonic clock.
     pub fn claim_at(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         let mut holders = self.holders.lock();
-        let mut claim = |said: &PermitClaim| {
-            let of_key = holders.entry(said.key.clone()).or_default();
-            in_flight::claim(of_key, said.node, said.most, said.claim, now_us)
+        let mut grant = |claim: &PermitClaim| {
+            let of_key = holders.entry(claim.key.clone()).or_default();
+            concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us)
         };
-        let held = claims.iter().map(&mut claim).collect();
+        let granted = claims.iter().map(&mut grant).collect();
         holders.retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
-        held
+        granted
     }
 
     /// Forgets the buckets that are full by `now_us`, one shard at a time. For a background task, so that what an idle
@@ -206,24 +211,24 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Of a key alone: the length that is hashed before a slice, where others may follow it, tells nothing here.
+    /// The hash of a key's bytes alone. `Hash` of a slice adds its length, which is of no use where nothing follows.
     fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key);
         hasher.finish()
     }
 
-    /// By the high half of the hash: the low bits place the entry within its shard.
+    /// The shard of a hash, by its high half: the low bits place the bucket within its shard.
     fn shard_of(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.shards.len() - 1)
     }
 
-    fn lock(&self, hashes: &[u64]) -> Locked<'_> {
+    fn lock(&self, hashes: &[u64]) -> LockedShards<'_> {
         let mut ids: SmallVec<[usize; 4]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         ids.sort_unstable();
         ids.dedup();
         let guards = ids.iter().map(|id| self.shards[*id].lock()).collect();
-        Locked { ids, guards }
+        LockedShards { ids, guards }
     }
 }
 
@@ -241,14 +246,14 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(self.claim_at(claims, clock::monotonic_micros()))))
     }
 
-    /// It answers at once: this only bounds what waits for another call.
+    /// This store answers at once: the time only bounds what waits for another call.
     fn timeout(&self) -> Duration {
         Duration::from_secs(1)
     }
 }
 
-impl Locked<'_> {
-    /// One time for all of the shards, which none of them takes for the past.
+impl LockedShards<'_> {
+    /// The time for all of the shards, which is not before the time of any of them.
     fn advance(&mut self, now_us: u64) -> u64 {
         let latest_us = self.guards.iter().fold(now_us, |latest_us, shard| shard.time(latest_us));
         for shard in &mut self.guards {
@@ -257,14 +262,14 @@ impl Locked<'_> {
         latest_us
     }
 
-    /// One of the shards that were locked.
+    /// A shard that was locked, by its number.
     fn shard(&mut self, id: usize) -> &mut Shard {
-        let place = self.ids.partition_point(|held| *held < id);
+        let place = self.ids.partition_point(|locked| *locked < id);
         &mut self.guards[place]
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> BucketCharging<'a> {
     fn find(charge: &MergedCharge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
         let MergedCharge { key, quota, cost, largest_cost } = *charge;
         let part = share.of(key, quota, largest_cost);
@@ -275,7 +280,7 @@ impl<'a> Place<'a> {
         self.part.map_or(0, |part| self.found.state.fitting(part, self.cost, units))
     }
 
-    /// MergedCharges `granted` units.
+    /// Charges `granted` units.
     fn charge(&mut self, granted: u32, units: u32) -> Level {
         match self.part {
             Some(part) => self.found.state.charge(part, self.cost, granted, units),
@@ -283,28 +288,28 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Keeps what was charged. Nothing else may have touched the shard in between.
-    fn keep(&self, shard: &mut Shard, now_us: u64) {
-        if self.is_to_keep() {
+    /// Stores the charged state. Nothing else may have touched the shard in between.
+    fn store(&self, shard: &mut Shard, now_us: u64) {
+        if self.is_to_store() {
             shard.put(&self.found, self.hash, self.key, self.found.state.stored(), now_us);
         }
     }
 
-    /// The same after other places were kept, which may have moved this one: it is looked up again.
-    fn keep_anew(&self, shard: &mut Shard, [now_us, epoch_us]: [u64; 2]) {
-        if self.is_to_keep() {
+    /// Like [`Self::store`], after other buckets were stored, which may have moved this one: it is looked up again.
+    fn store_again(&self, shard: &mut Shard, [now_us, epoch_us]: [u64; 2]) {
+        if self.is_to_store() {
             let found = shard.find(self.hash, self.key, self.quota, now_us, epoch_us);
             shard.put(&found, self.hash, self.key, self.found.state.stored(), now_us);
         }
     }
 
-    /// What is another node's alone is not kept here.
-    fn is_to_keep(&self) -> bool {
+    /// The bucket of a limit that is another node's alone is not stored here.
+    fn is_to_store(&self) -> bool {
         self.part.is_some() && self.found.state.is_changed()
     }
 
-    /// The limit is another node's as long as the store is away: nothing is left here, and a guess at when to come back is
-    /// the time the limit takes to yield one such request.
+    /// The level where the limit is another node's as long as the store is away. Nothing is left here; the retry time
+    /// is a guess, the time in which the limit yields one such request.
     fn elsewhere(&self, denied: bool) -> Level {
         let wait = self.quota.pace_us(self.cost);
         Level { remaining: 0, retry_after_us: if denied { wait } else { 0 }, reset_after_us: wait }

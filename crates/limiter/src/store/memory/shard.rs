@@ -1,10 +1,10 @@
-//! One lock's worth of buckets: a bounded table that forgets without giving anything away.
+//! The buckets under one lock: a bounded table that forgets without admitting too much.
 //!
-//! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not full
-//! must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket it does
-//! not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as well, and every
-//! window it does not know has as many out. That holds while the limit stands; a limit changed after its bucket was
-//! evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
+//! Guarantees a bound on its entries, and that no bucket ever has more tokens than it should: when a bucket that is not
+//! full must make room, the shard remembers the time by which it would have been full (its *floor*), and every bucket
+//! it does not know counts as full only from then on. Of windows it remembers the most tokens that were forgotten as
+//! well, and every window it does not know has as many out. That holds while the limit stands; a limit changed after
+//! its bucket was evicted starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
 //! Time never moves back, whatever callers say it is.
 
 use hashbrown::HashTable;
@@ -17,11 +17,11 @@ use crate::algorithm::state::{QuotaState, StoredState};
 const PROBES: usize = 16;
 
 pub(crate) struct Shard {
-    entries: Vec<Entry>,
+    entries: Vec<StoredBucket>,
     /// Places in `entries`.
     index: HashTable<u32>,
     capacity: usize,
-    /// Where the next look for an entry to drop starts.
+    /// The position where the next search for an entry to drop starts.
     cursor: usize,
     /// The most that a key may lack that has no entry.
     floor: EvictionFloor,
@@ -29,14 +29,14 @@ pub(crate) struct Shard {
     latest_us: u64,
 }
 
-struct Entry {
+struct StoredBucket {
     key: Box<[u8]>,
     hash: u64,
     stored: CompactState,
 }
 
 /// A key as found.
-pub(crate) struct Found {
+pub(crate) struct FoundBucket {
     slot: Option<usize>,
     pub state: QuotaState,
 }
@@ -57,8 +57,8 @@ impl Shard {
         self.entries.len()
     }
 
-    /// The time by which all is done here for whoever read `now_us` and then waited for the lock: others may have come with a
-    /// later one. Stored as of an earlier time, what flowed in between would flow in twice.
+    /// The time that counts for a caller who read `now_us` and then waited for the lock: others may have come with a
+    /// later time. A bucket stored at an earlier time would get the tokens that flowed in between twice.
     pub fn time(&self, now_us: u64) -> u64 {
         now_us.max(self.latest_us)
     }
@@ -69,19 +69,19 @@ impl Shard {
         self.latest_us
     }
 
-    /// What `key` has at `now_us`, as `quota` sees it. Of one that is not known at most all tokens are missing.
-    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> Found {
+    /// The state of `key` at `now_us`, as `quota` counts it. An unknown bucket lacks at most all of its tokens.
+    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> FoundBucket {
         let at = quota.timestamp(self.time(now_us), epoch_us);
         let slot = self.slot(hash, key);
         let state = match slot.map(|slot| &self.entries[slot]) {
             Some(entry) => entry.stored.at(at.now_us).read_as(quota, at),
             None => self.floor.state(quota, at),
         };
-        Found { slot, state }
+        FoundBucket { slot, state }
     }
 
     /// Keeps what has become of what [`Self::find`] found. Nothing else may have touched the shard in between.
-    pub fn put(&mut self, found: &Found, hash: u64, key: &[u8], kept: StoredState, now_us: u64) {
+    pub fn put(&mut self, found: &FoundBucket, hash: u64, key: &[u8], kept: StoredState, now_us: u64) {
         let now_us = self.advance(now_us);
         let stored = CompactState::new(kept, now_us);
         if let Some(entry) = found.slot.and_then(|slot| self.entries.get_mut(slot)) {
@@ -91,10 +91,11 @@ impl Shard {
         if self.entries.len() >= self.capacity {
             self.make_room(now_us);
         }
-        self.insert(Entry { key: key.into(), hash, stored });
+        self.insert(StoredBucket { key: key.into(), hash, stored });
     }
 
-    /// Makes what is kept of `key` full in `full_in_us` at the latest, by the rate it is kept by. Says whether anything is.
+    /// Makes the bucket of `key` full in `full_in_us` at the latest, by the rate that it is stored with. `false`: there
+    /// is none.
     pub fn lower(&mut self, hash: u64, key: &[u8], full_in_us: u64, now_us: u64) -> bool {
         let now_us = self.advance(now_us);
         let full_at_us = now_us.saturating_add(full_in_us);
@@ -103,7 +104,7 @@ impl Shard {
         true
     }
 
-    /// Drops all buckets that are full, which is what an unknown bucket is anyway, and gives memory back.
+    /// Drops all full buckets, since an unknown bucket counts as full anyway, and frees memory.
     pub fn sweep(&mut self, now_us: u64) {
         let now_us = self.advance(now_us);
         let mut slot = 0;
@@ -123,7 +124,7 @@ impl Shard {
         self.index.find(hash, same).map(|slot| *slot as usize)
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: StoredBucket) {
         let hash = entry.hash;
         let Ok(slot) = u32::try_from(self.entries.len()) else { return };
         self.entries.push(entry);
@@ -131,7 +132,8 @@ impl Shard {
         self.index.insert_unique(hash, slot, |slot| entries[*slot as usize].hash);
     }
 
-    /// Drops the full ones among a few, or else the one that is full soonest and lacks least, and raises the floor to that.
+    /// Drops a full bucket among a few, or else the one that is full soonest and lacks least, and raises the floor to
+    /// that.
     fn make_room(&mut self, now_us: u64) {
         let mut soonest: Option<((u64, u64), usize)> = None;
         for _ in 0..PROBES.min(self.entries.len()) {

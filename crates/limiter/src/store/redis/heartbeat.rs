@@ -1,8 +1,8 @@
-//! How many nodes share the limits, and which of them this is.
+//! Announces this node to the fleet, and learns how many nodes share the limits and which of them this is.
 //!
-//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays), and
-//! that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not make
-//! each node take the whole of every limit. Refuses to know what the share is used for.
+//! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays),
+//! and that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not
+//! make each node take the whole of every limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use fred::util::redis_keyslot;
 
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
-use crate::node::fleet_share::FleetShare;
 use crate::store::StoreError;
-use crate::store::redis::client::{ConnectError, Voice};
+use crate::store::fleet_share::FleetShare;
+use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script;
-use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::topology::link::{CallError, Topology};
+use crate::store::redis::topology::any_topology::Topology;
+use crate::store::redis::topology::server::CallError;
 
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_secs(1);
@@ -33,23 +34,23 @@ const NODES_KEY: &str = "!nodes";
 
 /// This process's membership.
 pub struct Heartbeat {
-    link: Topology,
+    topology: Topology,
     key: Key,
     id: String,
     share: Arc<FleetShare>,
 }
 
-/// A lower count than the one believed, since when.
-type Doubt = Option<Instant>;
+/// Since when the count is lower than the one that is believed.
+type LowerSince = Option<Instant>;
 
 impl Heartbeat {
     /// Starts connecting, in the current runtime, and returns at once. The node is announced by [`Self::run`].
     ///
     /// # Errors
-    /// When the URL is not one, or TLS cannot be set up.
+    /// When the URL is invalid, or TLS cannot be set up.
     pub fn join(spec: &RedisSpec, share: Arc<FleetShare>) -> Result<Self, ConnectError> {
         Ok(Self {
-            link: Topology::start(spec, TIMEOUT, Voice::Aloud)?,
+            topology: Topology::start(spec, TIMEOUT, ConnectionEvents::Logged)?,
             key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
@@ -58,10 +59,10 @@ impl Heartbeat {
 
     /// Announces this node every second and keeps the share up to date. Runs until dropped.
     pub async fn run(&self) {
-        let mut doubt = Doubt::None;
+        let mut lower_since = LowerSince::None;
         loop {
             match self.beat(TTL).await {
-                Ok(told) => self.learn(told, &mut doubt),
+                Ok(share) => self.learn(share, &mut lower_since),
                 Err(error) => tracing::debug!(%error, "this node could not announce itself"),
             }
             tokio::time::sleep(BEAT).await;
@@ -71,16 +72,16 @@ impl Heartbeat {
     /// Takes this node out, so that the others need not wait for its silence, and closes the connection.
     pub async fn leave(&self) {
         if let Err(error) = self.beat(Duration::ZERO).await {
-            tracing::debug!(%error, "this node could not take its leave");
+            tracing::debug!(%error, "this node could not take itself out of the fleet");
         }
-        self.link.quit().await;
+        self.topology.quit().await;
     }
 
     async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
         let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
         let slot = redis_keyslot(self.key.as_bytes());
-        let reply: Result<Vec<i64>, _> = self.link.run(&script::HEARTBEAT, slot, input).await;
+        let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
         match reply.map_err(CallError::of_one_key)?.as_slice() {
             [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
                 (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),
@@ -90,12 +91,12 @@ impl Heartbeat {
         }
     }
 
-    fn learn(&self, told: Share, doubt: &mut Doubt) {
-        let fewer = told.nodes() < self.share.get().nodes();
-        let since = *doubt.get_or_insert_with(clock::now);
+    fn learn(&self, share: Share, lower_since: &mut LowerSince) {
+        let fewer = share.nodes() < self.share.get().nodes();
+        let since = *lower_since.get_or_insert_with(clock::now);
         if !fewer || clock::now().saturating_duration_since(since) >= TTL {
-            *doubt = None;
-            self.share.set(told);
+            *lower_since = None;
+            self.share.set(share);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Looking at buckets in Redis, giving tokens back, and telling every node of it.
+//! An operator's view of buckets in Redis: reads them, grants tokens, and publishes each change to the nodes.
 //!
-//! Over a connection of its own: no request waits for an operator. Changes go through a stream that each node reads, a few
-//! times a second. A node that can reach Redis learns of a change within `HEAR_EVERY` and a call; one that cannot, when
-//! it can again, if that is within `KEPT`. Unlike a subscription, a stream survives a connection that breaks.
+//! It has a connection of its own: no request waits for an operator. Changes go through a stream that each node polls,
+//! a few times a second. A node that reaches Redis learns of a change within `POLL_INTERVAL` and a call. A node that
+//! does not learns of it when it reaches Redis again, if that is within `RETENTION`. Unlike a subscription, a stream
+//! survives a broken connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +19,24 @@ use crate::algorithm::token_bucket as bucket;
 
 use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
-use crate::store::redis::client::{ConnectError, Voice};
-use crate::store::redis::script::{self, Input, Script};
-use crate::store::redis::spec::RedisSpec;
-use crate::store::redis::topology::link::{CallError, Topology};
-use crate::store::redis::{integer, permits as slots};
+use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::permits;
+use crate::store::redis::script::{self, Input, Script, integer};
+use crate::store::redis::topology::any_topology::Topology;
+use crate::store::redis::topology::server::CallError;
 use crate::store::{BucketCharge, PermitClaim, StoreError};
 
-/// An operator has this much patience.
+/// For an answer to an operator.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Pause between two looks at the stream.
-const HEAR_EVERY: Duration = Duration::from_millis(250);
+/// Pause between two polls of the stream.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How long a change can be read.
-const KEPT: Duration = Duration::from_secs(600);
+/// How long a change stays in the stream.
+const RETENTION: Duration = Duration::from_secs(600);
 
-/// Changes read at once; more are read at once after.
+/// Changes of one poll. After a full one, the next follows at once.
 const BATCH: usize = 500;
 
 /// `!` starts no limit's name, so no bucket has this key.
@@ -43,34 +45,34 @@ const CHANGES_KEY: &str = "!changes";
 /// Clones use the same connection.
 #[derive(Clone)]
 pub struct RedisInspector {
-    pub(crate) link: Arc<Topology>,
+    pub(super) topology: Arc<Topology>,
     prefix: Arc<str>,
 }
 
-/// How far the stream was read. Starts as `default`, which hears all that is kept.
+/// A position in the stream of changes. The default is its start.
 #[derive(Debug, Default)]
-pub struct Heard(String);
+pub struct ChangePosition(String);
 
 impl RedisInspector {
     /// Starts connecting, in the current runtime, and returns at once.
     ///
     /// # Errors
-    /// When the URL is not one, or TLS cannot be set up.
+    /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let link = Arc::new(Topology::start(spec, TIMEOUT, Voice::Quiet)?);
-        Ok(Self { link, prefix: spec.key_prefix.clone() })
+        let topology = Arc::new(Topology::start(spec, TIMEOUT, ConnectionEvents::Silent)?);
+        Ok(Self { topology, prefix: spec.key_prefix.clone() })
     }
 
     /// Closes the connection, for all clones.
     pub async fn close(&self) {
-        self.link.quit().await;
+        self.topology.quit().await;
     }
 
     /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
     pub async fn listen(&self, apply: impl AsyncFn(ChangeNotice)) {
-        let mut heard = Heard::default();
+        let mut position = ChangePosition::default();
         loop {
-            match self.hear(&mut heard).await {
+            match self.poll(&mut position).await {
                 Ok(notices) => {
                     let more = notices.len() >= BATCH;
                     for notice in notices {
@@ -80,28 +82,28 @@ impl RedisInspector {
                         continue;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "this node could not ask what operators changed"),
+                Err(error) => tracing::debug!(%error, "this node could not read the changes of operators"),
             }
-            tokio::time::sleep(HEAR_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// The changes since the last time, oldest first.
+    /// The changes since `position`, oldest first, which moves behind them.
     ///
     /// # Errors
-    /// When Redis could not be asked; the next time hears what this one missed.
-    pub async fn hear(&self, heard: &mut Heard) -> Result<Vec<ChangeNotice>, StoreError> {
+    /// When Redis could not be asked. The next poll has what this one missed.
+    pub async fn poll(&self, position: &mut ChangePosition) -> Result<Vec<ChangeNotice>, StoreError> {
         let batch = Value::Integer(i64::try_from(BATCH).unwrap_or(i64::MAX));
-        let input = |_| (vec![self.changes()], vec![Value::from(heard.0.as_str()), batch.clone()]);
+        let input = |_| (vec![self.changes()], vec![Value::from(position.0.as_str()), batch.clone()]);
         let reply: Vec<Vec<u8>> = self.run(&script::CHANGES_POLL, &self.changes(), input).await?;
-        let (place, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
+        let (end, changes) = reply.split_first().ok_or(StoreError::Protocol)?;
         let notices = changes.chunks(2).map(notice).collect::<Option<_>>().ok_or(StoreError::Protocol)?;
-        heard.0 = String::from_utf8(place.clone()).map_err(|_| StoreError::Protocol)?;
+        position.0 = String::from_utf8(end.clone()).map_err(|_| StoreError::Protocol)?;
         Ok(notices)
     }
 
-    /// What there is before and after.
-    async fn adjust(&self, charge: &BucketCharge, tokens: i64) -> Result<[BucketState; 2], StoreError> {
+    /// Grants tokens: the bucket before and after.
+    async fn grant_tokens(&self, charge: &BucketCharge, tokens: i64) -> Result<[BucketState; 2], StoreError> {
         let key = self.key(charge.key.as_bytes());
         let args = |deadline| {
             let mut args = vec![Value::Integer(deadline), Value::Integer(tokens), script::letter(charge.quota)];
@@ -113,25 +115,26 @@ impl RedisInspector {
         seen(&reply, charge.quota).ok_or(StoreError::Protocol)
     }
 
-    /// Permits that are held, as a node hears that holds none and wants none.
-    async fn held_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
-        let nobody = PermitRequest { wanted: 0, needed: 0, turn: 0 };
-        let said = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: nobody };
-        let key = self.key(&slots::key(key));
-        let input = |deadline| (vec![key.clone()], slots::args(&[&said], deadline));
+    /// Permits that the nodes hold: the answer to a node that has none and claims none.
+    async fn claimed_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
+        let none = PermitRequest { wanted: 0, needed: 0, turn: 0 };
+        let claim = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: none };
+        let key = self.key(&permits::key(key));
+        let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));
         let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
-        let held = slots::parse(&reply, 1).ok_or(StoreError::Protocol)?;
-        Ok(held.first().map_or(0, |held| held.others))
+        let granted = permits::parse(&reply, 1).ok_or(StoreError::Protocol)?;
+        Ok(granted.first().map_or(0, |granted| granted.others))
     }
 
-    /// The client's own time limit does not cover its waiting for a connection.
+    /// Runs a script within the time limit: the client's own limit does not cover the wait for a connection.
     async fn run<R: FromValue>(
         &self,
         script: &Script,
         key: &Key,
         input: impl Fn(i64) -> Input,
     ) -> Result<R, StoreError> {
-        let answer = tokio::time::timeout(TIMEOUT, self.link.run(script, redis_keyslot(key.as_bytes()), input)).await;
+        let answer =
+            tokio::time::timeout(TIMEOUT, self.topology.run(script, redis_keyslot(key.as_bytes()), input)).await;
         answer.map_err(|_| StoreError::Timeout)?.map_err(CallError::of_one_key)
     }
 
@@ -153,36 +156,36 @@ fn notice(pair: &[Vec<u8>]) -> Option<ChangeNotice> {
 impl Inspect for RedisInspector {
     fn peek<'a>(&'a self, charge: &'a BucketCharge) -> BoxFuture<'a, Result<BucketState, StoreError>> {
         Box::pin(async move {
-            let [before, _] = self.adjust(charge, 0).await?;
+            let [before, _] = self.grant_tokens(charge, 0).await?;
             Ok(before)
         })
     }
 
     fn permits_in_use<'a>(&'a self, key: &'a BucketKey) -> BoxFuture<'a, Result<u64, StoreError>> {
-        Box::pin(self.held_permits(key))
+        Box::pin(self.claimed_permits(key))
     }
 
-    fn give<'a>(
+    fn grant<'a>(
         &'a self,
         charge: &'a BucketCharge,
-        gift: TokenGrant,
+        tokens: TokenGrant,
     ) -> BoxFuture<'a, Result<BeforeAndAfter, StoreError>> {
-        let tokens = match gift {
+        let tokens = match tokens {
             TokenGrant::All => -1,
             // More than any bucket holds is all of it, and stays exact in Lua's doubles.
             TokenGrant::Tokens(tokens) => i64::try_from(tokens.min(bucket::MAX_BURST)).unwrap_or(-1),
         };
         Box::pin(async move {
-            let [before, after] = self.adjust(charge, tokens).await?;
+            let [before, after] = self.grant_tokens(charge, tokens).await?;
             Ok(BeforeAndAfter { before, after })
         })
     }
 
-    fn tell<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let key = || Value::Bytes(notice.key.as_bytes().to_vec().into());
-            let kept = Value::Integer(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
-            let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), kept.clone()]);
+            let retention = Value::Integer(i64::try_from(RETENTION.as_millis()).unwrap_or(i64::MAX));
+            let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), retention.clone()]);
             self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input).await.map(drop)
         })
     }

@@ -1,76 +1,86 @@
-//! Slots for requests in flight, as nodes hold them together.
+//! Claims of permits for requests in flight.
 //!
-//! Guarantees that claims are answered in their order, wherever their keys live. Refuses to know who is in a slot.
+//! Guarantees that claims are answered in their order, wherever their keys are.
 
 use fred::types::{Key, Value};
 use futures_util::future::join_all;
 
 use crate::algorithm::concurrency::{GrantedPermits, LEASE_US};
 use crate::limit::key::Key as BucketKey;
-use crate::store::redis::topology::link::CallError;
-use crate::store::redis::{RedisStore, integer, script};
+use crate::store::redis::redis_store::RedisStore;
+use crate::store::redis::script::{self, integer};
+use crate::store::redis::topology::server::CallError;
 use crate::store::{PermitClaim, StoreError};
 
-/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight now.
+/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight
+/// now.
 const KEYS: &str = "!in-flight:";
 
 impl RedisStore {
-    pub(crate) async fn claim_all(&self, claims: &[PermitClaim]) -> Result<Vec<GrantedPermits>, StoreError> {
-        let keys: Vec<Vec<u8>> = claims.iter().map(|said| key(&said.key)).collect();
-        let slots = self.by_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
-        let parts = slots.iter().map(|(slot, part)| {
-            let said: Vec<(&[u8], &PermitClaim)> =
-                part.iter().map(|(_, (key, said))| (key.as_slice(), *said)).collect();
-            async move { self.claim_slot(&said, *slot).await }
+    pub(super) async fn claim_all(&self, claims: &[PermitClaim]) -> Result<Vec<GrantedPermits>, StoreError> {
+        let keys: Vec<Vec<u8>> = claims.iter().map(|claim| key(&claim.key)).collect();
+        let hash_slots = self.by_hash_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
+        let calls = hash_slots.iter().map(|(hash_slot, part)| {
+            let claims: Vec<(&[u8], &PermitClaim)> =
+                part.iter().map(|(_, (key, claim))| (key.as_slice(), *claim)).collect();
+            async move { self.claim_slot(&claims, *hash_slot).await }
         });
-        let mut held = vec![GrantedPermits::default(); claims.len()];
-        for ((_, part), heard) in slots.iter().zip(join_all(parts).await) {
-            for ((place, _), heard) in part.iter().zip(heard.map_err(CallError::of_one_key)?) {
-                held[*place] = heard;
+        let mut granted = vec![GrantedPermits::default(); claims.len()];
+        for ((_, part), reply) in hash_slots.iter().zip(join_all(calls).await) {
+            for ((place, _), permits) in part.iter().zip(reply.map_err(CallError::of_one_key)?) {
+                granted[*place] = permits;
             }
         }
-        Ok(held)
+        Ok(granted)
     }
 
-    /// While their slot moves, keys may be apart, and are asked for one by one.
-    async fn claim_slot(&self, said: &[(&[u8], &PermitClaim)], slot: u16) -> Result<Vec<GrantedPermits>, CallError> {
-        match self.claim_part(said, slot).await {
-            Err(CallError::Apart) if said.len() > 1 => {
-                let each = said.iter().map(|one| self.claim_part(std::slice::from_ref(one), slot));
+    /// Claims of one hash slot: in one call, or one by one while the slot moves between servers.
+    async fn claim_slot(
+        &self,
+        claims: &[(&[u8], &PermitClaim)],
+        hash_slot: u16,
+    ) -> Result<Vec<GrantedPermits>, CallError> {
+        match self.claim_together(claims, hash_slot).await {
+            Err(CallError::SlotMoving) if claims.len() > 1 => {
+                let each = claims.iter().map(|one| self.claim_together(std::slice::from_ref(one), hash_slot));
                 join_all(each).await.into_iter().collect::<Result<Vec<_>, _>>().map(|parts| parts.concat())
             }
             other => other,
         }
     }
 
-    async fn claim_part(&self, said: &[(&[u8], &PermitClaim)], slot: u16) -> Result<Vec<GrantedPermits>, CallError> {
-        let keys = || said.iter().map(|(key, _)| self.key(key)).collect::<Vec<Key>>();
-        let claims: Vec<&PermitClaim> = said.iter().map(|(_, said)| *said).collect();
+    async fn claim_together(
+        &self,
+        keyed: &[(&[u8], &PermitClaim)],
+        hash_slot: u16,
+    ) -> Result<Vec<GrantedPermits>, CallError> {
+        let keys = || keyed.iter().map(|(key, _)| self.key(key)).collect::<Vec<Key>>();
+        let claims: Vec<&PermitClaim> = keyed.iter().map(|(_, claim)| *claim).collect();
         let input = |deadline| (keys(), args(&claims, deadline));
-        let reply: Vec<i64> = self.link.run(&script::CONCURRENCY, slot, input).await?;
-        parse(&reply, said.len()).ok_or(CallError::Store(StoreError::Protocol))
+        let reply: Vec<i64> = self.topology.run(&script::CONCURRENCY, hash_slot, input).await?;
+        parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
 }
 
-/// Where the slots of a limit's key are.
-pub(crate) fn key(of: &BucketKey) -> Vec<u8> {
+/// The key of the permits of a limit's key.
+pub(super) fn key(of: &BucketKey) -> Vec<u8> {
     [KEYS.as_bytes(), of.as_bytes()].concat()
 }
 
-/// The script's ARGV: see its head. All are of one node.
-pub(crate) fn args(said: &[&PermitClaim], deadline: i64) -> Vec<Value> {
-    let node = said.first().map_or(0, |first| first.node);
+/// The script's ARGV: see its head. All claims are of one node.
+pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
+    let node = claims.first().map_or(0, |first| first.node);
     let mut args = vec![Value::Integer(deadline), Value::from(node.to_string()), integer(LEASE_US)];
-    for PermitClaim { most, claim, .. } in said {
+    for PermitClaim { most, claim, .. } in claims {
         args.extend([*most, claim.wanted, claim.needed, claim.turn].map(integer));
     }
     args
 }
 
 /// The script's reply for so many claims: see its head.
-pub(crate) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
+pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
     let pairs = reply.get(2..)?;
-    let held =
+    let granted =
         |pair: &[i64]| Some(GrantedPermits { own: u64::try_from(pair[0]).ok()?, others: u64::try_from(pair[1]).ok()? });
-    (pairs.len() == 2 * claims).then(|| pairs.chunks_exact(2).map(held).collect())?
+    (pairs.len() == 2 * claims).then(|| pairs.chunks_exact(2).map(granted).collect())?
 }

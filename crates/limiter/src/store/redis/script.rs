@@ -1,4 +1,4 @@
-//! Scripts by their hash.
+//! The Lua scripts, run by their hash, and the numbers of a limit in their ARGV.
 //!
 //! Guarantees that a run is one command.
 
@@ -14,7 +14,7 @@ use fred::util::sha1_hash;
 
 use crate::algorithm::quota::{AlgorithmScript, Quota};
 
-/// Puts a script together of files in `lua/`, which the package has a link to.
+/// A script is the concatenation of files in `lua/`.
 macro_rules! lua {
     ($($name:literal),+) => { concat!($(include_str!(concat!("../../../lua/", $name, ".lua"))),+) };
 }
@@ -55,11 +55,11 @@ pub(crate) static PLANS_READ: LazyLock<Script> = LazyLock::new(|| Script::new(lu
 /// KEYS and ARGV.
 pub(crate) type Input = (Vec<Key>, Vec<Value>);
 
-/// A script, by its text and its hash.
+/// A script: its text and its hash.
 pub(crate) struct Script {
     text: &'static str,
     sha1: Str,
-    /// Its first argument is a deadline; its reply starts with -1 when that had passed, and then has the server's time.
+    /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by the server's time.
     pub timed: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn take(mut quotas: impl Iterator<Item = Quota>) -> &'static Script {
     }
 }
 
-/// The letter of an algorithm in ARGV.
+/// The name of an algorithm in ARGV.
 pub(crate) fn letter(quota: Quota) -> Value {
     Value::String(Str::from_static(quota.script().letter()))
 }
@@ -86,7 +86,12 @@ pub(crate) fn letter(quota: Quota) -> Value {
 pub(crate) fn numbers(quota: Quota, deadline: i64, timeout: Duration) -> [Value; 4] {
     let twice = u64::try_from(2 * timeout.as_micros()).unwrap_or(u64::MAX);
     let earliest_us = u64::try_from(deadline).unwrap_or(0).saturating_sub(twice);
-    quota.script_numbers(earliest_us).map(crate::store::redis::integer)
+    quota.script_numbers(earliest_us).map(integer)
+}
+
+/// A number in ARGV. A number beyond 63 bits can never be granted anyway.
+pub(crate) fn integer(number: u64) -> Value {
+    Value::Integer(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 impl Script {
@@ -94,7 +99,7 @@ impl Script {
         Self { text, sha1: Str::from(sha1_hash(text)), timed }
     }
 
-    /// Runs it by its hash, if the server has it. `asking`: the server is only about to get the keys' slot.
+    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to the server.
     pub(crate) async fn run(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
         match asking {
             false => client.evalsha(self.sha1.clone(), keys, Value::Array(args)).await,
@@ -111,7 +116,7 @@ impl Script {
     }
 }
 
-/// The one command after ASKING may touch the slot, so nothing must come between the two.
+/// Runs a command right after ASKING: only that one may touch the slot, so nothing must come between the two.
 async fn ask(
     client: &Client,
     command: &'static str,

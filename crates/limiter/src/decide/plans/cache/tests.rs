@@ -27,9 +27,9 @@ fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
     assert_eq!(find(&cache, "a", 1_001 + HOLD_US), (Some(7), Some(false)));
     assert_eq!(find(&cache, "a", 1_002 + HOLD_US), (Some(7), None), "one reads it for all");
     assert_eq!(find(&cache, "a", 1_002 + HOLD_US + micros(RETRY)), (Some(7), Some(false)), "and that came to nothing");
-    assert_eq!(find(&cache, "a", 1_001 + STALE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
-    learn(&cache, "a", None, 2_000 + STALE * HOLD_US);
-    assert_eq!(find(&cache, "a", 2_000 + STALE * HOLD_US), (None, None), "having none is known as well");
+    assert_eq!(find(&cache, "a", 1_001 + MAX_AGE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
+    learn(&cache, "a", None, 2_000 + MAX_AGE * HOLD_US);
+    assert_eq!(find(&cache, "a", 2_000 + MAX_AGE * HOLD_US), (None, None), "having none is known as well");
 }
 
 #[test]
@@ -46,35 +46,37 @@ fn a_text_that_is_no_plan_is_as_good_as_none_and_its_reason_is_known() {
     learn(&cache, "a", Some("lots"), 1_000);
     assert_eq!(find(&cache, "a", 1_000), (None, None));
     let reading = cache.reading(&Key::from("a"), 3_000);
-    assert_eq!(reading, Some(Reading { holds: Holds::Other(PlanError::Rate), age_us: 2_000 }));
+    assert_eq!(reading, Some(PlanReading { content: FieldContent::Invalid(PlanError::Rate), age_us: 2_000 }));
 }
 
 #[test]
-fn a_text_that_is_no_plan_is_said_once_and_not_too_often() {
+fn an_invalid_plan_is_logged_once_and_not_too_often() {
     let cache = cache();
-    let said = |field: &str| {
-        cache.known.with(&Key::from(field), |found| matches!(found.unwrap().told, Told::Other { said: true, .. }))
+    let logged = |field: &str| {
+        cache.known.with(&Key::from(field), |found| {
+            matches!(found.unwrap().content, CachedContent::Invalid { logged: true, .. })
+        })
     };
     learn(&cache, "a", Some("lots"), 1);
     learn(&cache, "b", Some("lots"), 2);
-    assert_eq!((said("a"), said("b")), (true, false));
+    assert_eq!((logged("a"), logged("b")), (true, false));
     learn(&cache, "a", Some("lots"), 3_000_000);
-    assert_eq!(cache.complained_us.load(Ordering::Relaxed), 1, "not again");
+    assert_eq!(cache.logged_us.load(Ordering::Relaxed), 1, "not again");
     learn(&cache, "b", Some("lots"), 3_000_000);
-    assert!(said("b"), "its turn comes");
+    assert!(logged("b"), "its turn comes");
 }
 
 #[test]
-fn a_hash_that_cannot_be_read_is_said_in_its_turn_and_nobody_waits_for_it() {
+fn an_unreadable_hash_is_logged_in_its_turn_and_no_request_waits_for_it() {
     let cache = cache();
     learn(&cache, "a", Some("lots"), 1);
     cache.fail(&StoreError::Auth, 1, 2);
-    let told = || cache.told_unreadable.load(Ordering::Relaxed);
-    assert_eq!((cache.is_readable(), told()), (false, false), "a line was just written");
+    let logged = || cache.unreadable_logged.load(Ordering::Relaxed);
+    assert_eq!((cache.is_readable(), logged()), (false, false), "a line was just written");
     cache.fail(&StoreError::Auth, 1, 2_000_000);
-    assert!(told());
+    assert!(logged());
     learn(&cache, "a", Some("7/s"), 2_000_001);
-    assert_eq!((cache.is_readable(), told()), (true, false));
+    assert_eq!((cache.is_readable(), logged()), (true, false));
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn one_hash_has_one_cache_as_long_as_someone_needs_it() {
 #[test]
 fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
     let (caches, zone) = (PlanCaches::default(), |name: &str| AlgorithmKind::FixedWindow { zone: Some(name.into()) });
-    let of = |kind| caches.of(&"plans".into(), kind);
+    let of = |algorithm| caches.of(&"plans".into(), algorithm);
     let (bucket, berlin) = (of(AlgorithmKind::TokenBucket), of(zone("Europe/Berlin")));
     for cache in [&bucket, &berlin] {
         learn(cache, "a", Some("7/h burst=9"), 0);
@@ -101,7 +103,7 @@ fn each_manner_of_counting_has_its_own_plans_of_a_hash() {
 }
 
 #[test]
-fn made_up_values_take_bounded_room_and_push_out_nobody_who_has_a_plan() {
+fn made_up_values_take_bounded_room_and_displace_no_client_with_a_plan() {
     let cache = cache();
     let tenants = || (0..5_000).map(|n| format!("tenant-{n}"));
     tenants().for_each(|tenant| learn(&cache, &tenant, Some("7/s"), 0));
@@ -111,7 +113,7 @@ fn made_up_values_take_bounded_room_and_push_out_nobody_who_has_a_plan() {
     let kept = tenants().filter(|tenant| cache.plan(&Key::from(tenant.as_str())).is_some()).count();
     assert_eq!(kept, 5_000);
     let made_up = (0..400_000).filter(|n| cache.reading(&Key::from(&*n.to_string()), 0).is_some()).count();
-    assert!(made_up + kept <= PLACES, "{made_up}");
+    assert!(made_up + kept <= CAPACITY, "{made_up}");
     learn(&cache, "late", Some("7/s"), 1_000_000);
     assert!(cache.plan(&Key::from("late")).is_some(), "who gets a plan finds room");
 }

@@ -1,7 +1,7 @@
-//! A Redis Cluster: which server has which slot, also while slots move.
+//! A Redis Cluster: which server has which hash slot, also while slots move.
 //!
-//! Guarantees that redirections are followed within the caller's time, each command on the connection of the server it is
-//! for, and that the map is renewed when it proves wrong or a server fails. Refuses to know keys.
+//! Guarantees that redirections are followed within the caller's time, each command on the connection of the server it
+//! is for, and that the map of slots is renewed when it proves wrong or a server fails.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,90 +18,93 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::store::StoreError;
-use crate::store::redis::address::{Host, ServerLocation};
-use crate::store::redis::client::{ConnectError, Dial};
-use crate::store::redis::error;
+use crate::store::redis::connection::address::{Host, ServerLocation};
+use crate::store::redis::connection::connector::{ConnectError, Connector};
+use crate::store::redis::connection::error;
 use crate::store::redis::script::{Input, Script};
-use crate::store::redis::topology::link::{CallError, Server};
+use crate::store::redis::topology::server::{CallError, Server};
 
-/// Slots of a cluster, by its specification.
-const SLOTS: usize = 16_384;
+/// Hash slots of a cluster, by its specification.
+const HASH_SLOTS: usize = 16_384;
 
-/// Redirections of one call: a map that is behind costs one, a slot on the move another.
+/// Redirections of one call: a map that is out of date costs one, a slot that is moving another.
 const HOPS: u32 = 4;
 
-/// The map is renewed this often also when nothing proves it wrong, and not more often than that when something does.
+/// The map is renewed this often when nothing proves it wrong.
 const RENEWAL: Duration = Duration::from_secs(5);
+/// The least pause between two renewals, when something proves the map wrong.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// To tell the map. No request waits for it.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// For a server's answer to `CLUSTER SLOTS`. No request waits for it.
+const SLOTS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Closed when dropped.
+/// The connections of a cluster. The map is no longer renewed once this is dropped.
 pub(crate) struct Cluster {
-    nodes: Arc<Nodes>,
+    servers: Arc<ClusterServers>,
     renewal: AbortHandle,
 }
 
-struct Nodes {
-    dial: Dial,
+struct ClusterServers {
+    connector: Connector,
     seeds: Vec<Host>,
-    /// Of the worker, where all of its connections live.
+    /// The worker's runtime, where all of its connections live.
     runtime: Handle,
-    map: Mutex<Map>,
-    doubt: Notify,
+    map: Mutex<SlotMap>,
+    outdated: Notify,
 }
 
-struct Map {
-    peers: HashMap<Host, Arc<Server>>,
-    /// By slot. Empty: nobody said yet.
+struct SlotMap {
+    connected: HashMap<Host, Arc<Server>>,
+    /// By hash slot. `None`: not known yet.
     owners: Vec<Option<Host>>,
 }
 
-/// From a server that does not have the slot, or not all of it.
+/// The answer of a server that does not have the slot, or not all of it.
 #[derive(Debug, PartialEq, Eq)]
 enum Redirect {
     Moved(Host),
-    BucketCharge(Host),
-    Apart,
+    /// For this call only: the slot is about to move there.
+    Ask(Host),
+    TryAgain,
 }
 
 impl Cluster {
     /// Starts connecting, in the current runtime.
-    pub fn start(dial: Dial) -> Result<Self, ConnectError> {
-        let seeds = match &dial.place {
+    pub fn start(connector: Connector) -> Result<Self, ConnectError> {
+        let seeds = match &connector.location {
             ServerLocation::Cluster(seeds) => seeds.clone(),
             _ => return Err(ConnectError::Client),
         };
-        let map = Mutex::new(Map { peers: HashMap::new(), owners: vec![None; SLOTS] });
-        let nodes = Arc::new(Nodes { dial, seeds, runtime: Handle::current(), map, doubt: Notify::new() });
-        for seed in &nodes.seeds {
-            nodes.peer(seed)?;
+        let map = Mutex::new(SlotMap { connected: HashMap::new(), owners: vec![None; HASH_SLOTS] });
+        let servers =
+            Arc::new(ClusterServers { connector, seeds, runtime: Handle::current(), map, outdated: Notify::new() });
+        for seed in &servers.seeds {
+            servers.server(seed)?;
         }
-        let renewal = tokio::spawn(renew(nodes.clone())).abort_handle();
-        Ok(Self { nodes, renewal })
+        let renewal = tokio::spawn(renew(servers.clone())).abort_handle();
+        Ok(Self { servers, renewal })
     }
 
-    /// Runs a script on whoever has `slot`.
+    /// Runs a script on the server that has `slot`.
     pub async fn run(&self, script: &Script, slot: u16, input: impl Fn(i64) -> Input) -> Result<Value, CallError> {
         let refused = |_| CallError::Store(StoreError::Io);
-        let mut host = self.nodes.owner(slot);
+        let mut host = self.servers.owner(slot);
         let mut asking = false;
         for _ in 0..=HOPS {
-            let peer = self.nodes.peer(&host).map_err(refused)?;
-            let error = match peer.run(script, &input, asking).await {
+            let server = self.servers.server(&host).map_err(refused)?;
+            let error = match server.run(script, &input, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(error) => error,
             };
             match Redirect::read(&error, &host) {
                 Some(Redirect::Moved(to)) => {
-                    self.nodes.learn(slot, &to);
+                    self.servers.learn(slot, &to);
                     (host, asking) = (to, false);
                 }
-                Some(Redirect::BucketCharge(to)) => (host, asking) = (to, true),
-                Some(Redirect::Apart) => return Err(CallError::Apart),
+                Some(Redirect::Ask(to)) => (host, asking) = (to, true),
+                Some(Redirect::TryAgain) => return Err(CallError::SlotMoving),
                 None => {
-                    self.nodes.doubt.notify_one();
+                    self.servers.outdated.notify_one();
                     return Err(CallError::Store(error::store_error(&error)));
                 }
             }
@@ -111,8 +114,8 @@ impl Cluster {
 
     pub async fn quit(&self) {
         self.renewal.abort();
-        let peers: Vec<_> = self.nodes.map.lock().peers.drain().map(|(_, peer)| peer).collect();
-        join_all(peers.iter().map(|peer| peer.quit())).await;
+        let connected: Vec<_> = self.servers.map.lock().connected.drain().map(|(_, server)| server).collect();
+        join_all(connected.iter().map(|server| server.quit())).await;
     }
 }
 
@@ -122,37 +125,39 @@ impl Drop for Cluster {
     }
 }
 
-impl Nodes {
-    /// Anyone, as long as nobody is known: who is asked will say.
+impl ClusterServers {
+    /// The server that has `slot`. While that is not known, any server: its redirection names the right one.
     fn owner(&self, slot: u16) -> Host {
         let map = self.map.lock();
         let known = map.owners.get(usize::from(slot)).and_then(Option::as_ref);
         known.or_else(|| self.seeds.first()).cloned().unwrap_or_else(|| Host { name: "".into(), port: 0 })
     }
 
-    fn peer(&self, host: &Host) -> Result<Arc<Server>, ConnectError> {
+    fn server(&self, host: &Host) -> Result<Arc<Server>, ConnectError> {
         let mut map = self.map.lock();
-        if let Some(peer) = map.peers.get(host) {
-            return Ok(peer.clone());
+        if let Some(server) = map.connected.get(host) {
+            return Ok(server.clone());
         }
-        let _inside = self.runtime.enter();
-        let peer = Arc::new(Server::new(self.dial.start_node(host)?, self.dial.timeout));
-        map.peers.insert(host.clone(), peer.clone());
-        Ok(peer)
+        let _entered = self.runtime.enter();
+        let server = Arc::new(Server::new(self.connector.connect_node(host)?, self.connector.timeout));
+        map.connected.insert(host.clone(), server.clone());
+        Ok(server)
     }
 
     fn learn(&self, slot: u16, owner: &Host) {
         if let Some(known) = self.map.lock().owners.get_mut(usize::from(slot)) {
             *known = Some(owner.clone());
         }
-        self.doubt.notify_one();
+        self.outdated.notify_one();
     }
 
-    /// The map as some server has it; connects to those that are new in it and lets go of those that left.
+    /// Takes over the map of the first server that answers. Connects to servers that are new in it and closes the
+    /// connections of those that left.
     async fn renew(&self) {
-        let asked: Vec<_> = self.map.lock().peers.iter().map(|(host, peer)| (host.clone(), peer.clone())).collect();
-        for (host, peer) in asked {
-            let answer = tokio::time::timeout(PATIENCE, slots(&peer.client)).await;
+        let known: Vec<_> =
+            self.map.lock().connected.iter().map(|(host, server)| (host.clone(), server.clone())).collect();
+        for (host, server) in known {
+            let answer = tokio::time::timeout(SLOTS_TIMEOUT, slots(&server.client)).await;
             if let Ok(Ok(ranges)) = answer {
                 let ranges: Vec<_> = ranges.iter().filter_map(|range| range_of(range, &host)).collect();
                 if !ranges.is_empty() {
@@ -171,37 +176,37 @@ impl Nodes {
                 }
             }
             let stays = |host: &Host| self.seeds.contains(host) || ranges.iter().any(|(_, _, known)| known == host);
-            let gone: Vec<_> = map.peers.keys().filter(|host| !stays(host)).cloned().collect();
-            gone.iter().filter_map(|host| map.peers.remove(host)).collect()
+            let gone: Vec<_> = map.connected.keys().filter(|host| !stays(host)).cloned().collect();
+            gone.iter().filter_map(|host| map.connected.remove(host)).collect()
         };
         for (_, _, host) in ranges {
-            // Without it, who asks for it starts it.
-            drop(self.peer(host));
+            // When that fails, the next call for its slots tries again.
+            drop(self.server(host));
         }
-        join_all(gone.iter().map(|peer| peer.quit())).await;
+        join_all(gone.iter().map(|server| server.quit())).await;
     }
 }
 
 impl Redirect {
-    /// A server that does not know its own name leaves it out: then it is the one that `asked` was reached by.
-    fn read(error: &Error, asked: &Host) -> Option<Self> {
+    /// Reads the redirection of the server at `sender`, which leaves out its own name when it does not know it.
+    fn read(error: &Error, sender: &Host) -> Option<Self> {
         let mut words = error.details().split_ascii_whitespace();
         let (code, _slot, address) = (words.next()?, words.next(), words.next());
-        let to = || address_of(address?, asked);
+        let to = || address_of(address?, sender);
         match code {
             "MOVED" => to().map(Self::Moved),
-            "ASK" => to().map(Self::BucketCharge),
-            "TRYAGAIN" => Some(Self::Apart),
+            "ASK" => to().map(Self::Ask),
+            "TRYAGAIN" => Some(Self::TryAgain),
             _ => None,
         }
     }
 }
 
-async fn renew(nodes: Arc<Nodes>) {
+async fn renew(servers: Arc<ClusterServers>) {
     loop {
-        nodes.renew().await;
+        servers.renew().await;
         tokio::time::sleep(PAUSE).await;
-        let _ = tokio::time::timeout(RENEWAL, nodes.doubt.notified()).await;
+        let _ = tokio::time::timeout(RENEWAL, servers.outdated.notified()).await;
     }
 }
 
@@ -211,23 +216,23 @@ async fn slots(client: &Client) -> Result<Vec<Value>, Error> {
     Ok(reply.into_array())
 }
 
-/// First and last slot, and the primary that has them.
-fn range_of(range: &Value, asked: &Host) -> Option<(usize, usize, Host)> {
+/// First and last hash slot of a range, and the primary that has them.
+fn range_of(range: &Value, sender: &Host) -> Option<(usize, usize, Host)> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(primary), ..] = parts.as_slice() else { return None };
     let [name, port, ..] = primary.as_slice() else { return None };
-    let slot = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|slot| *slot < SLOTS);
+    let slot = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|slot| *slot < HASH_SLOTS);
     let port = u16::try_from(port.as_u64()?).ok()?;
     let name = name.as_string().filter(|name| !name.is_empty() && name != "?");
-    let name = name.map_or_else(|| asked.name.clone(), Into::into);
+    let name = name.map_or_else(|| sender.name.clone(), Into::into);
     Some((slot(first)?, slot(last)?, Host { name, port }))
 }
 
-/// `host:port` of a redirection: the port is behind the last colon, IPv6 without brackets.
-fn address_of(text: &str, asked: &Host) -> Option<Host> {
+/// Reads `host:port` of a redirection. The port is behind the last colon; IPv6 comes without brackets.
+fn address_of(text: &str, sender: &Host) -> Option<Host> {
     let (name, port) = text.rsplit_once(':')?;
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    let name = if name.is_empty() || name == "?" { asked.name.clone() } else { name.into() };
+    let name = if name.is_empty() || name == "?" { sender.name.clone() } else { name.into() };
     Some(Host { name, port: port.parse().ok()? })
 }
 
@@ -242,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn redirections_name_who_is_to_be_asked() {
+    fn redirections_name_the_server_to_ask() {
         let read = |text: &'static str| Redirect::read(&Error::new(ErrorKind::Cluster, text), &host("h", 1));
         assert_eq!(read("MOVED 3999 10.0.0.1:6381"), Some(Redirect::Moved(host("10.0.0.1", 6381))));
         assert_eq!(read("MOVED 3999 :6381"), Some(Redirect::Moved(host("h", 6381))));
-        assert_eq!(read("ASK 3999 fd00::1:6381"), Some(Redirect::BucketCharge(host("fd00::1", 6381))));
-        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::Apart));
+        assert_eq!(read("ASK 3999 fd00::1:6381"), Some(Redirect::Ask(host("fd00::1", 6381))));
+        assert_eq!(read("TRYAGAIN Multiple keys request during rehashing of slot"), Some(Redirect::TryAgain));
         assert_eq!(read("CLUSTERDOWN The cluster is down"), None);
     }
 }

@@ -1,7 +1,8 @@
-//! Which server has a key: one server, a primary behind sentinels, or a cluster.
+//! The servers of a store, and which of them has a key: one server (`server`), a primary behind sentinels (`sentinel`),
+//! or a cluster (`cluster`). `any_topology` has the type that stands for each of them.
 
+pub(crate) mod any_topology;
 pub(crate) mod cluster;
-pub(crate) mod connection_log;
-pub(crate) mod link;
-pub(crate) mod multi_slot;
 pub(crate) mod sentinel;
+pub(crate) mod server;
+mod server_time;

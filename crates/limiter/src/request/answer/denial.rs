@@ -1,0 +1,134 @@
+//! The refusal of a request by its limits, and the answer that says why.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use crate::limit::fixed_response::FixedResponse;
+use crate::request::answer::problem::ProblemBody;
+
+/// What to do where a server does not tell its clients' addresses.
+pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
+     serve the router with into_make_service_with_connect_info::<SocketAddr>()";
+
+/// Why limits refuse a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// The request lacks a part of a limit's key, and the limit refuses such requests.
+    KeyMissing {
+        limit: Arc<str>,
+        /// The part of the key, as an operator calls it: `header.x-tenant`.
+        part: String,
+    },
+    /// A limit counts by the client's address, and the server does not tell it: a mistake of whoever put the layer there.
+    NoClientAddress { limit: Arc<str> },
+    /// A quota is used up, or a limit whose store is away denies meanwhile.
+    QuotaExceeded { violated: Vec<Arc<str>>, retry_after_secs: u64 },
+    /// A quota is used up, and its limit has an answer of its own for that.
+    FixedAnswer { answer: Arc<FixedResponse>, retry_after_secs: u64 },
+}
+
+impl Denial {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::KeyMissing { .. } => StatusCode::BAD_REQUEST,
+            Self::NoClientAddress { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::FixedAnswer { answer, .. } => answer.status,
+        }
+    }
+
+    /// A short name for logs and metrics, and the last part of the problem's type.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::KeyMissing { .. } => "key-missing",
+            Self::NoClientAddress { .. } => "no-client-address",
+            Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => "quota-exceeded",
+        }
+    }
+
+    /// The whole answer. Its fields are added to `headers`, which are empty.
+    pub fn respond<B: From<Bytes>>(&self, headers: HeaderMap, request_id: Option<&str>) -> Response<B> {
+        let problem = |detail, violated, members| {
+            ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated, members }.to_json()
+        };
+        let (body, retry_after_secs) = match self {
+            Self::FixedAnswer { answer, retry_after_secs } => {
+                let mut response: Response<B> = answer.response();
+                response.headers_mut().insert(RETRY_AFTER, (*retry_after_secs).into());
+                return response;
+            }
+            Self::KeyMissing { limit, part } => {
+                let detail = missing(limit, part);
+                (problem(&detail, None, &[("limit", &**limit), ("missing", part.as_str())]), None)
+            }
+            Self::NoClientAddress { limit } => (problem(NO_CLIENT_ADDRESS, None, &[("limit", &**limit)]), None),
+            Self::QuotaExceeded { violated, retry_after_secs } => {
+                let detail = "a rate limit is used up: come back after Retry-After";
+                (problem(detail, Some(violated.as_slice()), &[]), Some(*retry_after_secs))
+            }
+        };
+        let mut response = Response::new(B::from(body));
+        *response.status_mut() = self.status();
+        *response.headers_mut() = headers;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(retry_after_secs) = retry_after_secs {
+            response.headers_mut().insert(RETRY_AFTER, retry_after_secs.into());
+        }
+        response
+    }
+}
+
+/// The part that a request lacks, in words. Only its name: values may be secret.
+fn missing(limit: &str, part: &str) -> String {
+    let missing = match part.split_once('.') {
+        Some(("header", name)) => format!("the header field {name}"),
+        Some(("cookie", name)) => format!("the cookie {name}"),
+        Some(("query", name)) => format!("the query parameter {name}"),
+        Some(("path", name)) => format!("the path parameter {name}"),
+        _ => part.to_owned(),
+    };
+    format!("the request lacks {missing}, by which the rate limit {limit} counts")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn problem(denial: &Denial) -> (Response<Bytes>, Value) {
+        let response: Response<Bytes> = denial.respond(HeaderMap::new(), Some("id"));
+        let problem = serde_json::from_slice(response.body()).unwrap();
+        (response, problem)
+    }
+
+    #[test]
+    fn a_request_without_its_key_learns_which_part_it_lacks() {
+        let denial = Denial::KeyMissing { limit: "per-tenant".into(), part: "header.x-tenant".into() };
+        let (response, problem) = problem(&denial);
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(
+            problem,
+            json!({
+                "type": "urn:tollgate:problem:key-missing",
+                "title": "Bad Request",
+                "status": 400,
+                "detail": "the request lacks the header field x-tenant, by which the rate limit per-tenant counts",
+                "request-id": "id",
+                "limit": "per-tenant",
+                "missing": "header.x-tenant",
+            })
+        );
+    }
+
+    #[test]
+    fn a_used_up_quota_names_the_limits_and_when_to_come_back() {
+        let denial = Denial::QuotaExceeded { violated: vec!["a".into(), "b".into()], retry_after_secs: 3 };
+        let (response, problem) = problem(&denial);
+        assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
+        assert_eq!(problem["violated-policies"], json!(["a", "b"]));
+    }
+}

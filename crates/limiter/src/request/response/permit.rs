@@ -1,0 +1,214 @@
+//! Reservations and permits that a request holds until its response's body has ended.
+//!
+//! The owner of the response hands its head and its body to a [`Permit`], or drops it. A request that holds nothing,
+//! which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever becomes of
+//! the response, and that nothing of the body is kept or changed.
+
+use std::sync::Arc;
+
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::oneshot;
+
+use crate::decide::limiter::Limiter;
+use crate::decide::settlement::{Reservation, SettlementResult, Settler};
+use crate::limit::cost::ResponseCost;
+use crate::node::permits::ConcurrencyPermit;
+use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
+use crate::request::response::usage::reader::{Usage, UsageReader};
+
+/// The permit of one request. When it is dropped before its end, reservations stand.
+#[derive(Debug, Default)]
+#[must_use = "a permit that is dropped at once is given up before there is a response"]
+pub struct Permit(Option<Box<HeldUntilEnd>>);
+
+/// The reason for which there is no response to read a cost from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// No upstream had the request, through no fault of the client's.
+    NotForwarded,
+    /// An upstream may have worked on it.
+    Forwarded,
+}
+
+#[derive(Debug, Default)]
+struct HeldUntilEnd {
+    reserved_costs: Vec<ReservedCost>,
+    permits: Vec<ConcurrencyPermit>,
+    /// Notified when the response has ended, for shadow limits that hold permits of their own.
+    end_listeners: Vec<oneshot::Sender<()>>,
+}
+
+/// Reserved tokens, and the reader of the cost in the response.
+#[derive(Debug)]
+struct ReservedCost {
+    reading: UsageReader,
+    settled_by: SettledBy,
+}
+
+#[derive(Debug)]
+enum SettledBy {
+    /// SettlementResult by who drops the request.
+    Request(Box<Settling>),
+    /// Settled by a shadow limit, which may not have its decision yet.
+    Shadow(oneshot::Sender<Usage>),
+}
+
+/// A cost that is settled after the response.
+#[derive(Clone, Debug)]
+pub(crate) struct LaterCost {
+    pub by: Arc<ResponseCost>,
+    pub settlements: Arc<SettlementMetrics>,
+}
+
+/// A reservation with all that is needed to settle it.
+pub(crate) struct Settling {
+    pub reservation: Reservation,
+    pub settler: Arc<Settler>,
+    pub settlements: Arc<SettlementMetrics>,
+}
+
+impl LaterCost {
+    /// The settlement of `reservation`, which was granted by `limiter`.
+    pub fn settling(self, reservation: Reservation, limiter: &Limiter) -> Settling {
+        Settling { reservation, settler: limiter.settler().clone(), settlements: self.settlements }
+    }
+}
+
+impl Permit {
+    /// Holds a reservation until the response has told its cost.
+    pub(crate) fn reserve(&mut self, later: LaterCost, reservation: Reservation, limiter: &Limiter) {
+        let by = later.by.clone();
+        self.add(by, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
+    }
+
+    /// Resolves with the usage that the response tells.
+    pub(crate) fn report(&mut self, later: &LaterCost) -> oneshot::Receiver<Usage> {
+        let (sender, usage) = oneshot::channel();
+        self.add(later.by.clone(), SettledBy::Shadow(sender));
+        usage
+    }
+
+    /// Holds these permits until the response has ended.
+    pub(crate) fn hold_permits(&mut self, permits: Vec<ConcurrencyPermit>) {
+        if !permits.is_empty() {
+            self.0.get_or_insert_default().permits.extend(permits);
+        }
+    }
+
+    /// Resolves when the response has ended.
+    pub(crate) fn end(&mut self) -> oneshot::Receiver<()> {
+        let (listener, ended) = oneshot::channel();
+        self.0.get_or_insert_default().end_listeners.push(listener);
+        ended
+    }
+
+    fn add(&mut self, by: Arc<ResponseCost>, settled_by: SettledBy) {
+        let held = self.0.get_or_insert_default();
+        held.reserved_costs.push(ReservedCost { reading: UsageReader::new(by), settled_by });
+    }
+
+    /// Whether nothing is held, and the rest need not be called.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Prepares the request: where the body of the response has the cost, asks for one without a content coding.
+    pub fn prepare(&self, fields: &mut HeaderMap) {
+        let Some(held) = &self.0 else { return };
+        if held.reserved_costs.iter().any(|reserved_cost| reserved_cost.reading.wants_plain_text()) {
+            // Without the field any coding would be welcome (RFC 9110 §12.5.3).
+            fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+    }
+
+    /// The head of the response.
+    pub fn answered(&mut self, fields: &HeaderMap) {
+        let Some(held) = &mut self.0 else { return };
+        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.head(fields));
+        // A cost in the head need not wait for the body.
+        held.reserved_costs
+            .extract_if(.., |reserved_cost| !reserved_cost.reading.reads_on())
+            .for_each(|reserved_cost| reserved_cost.end(true));
+        if held.is_empty() {
+            self.0 = None;
+        }
+    }
+
+    /// Ends the permit without a response. Where no upstream had the request, the whole reservation is refunded.
+    pub fn failed(&mut self, unanswered: Unanswered) {
+        let usage = match unanswered {
+            Unanswered::NotForwarded => Usage::Unreached,
+            Unanswered::Forwarded => Usage::Nothing,
+        };
+        let Some(held) = self.0.take() else { return };
+        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.settled_by.settle(usage));
+    }
+
+    /// A piece of the response's body.
+    pub fn saw(&mut self, piece: &[u8]) {
+        if let Some(held) = &mut self.0 {
+            held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.feed(piece));
+        }
+    }
+
+    /// The body has ended, or was given up.
+    pub fn ended(&mut self, complete: bool) {
+        let Some(held) = self.0.take() else { return };
+        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.end(complete));
+    }
+}
+
+impl HeldUntilEnd {
+    fn is_empty(&self) -> bool {
+        self.reserved_costs.is_empty() && self.permits.is_empty() && self.end_listeners.is_empty()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.ended(false);
+    }
+}
+
+impl ReservedCost {
+    fn end(self, complete: bool) {
+        self.settled_by.settle(self.reading.end(complete));
+    }
+}
+
+impl SettledBy {
+    fn settle(self, usage: Usage) {
+        match self {
+            Self::Request(settling) => settling.settle(usage),
+            // The shadow limit was denied, and does not listen.
+            Self::Shadow(listener) => drop(listener.send(usage)),
+        }
+    }
+}
+
+impl Settling {
+    pub fn settle(self, usage: Usage) {
+        let reserved = self.reservation.charge.cost;
+        let (actual, outcome) = match usage {
+            Usage::Tokens(tokens) => (tokens, None),
+            Usage::Nothing => (reserved, Some(Outcome::Absent)),
+            Usage::Unreadable => (reserved, Some(Outcome::Unreadable)),
+            Usage::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
+            Usage::Unreached => (0, Some(Outcome::Unreached)),
+        };
+        let settled = self.settler.settle(self.reservation, actual);
+        self.settlements.count(outcome.unwrap_or(match settled {
+            SettlementResult::More => Outcome::More,
+            SettlementResult::Less => Outcome::Less,
+            SettlementResult::Even => Outcome::Even,
+            SettlementResult::Late => Outcome::Late,
+        }));
+    }
+}
+
+impl std::fmt::Debug for Settling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Settling").field(&self.reservation).finish()
+    }
+}

@@ -1,0 +1,149 @@
+//! Logs when a connection to Redis fails and when it works again.
+//!
+//! Guarantees one line per change, not one per attempt, that says what is wrong and has no secret in it. The words are
+//! our own or Redis's: the client library's are for people who know that library.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::EventInterface;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::store::redis::connection::spec::RedisSpec;
+
+/// Certificates that failed verification, as the TLS library names them, and what that means.
+const UNTRUSTED: [(&str, &str); 6] = [
+    ("UnknownIssuer", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
+    ("BadSignature", "its certificate is of no authority trusted here: is store.tls.ca the one that signed it?"),
+    ("NotValidForName", "its certificate is for another name than the one it is reached by"),
+    ("Expired", "its certificate has expired"),
+    ("NotValidYet", "its certificate is not valid yet"),
+    ("InvalidCertificate", "its certificate failed verification"),
+];
+
+/// Failures of a connection, in the operating system's words as the client library quotes them and in plain ones.
+const FAILURES: [(&str, &str); 11] = [
+    ("ConnectionRefused", "it refuses the connection: is a server listening there?"),
+    ("failed to lookup address", "its name cannot be resolved"),
+    ("HostUnreachable", "the network has no way to it"),
+    ("NetworkUnreachable", "the network has no way to it"),
+    ("PermissionDenied", "its socket may not be opened: permission denied"),
+    ("NotFound", "its socket is not there"),
+    ("TimedOut", TIMED_OUT),
+    ("Connection closed", CLOSED),
+    ("ConnectionReset", CLOSED),
+    ("BrokenPipe", CLOSED),
+    ("UnexpectedEof", CLOSED),
+];
+
+const TIMED_OUT: &str = "no answer in time";
+const CLOSED: &str = "it closed the connection";
+
+/// The store as an operator knows it, and whether any connection to it was open yet. Shared by the connections of a
+/// process.
+#[derive(Clone)]
+pub(crate) struct FirstConnection {
+    url: Arc<str>,
+    logged: Arc<AtomicBool>,
+}
+
+impl FirstConnection {
+    pub fn new(spec: &RedisSpec) -> Self {
+        Self { url: spec.redacted_url().into(), logged: Arc::default() }
+    }
+
+    /// Logs the first connection of the process to its store.
+    fn log_once(&self) {
+        if !self.logged.swap(true, Ordering::Relaxed) {
+            tracing::info!(store = %self.url, "the store is reached");
+        }
+    }
+}
+
+/// Logs in the current runtime until the client is gone. `first_connection`: for a server that has buckets.
+pub(crate) fn start(client: &Client, label: String, first_connection: Option<FirstConnection>) {
+    let (mut errors, mut connects) = (client.error_rx(), client.reconnect_rx());
+    tokio::spawn(async move {
+        let mut last = None;
+        loop {
+            tokio::select! {
+                error = errors.recv() => match error {
+                    Ok((error, _)) => {
+                        let reason = reason(&error);
+                        if last.as_ref() != Some(&reason) {
+                            tracing::warn!(store = %label, "cannot use Redis: {reason}");
+                            last = Some(reason);
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+                connected = connects.recv() => match connected {
+                    Ok(_) => {
+                        if last.take().is_some() {
+                            tracing::info!(store = %label, "connected to Redis");
+                        }
+                        if let Some(first_connection) = &first_connection {
+                            first_connection.log_once();
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                },
+            }
+        }
+    });
+}
+
+fn reason(error: &Error) -> String {
+    let details = error.details();
+    let meaning = |known: &[(&str, &'static str)]| {
+        known.iter().find(|(name, _)| details.contains(name)).map(|(_, meaning)| *meaning)
+    };
+    let operating_system =
+        || quoted(details).map_or_else(|| "the connection failed".to_owned(), |text| format!("it fails: {text}"));
+    let plain = |text: &str| text.to_owned();
+    match error.kind() {
+        ErrorKind::Timeout => plain(TIMED_OUT),
+        ErrorKind::Protocol | ErrorKind::Parse => plain("what answers there does not speak Redis's protocol"),
+        ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing => {
+            meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).map_or_else(operating_system, plain)
+        }
+        ErrorKind::Sentinel => {
+            plain(meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).unwrap_or("no sentinel names its primary"))
+        }
+        // Redis's own message.
+        _ => plain(details),
+    }
+}
+
+/// The operating system's message, as the client library quotes it.
+fn quoted(details: &str) -> Option<&str> {
+    let start = ["message: \"", "error: \""].iter().find_map(|mark| Some(details.find(mark)? + mark.len()))?;
+    details[start..].split('"').next().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_logged_in_plain_words() {
+        for (kind, details, expected) in [
+            (
+                ErrorKind::IO,
+                "Os { code: 111, kind: ConnectionRefused, message: \"Connection refused\" }",
+                FAILURES[0].1,
+            ),
+            (ErrorKind::IO, "Connection closed.", CLOSED),
+            (ErrorKind::IO, "Os { code: 105, kind: Uncategorized, message: \"No buffer\" }", "it fails: No buffer"),
+            (ErrorKind::IO, "Unknown state.", "the connection failed"),
+            (ErrorKind::Protocol, "Decode Error: frame_type", "what answers there does not speak Redis's protocol"),
+            (ErrorKind::Auth, "WRONGPASS invalid pair", "WRONGPASS invalid pair"),
+        ] {
+            assert_eq!(reason(&Error::new(kind, details)), expected, "{details}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Calls whose keys are in several hash slots of a cluster, where no script reaches all of them.
+//!
+//! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as those before it
+//! granted, and units that a later slot denies are refunded to the earlier ones. A request is never admitted without a
+//! charge to each of its buckets. A refund that fails, and a charge whose reply is lost, leave a bucket emptier than it
+//! need be until it has filled up. On a single server, and within one hash slot, it is one call.
+
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+use tokio::time::timeout_at;
+
+use crate::algorithm::level::Level;
+use crate::clock::{self, Instant};
+use crate::limit::key::Key;
+use crate::store::merged_charges::{MergedCharge, MergedCharges};
+use crate::store::redis::redis_store::RedisStore;
+use crate::store::redis::slot_call::SlotReply;
+use crate::store::redis::topology::server::CallError;
+use crate::store::{Adjustment, Change, Grant, Store, StoreError};
+
+/// The reply of one hash slot, and the places of its charges in the request.
+struct SlotGrant {
+    places: Vec<usize>,
+    reply: SlotReply,
+}
+
+impl RedisStore {
+    /// Charges each bucket, wherever its key is, within the time limit.
+    pub(super) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+        if self.topology.is_single_server() {
+            let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
+            // A single call ends in time by itself.
+            let reply = self.take_slot(&all, 0, units).await.map_err(CallError::of_one_key)?;
+            return Ok(Grant { units: reply.units, levels: charges.spread(&reply.levels), at_us: reply.at_us });
+        }
+        Box::pin(self.take_by_hash_slot(charges, units)).await
+    }
+
+    async fn take_by_hash_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+        let deadline = clock::now() + self.timeout;
+        let mut hash_slots = self.by_hash_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
+        if let [(hash_slot, all)] = &hash_slots[..] {
+            let all: Vec<&MergedCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
+            match within(deadline, self.take_slot(&all, *hash_slot, units)).await {
+                Ok(reply) => {
+                    let levels = charges.spread(&reply.levels);
+                    return Ok(Grant { units: reply.units, levels, at_us: reply.at_us });
+                }
+                Err(CallError::SlotMoving) => {}
+                Err(CallError::Store(error)) => return Err(error),
+            }
+            let (hash_slot, all) = hash_slots.swap_remove(0);
+            hash_slots = all.into_iter().map(|one| (hash_slot, vec![one])).collect();
+        }
+        self.take_in_turn(charges, hash_slots, units, deadline).await
+    }
+
+    async fn take_in_turn<'a>(
+        &self,
+        charges: &MergedCharges<'a>,
+        hash_slots: Vec<(u16, Vec<(usize, &MergedCharge<'a>)>)>,
+        units: u32,
+        deadline: Instant,
+    ) -> Result<Grant, StoreError> {
+        let mut grants = Vec::with_capacity(hash_slots.len());
+        let mut granted = units;
+        // After a denial, the remaining slots are asked for 0 units: the answer has their levels all the same.
+        for (hash_slot, part) in hash_slots {
+            let (places, list): (Vec<_>, Vec<_>) = part.into_iter().unzip();
+            match within(deadline, self.take_slot(&list, hash_slot, granted)).await {
+                Ok(reply) => {
+                    granted = reply.units;
+                    grants.push(SlotGrant { places, reply });
+                }
+                Err(error) => {
+                    // The refund goes on by itself: the request has its answer.
+                    drop(self.refund(charges, &mut grants, 0));
+                    return Err(error.of_one_key());
+                }
+            }
+        }
+        if let Some(refund) = self.refund(charges, &mut grants, granted) {
+            // Past the deadline the refund goes on by itself.
+            let _ = timeout_at(deadline, refund).await;
+        }
+        Ok(merged(charges, &grants, granted))
+    }
+
+    /// Refunds what was taken beyond `granted` units, and corrects the levels. In a task, since the request may be
+    /// dropped.
+    ///
+    /// A refund is less the tokens that flowed in since: another refund may have filled the bucket meanwhile, and then
+    /// there was no room for this one. A bucket that fills by many tokens in the time of a call loses some to each
+    /// denial elsewhere.
+    fn refund(
+        &self,
+        charges: &MergedCharges<'_>,
+        grants: &mut [SlotGrant],
+        granted: u32,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        let mut adjustments = Vec::new();
+        for SlotGrant { places, reply } in grants {
+            let extra = u64::from(reply.units.saturating_sub(granted));
+            for (place, level) in places.iter().zip(&mut reply.levels).filter(|_| extra > 0) {
+                let Some(charge) = charges.list.get(*place) else { continue };
+                let tokens = charge.cost.saturating_mul(extra);
+                *level = Level {
+                    remaining: level.remaining.saturating_add(tokens),
+                    retry_after_us: 0,
+                    reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
+                };
+                let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: reply.at_us };
+                adjustments.push(Adjustment { key: Key::from(charge.key), quota: charge.quota, change });
+            }
+        }
+        let store = self.clone();
+        (!adjustments.is_empty()).then(|| {
+            tokio::spawn(async move {
+                if let Err(error) = store.adjust(&adjustments).await {
+                    tracing::debug!(%error, "tokens that another limit's denial made useless could not be refunded");
+                }
+            })
+        })
+    }
+
+    /// Corrects each bucket. Each hash slot is tried, also when another fails: their debts are independent.
+    pub(super) async fn adjust_all(&self, adjustments: &[Adjustment]) -> Result<(), StoreError> {
+        let hash_slots = self.by_hash_slot(adjustments.iter(), |adjustment| adjustment.key.as_bytes());
+        let calls = hash_slots.iter().map(|(hash_slot, part)| self.adjust_slot(part, *hash_slot));
+        join_all(calls).await.into_iter().collect::<Result<(), _>>().map_err(CallError::of_one_key)
+    }
+}
+
+async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+    timeout_at(deadline, call).await.unwrap_or(Err(CallError::Store(StoreError::Timeout)))
+}
+
+/// The grant of all hash slots together. Its time is the earliest of several clocks: a refund subtracts the tokens that
+/// flowed in since then, and must not subtract too few.
+fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Grant {
+    let mut levels = vec![Level::default(); charges.list.len()];
+    for SlotGrant { places, reply } in grants {
+        for (place, replied) in places.iter().zip(&reply.levels) {
+            if let Some(level) = levels.get_mut(*place) {
+                *level = *replied;
+            }
+        }
+    }
+    let at_us = grants.iter().map(|grant| grant.reply.at_us).min().unwrap_or_default();
+    Grant { units, levels: charges.spread(&levels), at_us }
+}

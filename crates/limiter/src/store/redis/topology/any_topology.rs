@@ -1,0 +1,78 @@
+//! A script run on the server that has its keys, whatever the topology.
+//!
+//! Guarantees that a demoted primary is left, and that each connection is closed on [`Topology::quit`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::types::FromValue;
+
+use crate::store::StoreError;
+use crate::store::redis::connection::address::ServerLocation;
+use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents, Connector};
+use crate::store::redis::connection::error;
+use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::script::{Input, Script};
+use crate::store::redis::topology::cluster::Cluster;
+use crate::store::redis::topology::sentinel::SentinelWatcher;
+use crate::store::redis::topology::server::{CallError, Server};
+
+/// The servers of a store.
+pub(crate) enum Topology {
+    Single(Arc<Server>),
+    /// A primary that the sentinels may replace.
+    Sentinel(Arc<Server>, SentinelWatcher),
+    Cluster(Cluster),
+}
+
+impl Topology {
+    /// Starts connecting, in the current runtime, and returns at once. Calls fail after `timeout`.
+    pub fn start(spec: &RedisSpec, timeout: Duration, events: ConnectionEvents) -> Result<Self, ConnectError> {
+        let connector = Connector::new(spec, timeout, events)?;
+        let connect = |connector: &Connector| connector.connect().map(|client| Arc::new(Server::new(client, timeout)));
+        match connector.location {
+            ServerLocation::Cluster(_) => Cluster::start(connector).map(Self::Cluster),
+            ServerLocation::Server(_) | ServerLocation::Socket(_) => connect(&connector).map(Self::Single),
+            ServerLocation::Sentinel { ref sentinels, ref service, .. } => {
+                let primary = connect(&connector)?;
+                let watcher = SentinelWatcher::start(&connector, sentinels, service, primary.clone())?;
+                Ok(Self::Sentinel(primary, watcher))
+            }
+        }
+    }
+
+    /// Whether each key is on the same server.
+    pub fn is_single_server(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
+    /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes KEYS and ARGV, given
+    /// the deadline.
+    pub async fn run<R: FromValue>(
+        &self,
+        script: &Script,
+        hash_slot: u16,
+        input: impl Fn(i64) -> Input,
+    ) -> Result<R, CallError> {
+        let reply = match self {
+            // Boxed, like all that few calls need: the room for it would be moved with every call.
+            Self::Cluster(cluster) => Box::pin(cluster.run(script, hash_slot, input)).await?,
+            Self::Single(server) | Self::Sentinel(server, _) => {
+                server.run(script, &input, false).await.map_err(|error| {
+                    server.leave_replica(&error);
+                    CallError::Store(error::store_error(&error))
+                })?
+            }
+        };
+        reply.convert().map_err(|_| CallError::Store(StoreError::Protocol))
+    }
+
+    /// Closes all connections.
+    pub async fn quit(&self) {
+        match self {
+            Self::Cluster(cluster) => cluster.quit().await,
+            Self::Single(server) => server.quit().await,
+            Self::Sentinel(server, watcher) => drop(tokio::join!(watcher.quit(), server.quit())),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A Redis server, and a script run on it.
+//!
+//! Guarantees that a call carries a deadline in the time of the server that runs it, past which that server refuses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::{Error, ErrorKind};
+use fred::interfaces::ClientLike;
+use fred::types::Value;
+
+use crate::clock;
+use crate::store::StoreError;
+use crate::store::redis::connection::error;
+use crate::store::redis::script::{Input, Script};
+use crate::store::redis::topology::server_time::ServerTime;
+
+/// A connection to a server, and an estimate of its clock.
+pub(crate) struct Server {
+    pub client: Client,
+    time: ServerTime,
+    timeout: Duration,
+    reconnecting: AtomicBool,
+}
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The hash slot is moving between servers, and the keys are not all on one of them. A call for one key works.
+    SlotMoving,
+    Store(StoreError),
+}
+
+/// The first two numbers of a timed script's reply.
+fn reply_head(reply: &Value) -> Option<(i64, i64)> {
+    let Value::Array(parts) = reply else { return None };
+    let [done, now, ..] = parts.as_slice() else { return None };
+    Some((done.as_i64()?, now.as_i64()?))
+}
+
+impl CallError {
+    /// The error of a call for one key, which cannot be on two servers: a server that says so is wrong.
+    pub fn of_one_key(self) -> StoreError {
+        match self {
+            Self::SlotMoving => StoreError::Moved,
+            Self::Store(error) => error,
+        }
+    }
+}
+
+impl Server {
+    pub fn new(client: Client, timeout: Duration) -> Self {
+        Self { client, time: ServerTime::default(), timeout, reconnecting: AtomicBool::new(false) }
+    }
+
+    /// Runs a script within the time limit. The client library bounds the first try. A second one is needed only for a
+    /// server that was not asked before, or has forgotten the script.
+    pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+        let sent_us = clock::monotonic_micros();
+        let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
+        if let Some(answer) = self.result(script, sent_us, reply) {
+            return answer;
+        }
+        let spent = Duration::from_micros(clock::monotonic_micros().saturating_sub(sent_us));
+        let again = Box::pin(self.run_again(script, input, asking));
+        let answer = tokio::time::timeout(self.timeout.saturating_sub(spent), again).await;
+        answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no time to repeat")))
+    }
+
+    /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new server, whose time
+    /// has to be learned first.
+    async fn run_again(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+        for _ in 0..2 {
+            let sent_us = clock::monotonic_micros();
+            let reply = script.run_text(&self.client, input(self.deadline(sent_us)), asking).await;
+            if let Some(answer) = self.result(script, sent_us, reply) {
+                return answer;
+            }
+        }
+        Err(Error::new(ErrorKind::Timeout, "late"))
+    }
+
+    fn deadline(&self, sent_us: u64) -> i64 {
+        self.time.after(sent_us, self.timeout)
+    }
+
+    /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have
+    /// the script, or refuses a late call. A late call is rightly refused when nobody waits for it any more. A call
+    /// that is still awaited was refused because this node did not know the server's time, or no longer did; by now it
+    /// does.
+    fn result(&self, script: &Script, sent_us: u64, reply: Result<Value, Error>) -> Option<Result<Value, Error>> {
+        match &reply {
+            Err(error) if error.details().starts_with("NOSCRIPT") => return None,
+            Ok(value) if script.timed => {
+                let Some((done, now)) = reply_head(value) else {
+                    return Some(Err(Error::new(ErrorKind::Protocol, "a reply without its head")));
+                };
+                self.time.learn(sent_us, now);
+                if done < 0 {
+                    return None;
+                }
+            }
+            _ => {}
+        }
+        Some(reply)
+    }
+
+    pub async fn quit(&self) {
+        // A connection that cannot even be closed is gone already.
+        let _ = tokio::time::timeout(self.timeout, self.client.quit()).await;
+    }
+
+    /// Reconnects when `error` says that the server is a replica now. A demoted server keeps its connections for as
+    /// long as they are used. A new connection finds the primary, by its name or by the sentinels.
+    pub fn leave_replica(self: &Arc<Self>, error: &Error) {
+        if error::has_code(error.details(), "READONLY") {
+            self.reconnect();
+        }
+    }
+
+    /// Reconnects in the background, unless it is reconnecting already.
+    pub fn reconnect(self: &Arc<Self>) {
+        if !self.reconnecting.swap(true, Ordering::AcqRel) {
+            let server = self.clone();
+            tokio::spawn(async move {
+                let _ = server.client.force_reconnection().await;
+                server.reconnecting.store(false, Ordering::Release);
+            });
+        }
+    }
+}
