@@ -5,6 +5,7 @@
 //! have the lock, and under the lock time never moves back. Refuses to know why the decision is local: the caller says
 //! which share of the limits is this node's.
 
+mod compact_state;
 mod inspect;
 mod shard;
 
