@@ -28,11 +28,7 @@ const CLOCKS: [(&str, &str); 2] = [
 
 /// Files of `algorithm/` that may name words of [`NO_ARITHMETIC`], which, and why.
 const MORE_THAN_ARITHMETIC: [(&str, &str, &str); 3] = [
-    (
-        "crates/limiter/src/algorithm/window",
-        "SmallVec collect",
-        "two entries stand in place, and only more are on the heap",
-    ),
+    ("crates/limiter/src/algorithm/window", "SmallVec", "two entries stand in place, and only more are on the heap"),
     ("crates/limiter/src/algorithm/concurrency", "Vec", "a store lends the list of those who hold permits"),
     (
         "crates/limiter/src/algorithm/calendar",

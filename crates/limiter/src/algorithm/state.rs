@@ -64,7 +64,7 @@ impl StoredState {
             }
             (Quota::Window(_), pairs) if pairs.len().is_multiple_of(2) => {
                 let entry = |pair: &[u64]| WindowEntry { until_us: now_us.saturating_add(pair[0]), tokens: pair[1] };
-                Some(Self::Window(WindowEntries::collect(pairs.chunks_exact(2).map(entry))))
+                Some(Self::Window(WindowEntries::from_entries(pairs.chunks_exact(2).map(entry))))
             }
             _ => None,
         }

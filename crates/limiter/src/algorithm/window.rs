@@ -175,7 +175,7 @@ impl WindowEntries {
     }
 
     /// Entries as they were stored, in any order.
-    pub fn collect(entries: impl Iterator<Item = WindowEntry>) -> Self {
+    pub fn from_entries(entries: impl Iterator<Item = WindowEntry>) -> Self {
         let mut list = Self::default();
         entries.for_each(|entry| list.add(entry.tokens, entry.until_us));
         list

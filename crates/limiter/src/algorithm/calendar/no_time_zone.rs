@@ -1,12 +1,14 @@
 //! Stands for `time_zone.rs` where the crate is built without the feature `calendar`: there is no calendar.
 
-use super::{CalendarError, CalendarUnit, WindowBounds};
+pub use self::NoCalendar as Calendar;
+
+use super::unit::{CalendarError, CalendarUnit, WindowBounds};
 
 /// None exists.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub enum Calendar {}
+pub enum NoCalendar {}
 
-impl Calendar {
+impl NoCalendar {
     /// Always an error.
     pub fn find(_: CalendarUnit, _: &str) -> Result<&'static Self, CalendarError> {
         Err(CalendarError::Unavailable)

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned, civil};
 use parking_lot::Mutex;
 
-use super::{CalendarError, CalendarUnit, WindowBounds};
+use super::unit::{CalendarError, CalendarUnit, WindowBounds};
 
 /// The windows of one time zone. There is one of each: see [`Calendar::find`].
 #[derive(Debug)]

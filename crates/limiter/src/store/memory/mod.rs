@@ -5,6 +5,7 @@
 //! before they have the lock, and under the lock time never moves back. The caller says which share of the limits is
 //! this node's.
 
+mod compact_state;
 mod inspect;
 mod shard;
 

@@ -9,9 +9,9 @@
 
 use hashbrown::HashTable;
 
-use crate::algorithm::compact_state::{CompactState, EvictionFloor};
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{QuotaState, StoredState};
+use crate::store::memory::compact_state::{CompactState, EvictionFloor};
 
 /// Entries looked at for one to drop. Enough to find one among the soonest full, few enough to be cheap under the lock.
 const PROBES: usize = 16;
