@@ -71,14 +71,14 @@ async fn tokens_are_given_back_exactly_and_never_beyond_full() {
     let redis = Fixture::start().await;
     let bucket = charge("k", shape(10, HOUR, 20), 1);
     assert_eq!(redis.take(&bucket, 20).await, 20);
-    let changed = redis.inspector.give(&bucket, TokenGrant::Tokens(5)).await.unwrap();
+    let changed = redis.inspector.grant(&bucket, TokenGrant::Tokens(5)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 5));
     assert_eq!((redis.take(&bucket, 20).await, redis.take(&bucket, 1).await), (5, 0));
-    let changed = redis.inspector.give(&bucket, TokenGrant::Tokens(u64::MAX)).await.unwrap();
+    let changed = redis.inspector.grant(&bucket, TokenGrant::Tokens(u64::MAX)).await.unwrap();
     assert_eq!(changed.after.level(1).remaining, 20);
     assert_eq!(redis.server.command(&["EXISTS", "t:k"]), ":0", "a full bucket is none");
     assert_eq!(redis.take(&bucket, 50).await, 20, "full, and not more");
-    redis.inspector.give(&bucket, TokenGrant::All).await.unwrap();
+    redis.inspector.grant(&bucket, TokenGrant::All).await.unwrap();
     assert_eq!(redis.take(&bucket, 50).await, 20);
 }
 
@@ -87,7 +87,7 @@ async fn what_is_given_back_expires_when_it_is_full() {
     let redis = Fixture::start().await;
     let bucket = charge("k", shape(10, HOUR, 10), 1);
     redis.take(&bucket, 10).await;
-    redis.inspector.give(&bucket, TokenGrant::Tokens(5)).await.unwrap();
+    redis.inspector.grant(&bucket, TokenGrant::Tokens(5)).await.unwrap();
     let ttl: u64 = redis.server.command(&["PTTL", "t:k"]).trim_start_matches(':').parse().unwrap();
     assert!(ttl > 1_790_000 && ttl <= 1_800_002, "{ttl}");
 }
@@ -98,7 +98,7 @@ async fn a_grant_counts_in_tokens_of_the_changed_limit() {
     let (old, new) = (charge("k", shape(10, HOUR, 20), 1), charge("k", shape(7, 3 * HOUR, 10), 1));
     redis.take(&old, 15).await;
     assert_eq!(redis.left(&new).await, 0, "more was taken than the new burst");
-    let changed = redis.inspector.give(&new, TokenGrant::Tokens(4)).await.unwrap();
+    let changed = redis.inspector.grant(&new, TokenGrant::Tokens(4)).await.unwrap();
     assert_eq!((changed.before.level(1).remaining, changed.after.level(1).remaining), (0, 4));
     assert_eq!(redis.take(&new, 20).await, 4);
 }
@@ -109,7 +109,7 @@ async fn a_foreign_value_is_reported_and_left_alone() {
     redis.server.command(&["SET", "t:k", "hello"]);
     let bucket = charge("k", shape(10, HOUR, 20), 1);
     assert!(matches!(redis.inspector.peek(&bucket).await, Err(StoreError::Script(_))));
-    assert!(matches!(redis.inspector.give(&bucket, TokenGrant::All).await, Err(StoreError::Script(_))));
+    assert!(matches!(redis.inspector.grant(&bucket, TokenGrant::All).await, Err(StoreError::Script(_))));
     assert_eq!(redis.stored("k"), "hello");
 }
 
@@ -119,7 +119,7 @@ async fn a_grant_that_timed_out_is_not_made_later() {
     let bucket = charge("k", shape(10, HOUR, 20), 1);
     redis.take(&bucket, 20).await;
     redis.server.stop();
-    let refused = redis.inspector.give(&bucket, TokenGrant::All).await;
+    let refused = redis.inspector.grant(&bucket, TokenGrant::All).await;
     redis.server.cont();
     assert!(refused.is_err(), "{refused:?}");
     eventually("redis answers again", || async { redis.inspector.peek(&bucket).await.is_ok() }).await;
@@ -142,17 +142,17 @@ fn notice(key: &str, full_in_us: u64) -> ChangeNotice {
 async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept() {
     let redis = Fixture::start().await;
     let inspector = &redis.inspector;
-    inspector.tell(&notice("old", 0)).await.unwrap();
+    inspector.publish(&notice("old", 0)).await.unwrap();
     let (mut one, mut other) = (ChangePosition::default(), ChangePosition::default());
-    assert_eq!(inspector.hear(&mut one).await.unwrap(), [notice("old", 0)]);
-    inspector.tell(&notice("l:a|b", 0)).await.unwrap();
-    inspector.tell(&notice("l:c", 3 * HOUR)).await.unwrap();
-    let heard = inspector.hear(&mut one).await.unwrap();
+    assert_eq!(inspector.poll(&mut one).await.unwrap(), [notice("old", 0)]);
+    inspector.publish(&notice("l:a|b", 0)).await.unwrap();
+    inspector.publish(&notice("l:c", 3 * HOUR)).await.unwrap();
+    let heard = inspector.poll(&mut one).await.unwrap();
     assert_eq!(heard[0], notice("l:a|b", 0));
     assert!(heard[1].key == Key::from("l:c") && heard[1].full_in_us > 2 * HOUR && heard[1].full_in_us <= 3 * HOUR);
     assert_eq!(heard.len(), 2);
-    assert_eq!(inspector.hear(&mut one).await.unwrap(), []);
-    assert_eq!(inspector.hear(&mut other).await.unwrap().len(), 3, "it may have served before it asked");
+    assert_eq!(inspector.poll(&mut one).await.unwrap(), []);
+    assert_eq!(inspector.poll(&mut other).await.unwrap().len(), 3, "it may have served before it asked");
     let ttl: u64 = redis.server.command(&["PTTL", "t:!changes"]).trim_start_matches(':').parse().unwrap();
     assert!(ttl > 0 && ttl <= 600_000, "{ttl}");
 }
@@ -161,12 +161,12 @@ async fn every_node_receives_each_change_once_and_a_new_node_those_that_are_kept
 async fn changes_are_delivered_after_redis_lost_the_earlier_ones() {
     let redis = Fixture::start().await;
     let mut heard = ChangePosition::default();
-    redis.inspector.hear(&mut heard).await.unwrap();
-    redis.inspector.tell(&notice("a", 0)).await.unwrap();
-    assert_eq!(redis.inspector.hear(&mut heard).await.unwrap().len(), 1);
+    redis.inspector.poll(&mut heard).await.unwrap();
+    redis.inspector.publish(&notice("a", 0)).await.unwrap();
+    assert_eq!(redis.inspector.poll(&mut heard).await.unwrap().len(), 1);
     redis.server.command(&["DEL", "t:!changes"]);
     // Redis has restarted with a clock that is behind.
     redis.server.command(&["XADD", "t:!changes", "5-1", "bucket", "b", "full_at", "0"]);
-    assert_eq!(redis.inspector.hear(&mut heard).await.unwrap(), [notice("b", 0)]);
-    assert_eq!(redis.inspector.hear(&mut heard).await.unwrap(), []);
+    assert_eq!(redis.inspector.poll(&mut heard).await.unwrap(), [notice("b", 0)]);
+    assert_eq!(redis.inspector.poll(&mut heard).await.unwrap(), []);
 }

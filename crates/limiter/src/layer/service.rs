@@ -13,7 +13,6 @@ use crate::decide::limiter::Limiter;
 use crate::layer::RateLimitLayer;
 use crate::layer::limited_request::{Admitted, LimitedRequest, LimiterOf};
 use crate::request::admission::Admission;
-use crate::request::denial::Denial;
 use crate::request::headers::RateLimitFields;
 use crate::request::rule_set::Judgement;
 
@@ -46,13 +45,10 @@ where
 
     #[inline]
     fn call(&mut self, request: R) -> RateLimited<S, R> {
-        let RateLimitLayer { limiter, rules, trusted } = &self.layer;
-        let limiter = limiter.limiter(&request);
+        let RateLimitLayer { limiter: limiter_of, rules, trusted } = &self.layer;
+        let limiter = limiter_of.limiter(&request);
         let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts)) {
-            Ok(Admission::Judged(judgement)) => {
-                let judged = Judged::of(judgement, limiter);
-                go_on(&mut self.inner, request, judged)
-            }
+            Ok(Admission::Judged(judgement)) => go_on(&mut self.inner, request, judgement, limiter_of),
             Ok(Admission::Waiting(judging)) => {
                 let limiter = limiter.clone();
                 // The service that was polled ready must be the one that is called: a clone of it need not be ready.
@@ -66,35 +62,21 @@ where
     }
 }
 
-/// What a request is judged to, and holds from then on: whoever drops this, drops that.
-enum Judged {
-    Denied(Denial, RateLimitFields),
-    Admitted(Admitted),
-}
-
-impl Judged {
-    #[inline]
-    fn of(judgement: Judgement, limiter: &Limiter) -> Self {
-        let Judgement { fields, denied, degraded, reserved } = judgement;
-        match denied {
-            Some(denial) => Self::Denied(denial, fields),
-            None => Self::Admitted(Admitted { fields, permit: reserved.hold(limiter), degraded }),
-        }
-    }
-}
-
 /// Refuses a judged request, or lets the service answer it.
 #[inline]
-fn go_on<S, R>(inner: &mut S, mut request: R, judged: Judged) -> Step<S, R, S::Future>
+fn go_on<S, R, L>(inner: &mut S, mut request: R, judgement: Judgement, limiter_of: &L) -> Step<S, R, S::Future>
 where
     S: Service<R>,
     R: LimitedRequest<S::Response, S::Error>,
+    L: LimiterOf<R>,
 {
-    let admitted = match judged {
-        Judged::Admitted(admitted) => admitted,
-        Judged::Denied(denial, fields) => return Step::answered(request.refuse(denial, fields)),
-    };
-    match request.admit(admitted) {
+    let Judgement { fields, denied, degraded, reserved } = judgement;
+    if let Some(denial) = denied {
+        return Step::answered(request.refuse(denial, fields));
+    }
+    // From here on the permit holds what was reserved: dropping it gives that back.
+    let permit = reserved.hold(limiter_of.limiter(&request));
+    match request.admit(Admitted { fields, permit, degraded }) {
         ControlFlow::Continue(kept) => Step::Passing { answering: inner.call(request), kept: Some(kept) },
         ControlFlow::Break(answer) => Step::answered(answer),
     }
@@ -151,7 +133,7 @@ where
                 StepProjection::Waiting { judging, then } => {
                     let judgement = ready!(judging.as_mut().poll(cx));
                     let Some((mut inner, limiter, request)) = then.take() else { return Poll::Pending };
-                    go_on(&mut inner, request, Judged::of(judgement, &limiter))
+                    go_on(&mut inner, request, judgement, &limiter)
                 }
                 StepProjection::Passing { answering, kept } => {
                     let answer = ready!(answering.poll(cx));

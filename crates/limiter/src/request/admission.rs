@@ -18,10 +18,6 @@ use crate::request::queue::{Ticket, TooLong};
 use crate::request::rule_set::{Judgement, Next, RuleSet};
 
 /// The result of holding a request to its limits.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large one is what nearly every request is: a box of its own would cost more"
-)]
 pub enum Admission {
     Judged(Judgement),
     /// Boxed: a request that waits for nothing does not carry the room that waiting takes.

@@ -322,14 +322,14 @@ impl Reserved {
     #[inline]
     pub fn hold(self, limiter: &Limiter) -> Permit {
         match self.0 {
-            Some(parts) => parts.hold(limiter),
+            Some(parts) => (*parts).hold(limiter),
             None => Permit::default(),
         }
     }
 }
 
 impl ReservedParts {
-    fn hold(self: Box<Self>, limiter: &Limiter) -> Permit {
+    fn hold(self, limiter: &Limiter) -> Permit {
         let mut permit = Permit::default();
         for (later, reservation) in self.list {
             permit.reserve(later, reservation, limiter);
