@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::future::{BoxFuture, Either};
+use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response};
 use serde::Serialize;
@@ -27,8 +27,8 @@ type ActionResult = Result<Response<Body>, Failure>;
 impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
     type Response = Response<Body>;
     type Error = Failure;
-    /// An answer of our own is ready at once. Forwarding is boxed: an idle connection does not carry the room for it.
-    type Future = Either<Ready<ActionResult>, BoxFuture<'a, ActionResult>>;
+    /// Boxed: an idle connection does not carry the room for forwarding, and no layer moves it.
+    type Future = BoxFuture<'a, ActionResult>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         Poll::Ready(Ok(()))
@@ -42,9 +42,8 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
 
 /// Forwards a request, or answers it here.
 #[inline]
-fn act<'a>(exchange: &'a mut Exchange<'_>) -> Either<Ready<ActionResult>, BoxFuture<'a, ActionResult>> {
+fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let (context, upstreams) = (exchange.context, exchange.upstreams);
-    let answered = |result| Either::Left(ready(result));
     let target = match &exchange.route {
         Ok(target) => *target,
         Err(failure) => return answered(Err(failure.clone())),
@@ -59,7 +58,11 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> Either<Ready<ActionResult>, BoxFut
     let Some(upstream) = upstream else { return answered(Err(Failure::NoEndpoint)) };
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
-    Either::Right(Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id)))
+    Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id))
+}
+
+fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
+    Box::pin(ready(result))
 }
 
 /// The answer of an echo: the request as the gateway got it.

@@ -1,6 +1,5 @@
 //! Bounds request bodies: refuses a declared length at once, and cuts an undeclared one at the bound.
 
-use std::future::{Ready, ready};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +13,7 @@ use tower_service::Service;
 use crate::body::{Body, BodyFailure, BoxError};
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
+use crate::gateway::layers::refused::Refused;
 
 /// The largest request body, in bytes.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ where
 {
     type Response = Response<Body>;
     type Error = Failure;
-    type Future = Either<Ready<Result<Response<Body>, Failure>>, S::Future>;
+    type Future = Either<Refused, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         self.inner.poll_ready(cx)
@@ -50,7 +50,7 @@ where
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         match bound(exchange.request, self.max) {
             Ok(()) => Either::Right(self.inner.call(exchange)),
-            Err(failure) => Either::Left(ready(Err(failure))),
+            Err(failure) => Either::Left(Refused::new(failure)),
         }
     }
 }

@@ -6,5 +6,6 @@
 pub mod action;
 pub mod body_bound;
 pub mod rate_limit;
+mod refused;
 pub mod shed;
 pub mod timeout;

@@ -30,6 +30,7 @@ impl<'a, 'g> LimiterOf<&'a mut Exchange<'g>> for WorkerLimiter {
 impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     type Response = Response<Body>;
     type Kept = ();
+    type Immediate = Failure;
 
     #[inline]
     fn with_facts<T>(&self, _: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T {
@@ -49,7 +50,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
 
     /// The permit is dropped with the request's account.
     #[inline]
-    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Response<Body>, Failure>> {
+    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Failure> {
         let Admitted { fields, permit, degraded } = admitted;
         permit.prepare(self.request.headers_mut());
         self.fields = fields;
@@ -59,9 +60,14 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     }
 
     #[inline]
-    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Response<Body>, Failure> {
+    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Failure {
         self.fields = fields;
-        Err(denial.into())
+        denial.into()
+    }
+
+    #[inline]
+    fn answer(failure: Failure) -> Result<Response<Body>, Failure> {
+        Err(failure)
     }
 
     #[inline]

@@ -1,6 +1,5 @@
 //! Sheds load: refuses requests once as many are in flight as the gateway takes.
 
-use std::future::{Ready, ready};
 use std::num::NonZeroUsize;
 use std::task::{Context, Poll};
 
@@ -12,6 +11,7 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
+use crate::gateway::layers::refused::Refused;
 
 /// The most requests in flight on a worker.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ where
 {
     type Response = Response<Body>;
     type Error = Failure;
-    type Future = Either<Ready<Result<Response<Body>, Failure>>, S::Future>;
+    type Future = Either<Refused, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         self.inner.poll_ready(cx)
@@ -47,7 +47,7 @@ where
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         if exchange.context.in_flight_before >= self.max.get() {
-            return Either::Left(ready(Err(Failure::Overloaded)));
+            return Either::Left(Refused::new(Failure::Overloaded));
         }
         Either::Right(self.inner.call(exchange))
     }

@@ -27,6 +27,7 @@ where
 {
     type Response = Response<PermitBody<A>>;
     type Kept = (RateLimitFields, Permit);
+    type Immediate = Response<PermitBody<A>>;
 
     fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T {
         let client_ip = peer_ip(self).map(|peer| match trusted {
@@ -46,25 +47,29 @@ where
         })
     }
 
-    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Self::Response, E>, Self::Kept> {
+    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Self::Immediate, Self::Kept> {
         let Admitted { fields, mut permit, degraded } = admitted;
         if let Some(Degrade::Respond(fixed)) = degraded {
             let response: Response<PermitBody<A>> = fixed.response();
             permit.answered(response.headers());
             permit.ended(true);
-            return ControlFlow::Break(Ok(told(response, fields)));
+            return ControlFlow::Break(told(response, fields));
         }
         permit.prepare(self.headers_mut());
         ControlFlow::Continue((fields, permit))
     }
 
-    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Self::Response, E> {
+    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Self::Immediate {
         if let Denial::NoClientAddress { limit } = &denial {
             static TOLD: Once = Once::new();
             TOLD.call_once(|| tracing::error!(%limit, "{}", denial::NO_CLIENT_ADDRESS));
         }
         let request_id = self.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
-        Ok(told(denial.respond(HeaderMap::new(), request_id), fields))
+        told(denial.respond(HeaderMap::new(), request_id), fields)
+    }
+
+    fn answer(response: Self::Immediate) -> Result<Self::Response, E> {
+        Ok(response)
     }
 
     fn finish((fields, mut permit): Self::Kept, answer: Response<A>) -> Self::Response {

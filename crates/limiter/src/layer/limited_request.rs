@@ -16,22 +16,24 @@ pub trait LimitedRequest<A, E>: Sized {
     type Response;
     /// What is kept of the admission until the service has answered.
     type Kept;
+    /// An answer that the service has no part in. It is moved with the future of the answer, so a small type is cheap.
+    type Immediate;
 
     /// Lets `read` see what keys and costs are made of. `trusted`: the proxies whose word on the client's address the layer
     /// believes.
     fn with_facts<T>(&self, trusted: Option<&TrustedProxies>, read: impl FnOnce(&Facts<'_>) -> T) -> T;
 
     /// The request passes its limits: `Continue` lets the service answer it, `Break` answers it here.
-    ///
-    /// # Errors
-    /// The answer may be a failure of the service's kind.
-    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Result<Self::Response, E>, Self::Kept>;
+    fn admit(&mut self, admitted: Admitted) -> ControlFlow<Self::Immediate, Self::Kept>;
 
     /// A limit refuses the request.
+    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Self::Immediate;
+
+    /// The answer in full.
     ///
     /// # Errors
-    /// The answer may be a failure of the service's kind.
-    fn refuse(self, denial: Denial, fields: RateLimitFields) -> Result<Self::Response, E>;
+    /// It may be a failure of the service's kind.
+    fn answer(immediate: Self::Immediate) -> Result<Self::Response, E>;
 
     /// The service has answered.
     fn finish(kept: Self::Kept, answer: A) -> Self::Response;

@@ -103,7 +103,7 @@ pin_project! {
     {
         Waiting { judging: BoxFuture<'static, Judgement>, then: Option<(S, Limiter, R)> },
         Passing { #[pin] answering: F, kept: Option<R::Kept> },
-        Answered { answer: Option<Result<R::Response, S::Error>> },
+        Answered { answer: Option<R::Immediate> },
     }
 }
 
@@ -113,7 +113,7 @@ where
     R: LimitedRequest<S::Response, S::Error>,
 {
     #[inline]
-    fn answered(answer: Result<R::Response, S::Error>) -> Self {
+    fn answered(answer: R::Immediate) -> Self {
         Self::Answered { answer: Some(answer) }
     }
 }
@@ -141,7 +141,7 @@ where
                     return Poll::Ready(answer.map(|answer| R::finish(kept, answer)));
                 }
                 StepProjection::Answered { answer } => {
-                    return answer.take().map_or(Poll::Pending, Poll::Ready);
+                    return answer.take().map_or(Poll::Pending, |answer| Poll::Ready(R::answer(answer)));
                 }
             };
             this.step.set(next);
