@@ -5,7 +5,7 @@ use crate::imports::{Import, Workspace};
 /// The rooms of a crate, level by level: a room may import what stands on earlier levels, and of its own level what
 /// [`BESIDE`] lists. A room is a module right below the crate's root; `lib` and `main` are the root files.
 const CHAINS: [(&str, &[&str]); 2] = [
-    ("tollgate_limiter", &["clock", "algorithm", "limit", "store", "node", "decide", "request", "layer", "lib"]),
+    ("tollgate_limiter", &["clock", "algorithm", "limit", "store", "node", "decide", "request", "layer shared", "lib"]),
     (
         "tollgate",
         &[
@@ -30,7 +30,7 @@ const BESIDE: [(&str, &str, &str); 0] = [];
 const KNOWN_TO_FEW: [(&str, &[&str], &str); 2] = [
     (
         "crates/limiter/src/store/redis",
-        &["src/app", "src/config", "crates/torture", "crates/test-support"],
+        &["src/app", "src/config", "crates/torture", "crates/test-support", "crates/limiter/src/shared.rs"],
         "ask the trait `Store`",
     ),
     ("crates/torture/src", &["src/cli"], "nothing that serves requests knows who judges it"),

@@ -43,11 +43,11 @@ const SWEEP: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct SharedLimiter {
     limiter: Limiter,
-    member: Arc<FleetMember>,
+    member: Arc<FleetTasks>,
 }
 
 /// The tasks of a process in the fleet. They end with it.
-struct FleetMember {
+struct FleetTasks {
     heartbeat: Arc<Heartbeat>,
     store: RedisStore,
     tasks: Vec<AbortHandle>,
@@ -82,7 +82,7 @@ impl SharedLimiter {
             tokio::spawn(recovery::run_control(node.clone(), stores)).abort_handle(),
             tokio::spawn(sweep(node.clone())).abort_handle(),
         ];
-        let member = Arc::new(FleetMember { heartbeat, store: store.clone(), tasks });
+        let member = Arc::new(FleetTasks { heartbeat, store: store.clone(), tasks });
         let limiter = Limiter::of_node(node, Arc::new(store)).keeping(member.clone());
         Ok(Self { limiter, member })
     }
@@ -108,7 +108,7 @@ impl From<&SharedLimiter> for Limiter {
     }
 }
 
-impl Drop for FleetMember {
+impl Drop for FleetTasks {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }

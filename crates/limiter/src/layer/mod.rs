@@ -17,9 +17,9 @@ use ipnet::IpNet;
 use tower_layer::Layer;
 
 use crate::decide::limiter::Limiter;
+use crate::layer::service::LayerLimits;
 use crate::limit::algorithm::QuotaError;
 use crate::limit::builder::{LimitBuilder, LimitError};
-use crate::limit::client_address::TrustedProxies;
 use crate::limit::definition::{Limit, LimitUse};
 use crate::request::compiled_limit::LargestCosts;
 use crate::request::rule::LimitStates;
@@ -49,11 +49,7 @@ const MAX_BUCKETS: usize = 100_000;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct RateLimitLayer<L = Limiter> {
-    limiter: L,
-    rules: Arc<RuleSet>,
-    trusted: Option<Arc<TrustedProxies>>,
-}
+pub struct RateLimitLayer<L = Limiter>(LayerLimits<L>);
 
 impl RateLimitLayer {
     /// A layer that holds every request to all of `limits`, with buckets in this process: a request that one of the limits
@@ -98,14 +94,14 @@ impl RateLimitLayer {
     #[must_use]
     pub fn trust_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let networks: Vec<IpNet> = networks.into_iter().collect();
-        Self { trusted: Some(Arc::new(networks.into())), ..self }
+        Self(LayerLimits { trusted: Some(Arc::new(networks.into())), ..self.0 })
     }
 }
 
 impl<L> RateLimitLayer<L> {
     /// A layer of limits that were prepared before.
     pub fn of_rules(limiter: L, rules: Arc<RuleSet>) -> Self {
-        Self { limiter, rules, trusted: None }
+        Self(LayerLimits { limiter, rules, trusted: None })
     }
 }
 
@@ -119,6 +115,6 @@ impl<S, L: Clone> Layer<S> for RateLimitLayer<L> {
     type Service = RateLimit<S, L>;
 
     fn layer(&self, inner: S) -> RateLimit<S, L> {
-        RateLimit::new(inner, self.clone())
+        RateLimit::new(inner, self.0.clone())
     }
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::BoxFuture;
@@ -10,22 +11,31 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::decide::limiter::Limiter;
-use crate::layer::RateLimitLayer;
 use crate::layer::limited_request::{Admitted, LimitedRequest, LimiterOf};
+use crate::limit::client_address::TrustedProxies;
 use crate::request::admission::Admission;
 use crate::request::headers::RateLimitFields;
-use crate::request::rule_set::Judgement;
+use crate::request::rule_set::{Judgement, RuleSet};
 
 /// A service behind limits. Made by [`RateLimitLayer`](crate::layer::RateLimitLayer).
 #[derive(Clone)]
 pub struct RateLimit<S, L = Limiter> {
     inner: S,
-    layer: RateLimitLayer<L>,
+    limits: LayerLimits<L>,
+}
+
+/// The limits before a service, and who decides on them.
+#[derive(Clone)]
+pub(super) struct LayerLimits<L> {
+    pub limiter: L,
+    pub rules: Arc<RuleSet>,
+    /// The proxies whose word on the client's address counts.
+    pub trusted: Option<Arc<TrustedProxies>>,
 }
 
 impl<S, L> RateLimit<S, L> {
-    pub(crate) fn new(inner: S, layer: RateLimitLayer<L>) -> Self {
-        Self { inner, layer }
+    pub(super) fn new(inner: S, limits: LayerLimits<L>) -> Self {
+        Self { inner, limits }
     }
 }
 
@@ -45,7 +55,7 @@ where
 
     #[inline]
     fn call(&mut self, request: R) -> RateLimited<S, R> {
-        let RateLimitLayer { limiter: limiter_of, rules, trusted } = &self.layer;
+        let LayerLimits { limiter: limiter_of, rules, trusted } = &self.limits;
         let limiter = limiter_of.limiter(&request);
         let step = match request.with_facts(trusted.as_deref(), |facts| rules.admit(limiter, facts)) {
             Ok(Admission::Judged(judgement)) => go_on(&mut self.inner, request, judgement, limiter_of),

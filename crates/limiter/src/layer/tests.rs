@@ -100,12 +100,12 @@ fn left(layer: &RateLimitLayer) -> u64 {
     let request = Request::new(Body::empty());
     let checks = <Request<Body> as LimitedRequest<Response<Body>, Infallible>>::with_facts(&request, None, |facts| {
         let mut pending = PendingRequest::default();
-        layer.rules.ask(facts, &mut pending).unwrap();
+        layer.0.rules.ask(facts, &mut pending).unwrap();
         pending.checks
     });
     // More than there is: a look that takes nothing.
     let charge = BucketCharge { cost: 1_001, ..checks.tokens.charges()[0].clone() };
-    layer.limiter.decide(&charge.into()).done().unwrap().levels[0].remaining
+    layer.0.limiter.decide(&charge.into()).done().unwrap().levels[0].remaining
 }
 
 #[tokio::test]

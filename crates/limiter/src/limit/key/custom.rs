@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::limit::key::part::Facts;
+use crate::limit::key::facts::Facts;
 
 /// What a closure reads from a request.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! The key of a limit: the requests with one key share one bucket.
 //!
-//! `part` reads the parts of a key from a request, `custom` has those that a closure reads, `bytes` writes them into the key, `host` and `address_text` give
+//! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads, `bytes` writes them into the key, `host` and `address_text` give
 //! hosts and addresses their one spelling. Two different combinations of parts never give one key.
 
 pub mod address_text;
@@ -8,11 +8,13 @@ pub mod host;
 
 mod bytes;
 mod custom;
+mod facts;
 mod part;
 
 pub use bytes::Key;
 pub use custom::CustomKey;
-pub use part::{Facts, KeyPart};
+pub use facts::Facts;
+pub use part::KeyPart;
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use http::{Extensions, HeaderMap, HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode;
 
 use crate::limit::key::bytes::Key;
 use crate::limit::key::custom::CustomKey;
-use crate::limit::key::host::RequestHost;
+use crate::limit::key::facts::Facts;
 
 /// One ingredient of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,25 +40,6 @@ pub enum KeyPart {
     Constant(Arc<str>),
     /// A closure of a program that uses the limiter as a library. The configuration file has no such thing.
     Custom(CustomKey),
-}
-
-/// The facts of a request that a key can be made of.
-#[derive(Clone, Copy)]
-pub struct Facts<'a> {
-    pub method: &'a Method,
-    pub uri: &'a Uri,
-    pub headers: &'a HeaderMap,
-    /// What layers outside put into the request.
-    pub extensions: Option<&'a Extensions>,
-    /// Bytes of the body. `None`: not known before it has been read.
-    pub body_length: Option<u64>,
-    /// `None` where the transport has no addresses.
-    pub client_ip: Option<IpAddr>,
-    pub host: RequestHost<'a>,
-    /// The route's name.
-    pub route: &'a str,
-    /// Looks up a path parameter.
-    pub param: &'a dyn Fn(&str) -> Option<&'a str>,
 }
 
 /// A part of one request.
