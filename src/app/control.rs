@@ -129,7 +129,7 @@ fn bucket_service(shared: &SharedState, inspector: Option<&RedisInspector>) -> B
 /// Follows the changes that operators made to buckets on any node.
 async fn follow_operators(inspector: Option<&RedisInspector>, shared: &SharedState, buckets: &BucketService) {
     let Some(inspector) = inspector else { return pending().await };
-    let follow = async |notice: ChangeNotice| {
+    let follow = |notice: ChangeNotice| async move {
         let bucket = shared.gateway.load().limits.of_key(&notice.key).map(|listed| listed.ask(notice.key.clone()));
         // A limit that this node does not have holds nothing here.
         if let Some(charge) = bucket.as_ref().and_then(BucketUse::tokens) {

@@ -2,13 +2,8 @@
 //! and in the log.
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
-
-/// The field that carries a request's id, both ways.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-
-/// The longest id that is accepted from a trusted peer, in bytes.
-const LONGEST: usize = 128;
+use http::HeaderValue;
+pub use tollgate_limiter::request::request_id::{REQUEST_ID, accept};
 
 /// A fresh id: 128 random bits in hexadecimal. Unique, not unguessable.
 pub fn generate() -> HeaderValue {
@@ -20,12 +15,6 @@ pub fn generate() -> HeaderValue {
     // A shared buffer from the start: the id is cloned for the upstream and the response, and sharing a copy later
     // would take another allocation.
     HeaderValue::from_maybe_shared(Bytes::from_owner(text)).unwrap_or(HeaderValue::from_static("-"))
-}
-
-/// The id that a trusted peer sent, if it may stand in a log.
-pub fn accept(sent: &HeaderValue) -> Option<HeaderValue> {
-    let fit = !sent.is_empty() && sent.len() <= LONGEST && sent.as_bytes().iter().all(u8::is_ascii_graphic);
-    fit.then(|| sent.clone())
 }
 
 #[cfg(test)]

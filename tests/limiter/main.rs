@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 #![expect(clippy::print_stdout, reason = "says which of many cases failed")]
 
+mod any_service;
 mod axum_layer;
 mod concurrency;
 mod fewer_calls;

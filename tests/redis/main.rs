@@ -5,6 +5,7 @@
 mod inspect;
 mod outage;
 mod plans;
+mod shared_limiter;
 mod store;
 mod store_suite;
 mod topologies;

@@ -1,11 +1,14 @@
 //! A limiter for a process that shares its limits with others through Redis.
 //!
-//! Whoever builds one gets all that the promise needs: a place in the fleet, told by heartbeats, and a task that finds out
-//! when Redis decides again. Both run as long as a limiter made of it lives.
+//! It has all that the promise needs: a place in the fleet, told by heartbeats; a task that finds out when Redis decides
+//! again; and one that hears of buckets that operators reset. They run as long as a limiter made of it lives.
 
+use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::clock;
@@ -14,8 +17,10 @@ use crate::node::breaker::Breaker;
 use crate::node::{Node, recovery};
 use crate::store::Store;
 use crate::store::fleet_share::FleetShare;
+use crate::store::inspect::ChangeNotice;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::heartbeat::Heartbeat;
+use crate::store::redis::inspect::RedisInspector;
 use crate::store::redis::spec::RedisSpec;
 use crate::store::redis::{ConnectError, RedisStore};
 
@@ -43,6 +48,7 @@ const SWEEP: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct SharedLimiter {
     limiter: Limiter,
+    share: Arc<FleetShare>,
     member: Arc<FleetTasks>,
 }
 
@@ -50,7 +56,10 @@ pub struct SharedLimiter {
 struct FleetTasks {
     heartbeat: Arc<Heartbeat>,
     store: RedisStore,
+    inspector: RedisInspector,
     tasks: Vec<AbortHandle>,
+    /// Whether the connections are closed already.
+    left: AtomicBool,
 }
 
 impl SharedLimiter {
@@ -73,18 +82,23 @@ impl SharedLimiter {
         let heartbeat = Arc::new(Heartbeat::join(spec, share.clone())?);
         let store = RedisStore::connect(spec)?;
         let memory = Arc::new(MemoryStore::new(MAX_LOCAL_BUCKETS));
-        let node = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share));
-        recovery::first_contact(&node.breaker, &store, FIRST_CONTACT).await;
+        let node = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share.clone()));
+        let inspector = RedisInspector::connect(spec)?;
         let stores: Vec<Arc<dyn Store>> = vec![Arc::new(store.clone())];
         let beating = heartbeat.clone();
         let tasks = vec![
             tokio::spawn(async move { beating.run().await }).abort_handle(),
             tokio::spawn(recovery::run_control(node.clone(), stores)).abort_handle(),
             tokio::spawn(sweep(node.clone())).abort_handle(),
+            tokio::spawn(follow_operators(inspector.clone(), node.clone())).abort_handle(),
         ];
-        let member = Arc::new(FleetTasks { heartbeat, store: store.clone(), tasks });
-        let limiter = Limiter::of_node(node, Arc::new(store)).keeping(member.clone());
-        Ok(Self { limiter, member })
+        let left = AtomicBool::new(false);
+        let member = Arc::new(FleetTasks { heartbeat, store: store.clone(), inspector, tasks, left });
+        // From here on a caller who gives up waiting closes the connections.
+        recovery::first_contact(&node.breaker, &store, FIRST_CONTACT).await;
+        let limiter = Limiter::of_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
+        let limiter = limiter.keeping(member.clone());
+        Ok(Self { limiter, share, member })
     }
 
     /// A limiter of this process. Clones are cheap.
@@ -92,13 +106,20 @@ impl SharedLimiter {
         self.limiter.clone()
     }
 
+    /// The processes of the fleet that were last seen, this one included: during an outage, each enforces its part of so
+    /// many.
+    pub fn processes(&self) -> u32 {
+        self.share.get().nodes()
+    }
+
     /// Settles what requests turned out to cost and leaves the fleet in order, so that the others need not wait for this
     /// process's silence. For the end of the process: its limiters decide locally from then on.
     pub async fn leave(&self) {
         self.limiter.settled().await;
         self.member.tasks.iter().for_each(AbortHandle::abort);
-        self.member.heartbeat.leave().await;
-        self.member.store.close().await;
+        if !self.member.left.swap(true, Ordering::Relaxed) {
+            close(&self.member.heartbeat, &self.member.store, &self.member.inspector).await;
+        }
     }
 }
 
@@ -111,7 +132,28 @@ impl From<&SharedLimiter> for Limiter {
 impl Drop for FleetTasks {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        if let (false, Ok(runtime)) = (self.left.load(Ordering::Relaxed), Handle::try_current()) {
+            let (heartbeat, store, inspector) = (self.heartbeat.clone(), self.store.clone(), self.inspector.clone());
+            runtime.spawn(async move { close(&heartbeat, &store, &inspector).await });
+        }
     }
+}
+
+async fn close(heartbeat: &Heartbeat, store: &RedisStore, inspector: &RedisInspector) {
+    heartbeat.leave().await;
+    store.close().await;
+    inspector.close().await;
+}
+
+/// Drops what this process holds against buckets that an operator reset or gave tokens to, at any process of the fleet.
+async fn follow_operators(inspector: RedisInspector, node: Arc<Node>) {
+    let follow = |notice: ChangeNotice| {
+        let now_us = clock::monotonic_micros();
+        node.memory.lower_stored(&notice.key, notice.full_in_us, now_us);
+        node.lower_caches(&notice.key, notice.full_in_us, now_us);
+        ready(())
+    };
+    inspector.listen(follow).await;
 }
 
 async fn sweep(node: Arc<Node>) {

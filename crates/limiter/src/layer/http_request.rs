@@ -1,11 +1,11 @@
 //! Limits before any service that takes `http::Request`, such as a router of axum.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Once;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 
 use crate::layer::limited_request::{Admitted, LimitedRequest};
 use crate::limit::client_address::TrustedProxies;
@@ -16,9 +16,7 @@ use crate::request::denial::{self, Denial};
 use crate::request::headers::RateLimitFields;
 use crate::request::permit::Permit;
 use crate::request::permit_body::PermitBody;
-
-/// The field that a request's id is read from, for the problem of a denied one.
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use crate::request::request_id::{self, REQUEST_ID};
 
 impl<B, A, E> LimitedRequest<Response<A>, E> for Request<B>
 where
@@ -53,7 +51,7 @@ where
             let response: Response<PermitBody<A>> = fixed.response();
             permit.answered(response.headers());
             permit.ended(true);
-            return ControlFlow::Break(told(response, fields));
+            return ControlFlow::Break(with_id(told(response, fields), request_id(self)));
         }
         permit.prepare(self.headers_mut());
         ControlFlow::Continue((fields, permit))
@@ -64,8 +62,9 @@ where
             static TOLD: Once = Once::new();
             TOLD.call_once(|| tracing::error!(%limit, "{}", denial::NO_CLIENT_ADDRESS));
         }
-        let request_id = self.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
-        told(denial.respond(HeaderMap::new(), request_id), fields)
+        let id = request_id(&self);
+        let problem_id = id.as_ref().and_then(|id| id.to_str().ok());
+        with_id(told(denial.respond(HeaderMap::new(), problem_id), fields), id)
     }
 
     fn answer(response: Self::Immediate) -> Result<Self::Response, E> {
@@ -78,20 +77,30 @@ where
     }
 }
 
+/// The id that the request came with, if it is a fit one.
+fn request_id<B>(request: &Request<B>) -> Option<HeaderValue> {
+    request.headers().get(REQUEST_ID).and_then(request_id::accept)
+}
+
+/// An answer that the service has no part in tells the request's id.
+fn with_id<B>(mut response: Response<B>, id: Option<HeaderValue>) -> Response<B> {
+    if let Some(id) = id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
 fn told<B>(mut response: Response<B>, fields: RateLimitFields) -> Response<B> {
     fields.apply(response.headers_mut());
     response
 }
 
-#[cfg(feature = "axum")]
+/// From axum's `ConnectInfo`, or a [`SocketAddr`] among the extensions, for servers of other kinds.
 fn peer_ip<B>(request: &Request<B>) -> Option<IpAddr> {
-    use axum::extract::ConnectInfo;
-    request.extensions().get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0.ip())
-}
-
-#[cfg(not(feature = "axum"))]
-fn peer_ip<B>(_: &Request<B>) -> Option<IpAddr> {
-    None
+    let told = request.extensions().get::<SocketAddr>().copied();
+    #[cfg(feature = "axum")]
+    let told = request.extensions().get::<axum::extract::ConnectInfo<SocketAddr>>().map(|info| info.0).or(told);
+    told.map(|peer| peer.ip())
 }
 
 #[cfg(feature = "axum")]

@@ -66,7 +66,10 @@ where
                 let inner = std::mem::replace(&mut self.inner, clone);
                 Step::Waiting { judging, then: Some((inner, limiter, request)) }
             }
-            Err(denial) => Step::answered(request.refuse(denial, RateLimitFields::default())),
+            Err(denial) => {
+                release(&mut self.inner);
+                Step::answered(request.refuse(denial, RateLimitFields::default()))
+            }
         };
         RateLimited { step }
     }
@@ -76,20 +79,32 @@ where
 #[inline]
 fn go_on<S, R, L>(inner: &mut S, mut request: R, judgement: Judgement, limiter_of: &L) -> Step<S, R, S::Future>
 where
-    S: Service<R>,
+    S: Service<R> + Clone,
     R: LimitedRequest<S::Response, S::Error>,
     L: LimiterOf<R>,
 {
     let Judgement { fields, denied, degraded, reserved } = judgement;
     if let Some(denial) = denied {
+        release(inner);
         return Step::answered(request.refuse(denial, fields));
     }
     // From here on the permit holds what was reserved: dropping it gives that back.
     let permit = reserved.hold(limiter_of.limiter(&request));
     match request.admit(Admitted { fields, permit, degraded }) {
         ControlFlow::Continue(kept) => Step::Passing { answering: inner.call(request), kept: Some(kept) },
-        ControlFlow::Break(answer) => Step::answered(answer),
+        ControlFlow::Break(answer) => {
+            release(inner);
+            Step::answered(answer)
+        }
     }
+}
+
+/// Drops what the service reserved when it was polled ready, such as a place among its requests in flight: it is not
+/// called.
+#[inline]
+fn release<S: Clone>(inner: &mut S) {
+    let clone = inner.clone();
+    *inner = clone;
 }
 
 pin_project! {
@@ -130,7 +145,7 @@ where
 
 impl<S, R> Future for RateLimited<S, R>
 where
-    S: Service<R>,
+    S: Service<R> + Clone,
     R: LimitedRequest<S::Response, S::Error>,
 {
     type Output = Result<R::Response, S::Error>;

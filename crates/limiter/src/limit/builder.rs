@@ -56,6 +56,8 @@ enum CountingBy {
 /// Why a limit cannot be one. Names the limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
+    #[error("{0:?} is no name of a limit: take 1 to 64 letters, digits, dots, dashes and underscores")]
+    Name(Arc<str>),
     #[error("the limit {0:?} has no key: say whom it counts, for instance .key(client_ip()), or .key(everyone())")]
     NoKey(Arc<str>),
     #[error("the limit {limit:?}: {what} is 0, and must be at least 1")]
@@ -186,6 +188,11 @@ impl LimitBuilder {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn build(self) -> Result<LimitUse, LimitError> {
+        // Names begin the keys and stand in header fields: no key of one limit may be that of another.
+        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(fine) {
+            return Err(LimitError::Name(self.name));
+        }
         let algorithm = self.algorithm()?;
         let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, .. } = self;
         let quota = |error| LimitError::Quota { limit: name.clone(), error };
@@ -329,6 +336,9 @@ mod tests {
 
     #[test]
     fn an_error_names_the_limit_and_what_to_do() {
+        for name in ["", "a:b", "!in-flight", "a\"b", "a\nb", "{a}", &"a".repeat(65)] {
+            assert!(error(Limit::per_second(name, 1).key(everyone())).contains("is no name of a limit"), "{name}");
+        }
         assert!(error(Limit::per_second("l", 1)).starts_with("the limit \"l\" has no key: say whom it counts"));
         let zero = |limit: LimitBuilder| error(limit.key(everyone()));
         assert_eq!(

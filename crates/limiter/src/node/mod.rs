@@ -53,6 +53,14 @@ impl Node {
         self.debts.sweep(now_us);
     }
 
+    /// Holds nothing against a bucket beyond `full_in_us`: a denial may no longer hold, tokens taken ahead belong to the
+    /// old state, and a debt beyond the store's count is dropped. The local buckets are apart.
+    pub fn lower_caches(&self, key: &Key, full_in_us: u64, now_us: u64) {
+        self.denials.forget(key);
+        self.leases.forget(key);
+        self.debts.lower(key, full_in_us, now_us);
+    }
+
     /// Forgets this node's state of a bucket that was reset in the store: the next request asks the store.
     pub fn forget(&self, key: &Key) {
         self.denials.forget(key);
@@ -62,11 +70,7 @@ impl Node {
 }
 
 impl CacheListener for Node {
-    /// An operator changed the bucket: a denial may no longer hold, tokens taken ahead belong to the old state, and a
-    /// debt beyond the store's count is dropped. The local buckets are a listener of their own.
     fn lower(&self, key: &Key, _quota: Quota, full_in_us: u64, now_us: u64) {
-        self.denials.forget(key);
-        self.leases.forget(key);
-        self.debts.lower(key, full_in_us, now_us);
+        self.lower_caches(key, full_in_us, now_us);
     }
 }

@@ -17,6 +17,6 @@ pub mod rule;
 pub mod rule_set;
 mod shadow;
 
-pub use crate::request::answer::{denial, headers, problem};
+pub use crate::request::answer::{denial, headers, problem, request_id};
 pub use crate::request::operator::{catalog, explanation};
 pub use crate::request::response::{permit, permit_body};

@@ -8,7 +8,7 @@ use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::ResponseCost;
 use crate::limit::definition::{Limit, LimitUse};
-use crate::limit::key::{ExtractedKey, Facts};
+use crate::limit::key::{ExtractedKey, Facts, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit};
 use crate::limit::plan::{Plan, Plans};
 use crate::limit::rollout::Rollout;
@@ -85,6 +85,12 @@ impl Rule {
     /// Whether the limit is enforced on any request.
     pub fn acts(&self) -> bool {
         self.limit().rollout != Rollout::NONE
+    }
+
+    /// Whether a request is refused where the server does not tell the client's address: otherwise all clients would share
+    /// one bucket. A limit that only counts refuses nobody, and `on_missing` may say otherwise.
+    pub fn refuses_without_client_ip(&self) -> bool {
+        self.acts() && self.limit().key.on_missing == OnMissing::Share && self.limit().needs_client_ip()
     }
 
     /// Whether a request that the limit denies may still wait, or pass to something cheaper.

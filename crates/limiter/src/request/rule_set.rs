@@ -38,8 +38,6 @@ pub struct RuleSet {
     /// Whether a denied request may wait or be degraded, rather than be refused.
     lenient: bool,
     legacy_headers: bool,
-    /// A limit that cannot count without the client's address.
-    needs_client_ip: Option<Arc<str>>,
 }
 
 /// The step after a decision.
@@ -98,8 +96,7 @@ impl RuleSet {
         let policy = headers::policy_value(acting().map(Rule::policy));
         let acting = acting().count();
         let lenient = rules.iter().any(Rule::is_lenient);
-        let needs_client_ip = rules.iter().find(|rule| rule.limit().needs_client_ip()).map(|rule| rule.name().clone());
-        Ok(Self { rules, policy, acting, lenient, legacy_headers, needs_client_ip })
+        Ok(Self { rules, policy, acting, lenient, legacy_headers })
     }
 
     /// Whether no limit guards the route.
@@ -119,13 +116,13 @@ impl RuleSet {
     /// # Errors
     /// When the request lacks what a limit counts by, and is refused for that.
     pub fn ask(&self, facts: &Facts<'_>, pending: &mut PendingRequest) -> Result<(), Denial> {
-        if let (None, Some(limit)) = (facts.client_ip, &self.needs_client_ip) {
-            return Err(Denial::NoClientAddress { limit: limit.clone() });
-        }
         for (index, rule) in self.rules.iter().enumerate() {
             if rule.limit().exemption.covers(facts) {
                 rule.metrics.count(CountedAs::Exempt, DecidedBy::Local);
                 continue;
+            }
+            if facts.client_ip.is_none() && rule.refuses_without_client_ip() {
+                return Err(Denial::NoClientAddress { limit: rule.name().clone() });
             }
             match rule.key(facts) {
                 ExtractedKey::Key(key) => pending.add(index, rule, key, facts),

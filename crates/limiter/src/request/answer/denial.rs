@@ -11,7 +11,8 @@ use crate::request::answer::problem::ProblemBody;
 
 /// What to do where a server does not tell its clients' addresses.
 pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
-     serve the router with into_make_service_with_connect_info::<SocketAddr>()";
+     serve the router with into_make_service_with_connect_info::<SocketAddr>(), or put the SocketAddr into the request's \
+     extensions";
 
 /// Why limits refuse a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

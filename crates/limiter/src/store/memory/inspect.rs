@@ -26,13 +26,17 @@ impl MemoryStore {
         let seen = |state| BucketState { part: charge.quota, state };
         BeforeAndAfter { before: seen(before), after: seen(after) }
     }
+
+    /// Like [`CacheListener::lower`], for a bucket that is stored here. Says whether it is.
+    pub fn lower_stored(&self, key: &Key, full_in_us: u64, now_us: u64) -> bool {
+        let hash = self.hash(key.as_bytes());
+        self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us)
+    }
 }
 
 impl CacheListener for MemoryStore {
     fn lower(&self, key: &Key, quota: Quota, full_in_us: u64, now_us: u64) {
-        let hash = self.hash(key.as_bytes());
-        let known = self.shards[self.shard_of(hash)].lock().lower(hash, key.as_bytes(), full_in_us, now_us);
-        if known {
+        if self.lower_stored(key, full_in_us, now_us) {
             return;
         }
         self.change(key.as_bytes(), quota, now_us, |state| *state = state.clone().full_by(full_in_us));

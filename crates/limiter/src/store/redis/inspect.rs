@@ -69,7 +69,7 @@ impl RedisInspector {
     }
 
     /// Hands every change of any node, this one included, to `apply`. Runs until dropped.
-    pub async fn listen(&self, apply: impl AsyncFn(ChangeNotice)) {
+    pub async fn listen<F: Future<Output = ()>>(&self, apply: impl Fn(ChangeNotice) -> F) {
         let mut position = ChangePosition::default();
         loop {
             match self.poll(&mut position).await {

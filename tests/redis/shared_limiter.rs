@@ -1,0 +1,99 @@
+//! Processes that share their limits through Redis by the library alone, without the gateway.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{HeaderName, Request, Response, StatusCode};
+use tollgate::body::Body;
+use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
+use tollgate_limiter::store::redis::inspect::RedisInspector;
+use tollgate_limiter::{Limit, RateLimitLayer, SharedLimiter, everyone, header};
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
+use tower::{Layer, ServiceExt, service_fn};
+
+const BURST: u64 = 20;
+
+async fn connect(server: &RedisServer) -> SharedLimiter {
+    SharedLimiter::connect_with(&server.spec()).await.unwrap()
+}
+
+/// The answer of a process to one request.
+async fn status(process: &SharedLimiter, client: &str) -> StatusCode {
+    let limit = Limit::per_hour("few", BURST).key(header(HeaderName::from_static("x-client")));
+    let layer = RateLimitLayer::new(process, [limit]).unwrap();
+    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let request = Request::builder().header("x-client", client).body(Body::empty()).unwrap();
+    layer.layer(hello).oneshot(request).await.unwrap().status()
+}
+
+async fn admitted(process: &SharedLimiter, client: &str, requests: u64) -> u64 {
+    let mut admitted = 0;
+    for _ in 0..requests {
+        admitted += u64::from(status(process, client).await == StatusCode::OK);
+    }
+    admitted
+}
+
+#[tokio::test]
+async fn two_processes_share_one_limit_and_each_enforces_half_of_it_in_an_outage() {
+    let mut server = RedisServer::start();
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let both = admitted(&one, "a", 15).await + admitted(&other, "a", 15).await;
+    assert_eq!(both, BURST, "the burst once, not once per process");
+    eventually_within(Duration::from_secs(10), "both know each other", || async {
+        one.processes() == 2 && other.processes() == 2
+    })
+    .await;
+    server.kill9();
+    let halves = [admitted(&one, "b", 30).await, admitted(&other, "b", 30).await];
+    assert_eq!(halves, [BURST / 2, BURST / 2]);
+    server.restart();
+    eventually_within(Duration::from_secs(10), "Redis decides again", || async {
+        admitted(&one, "c", 1).await;
+        server.command(&["EXISTS", "t:few:c"]) == ":1"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_bucket_that_an_operator_resets_is_full_in_every_process() {
+    let server = RedisServer::start();
+    let process = connect(&server).await;
+    let inspector = RedisInspector::connect(&server.spec()).unwrap();
+    assert_eq!(admitted(&process, "a", BURST + 5).await, BURST);
+    let bucket = charge("few:a", shape(BURST, HOUR, BURST), 1);
+    eventually("the inspector connects", || async { inspector.grant(&bucket, TokenGrant::All).await.is_ok() }).await;
+    let notice = ChangeNotice { key: Key::from("few:a"), full_in_us: 0 };
+    inspector.publish(&notice).await.unwrap();
+    eventually("the process forgets the denial", || async { status(&process, "a").await == StatusCode::OK }).await;
+}
+
+#[tokio::test]
+async fn a_process_that_drops_its_limiter_leaves_no_connection_and_no_place_in_the_fleet() {
+    let server = RedisServer::start();
+    let (stays, goes) = (connect(&server).await, connect(&server).await);
+    // Three of each process: for requests, for heartbeats, for operators' changes. And the one that asks.
+    let clients = || server.command(&["CLIENT", "LIST"]).matches("laddr=").count();
+    assert_eq!(status(&goes, "a").await, StatusCode::OK);
+    eventually("all connections are up", || async { clients() == 7 }).await;
+    eventually_within(Duration::from_secs(10), "the two know each other", || async { stays.processes() == 2 }).await;
+    drop(goes);
+    eventually("its connections close", || async { clients() == 4 }).await;
+    eventually_within(Duration::from_secs(20), "its place is free", || async { stays.processes() == 1 }).await;
+}
+
+#[tokio::test]
+async fn every_process_stays_exact_for_one_bucket_of_all() {
+    let server = RedisServer::start();
+    let process = connect(&server).await;
+    let layer = RateLimitLayer::new(&process, [Limit::per_hour("all", 3).key(everyone())]).unwrap();
+    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let mut statuses = Vec::new();
+    for _ in 0..5 {
+        statuses.push(layer.layer(hello).oneshot(Request::new(Body::empty())).await.unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    process.leave().await;
+}
