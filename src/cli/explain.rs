@@ -120,10 +120,11 @@ impl ExplainArgs {
     }
 }
 
-/// `url`, as curl takes it: `http://` is meant where there is no scheme. A path alone stays one.
+/// `url`, as curl takes it: `http://` is meant where there is no scheme. A path alone stays one, and so does
+/// the `*` of OPTIONS (RFC 9112 §3.2.4).
 fn with_scheme(url: &str) -> String {
     let scheme = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
-    if url.starts_with('/') || url.split_once("://").is_some_and(|(before, _)| scheme(before)) {
+    if url.starts_with('/') || url == "*" || url.split_once("://").is_some_and(|(before, _)| scheme(before)) {
         url.to_owned()
     } else {
         format!("http://{url}")
@@ -152,6 +153,7 @@ mod tests {
             ("a/x?next=http://b", "http://a/x?next=http://b"),
             ("https://a/", "https://a/"),
             ("/x", "/x"),
+            ("*", "*"),
         ] {
             assert_eq!(with_scheme(typed), meant);
         }

@@ -70,8 +70,13 @@ impl Scalar for Method {
     }
 
     fn schema() -> Json {
-        let lower = "get|head|post|put|delete|connect|options|trace|patch";
-        json!({ "type": "string", "pattern": or_variable(&format!("[^a-z\\s]+|{lower}")) })
+        // Patterns of a schema cannot ignore case (ECMA-262 without flags).
+        let any_case = |letter: char| match letter {
+            '|' => "|".to_owned(),
+            letter => format!("[{letter}{}]", letter.to_ascii_uppercase()),
+        };
+        let known: String = "get|head|post|put|delete|connect|options|trace|patch".chars().map(any_case).collect();
+        json!({ "type": "string", "pattern": or_variable(&format!("[^a-z\\s]+|{known}")) })
     }
 }
 
