@@ -28,7 +28,7 @@ pub struct Account {
     pub status: StatusCode,
     /// The name of the failure that the gateway answered with.
     pub problem: Option<&'static str>,
-    /// What the request holds of its limits until the answer has ended.
+    /// The permit that the request holds until the answer has ended.
     pub permit: Permit,
     bytes: u64,
     complete: bool,

@@ -51,7 +51,7 @@ pub struct Explanation {
     pub outcome: Outcome,
 }
 
-/// One route, and whether it takes the request.
+/// A route, and whether it takes the request.
 #[derive(Debug)]
 pub struct ConsideredRoute {
     pub route: Arc<Route>,

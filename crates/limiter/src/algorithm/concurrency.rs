@@ -56,7 +56,7 @@ pub struct GrantedPermits {
     pub others: u64,
 }
 
-/// One node's permits, as they are stored.
+/// The permits of a node, as they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PermitHolder {
     pub node: u64,

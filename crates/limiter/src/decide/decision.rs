@@ -4,7 +4,7 @@ use crate::algorithm::level::Level;
 use crate::node::permits::ConcurrencyPermit;
 use crate::store::Levels;
 
-/// Who made a decision.
+/// The maker of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DecidedBy {
     Redis,

@@ -1,4 +1,4 @@
-//! What a request must tell a layer, and how it is answered.
+//! The view that a layer has of a request, and how the request is answered.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +12,9 @@ use crate::request::permit::Permit;
 
 /// A request that limits can be put before, where the service behind them answers `A` or fails with `E`.
 pub trait LimitedRequest<A, E>: Sized {
-    /// What is answered in the end.
+    /// The response in the end.
     type Response;
-    /// What is kept of the admission until the service has answered.
+    /// The part of the admission that is kept until the service has answered.
     type Kept;
     /// An answer that the service has no part in. It is moved with the future of the answer, so a small type is cheap.
     type Immediate;
@@ -39,14 +39,14 @@ pub trait LimitedRequest<A, E>: Sized {
     fn finish(kept: Self::Kept, answer: A) -> Self::Response;
 }
 
-/// What a request that passes its limits takes along.
+/// A passed request's fields, permit and degradation.
 #[derive(Debug)]
 pub struct Admitted {
     /// For the answer.
     pub fields: RateLimitFields,
     /// To be held until the response has ended.
     pub permit: Permit,
-    /// What the request gets instead of what it asked for.
+    /// The lesser thing that the request gets.
     pub degraded: Option<Degrade>,
 }
 
@@ -55,7 +55,7 @@ pub trait LimiterOf<R> {
     fn limiter<'a>(&'a self, request: &'a R) -> &'a Limiter;
 }
 
-/// One for all requests.
+/// The same limiter decides on all requests.
 impl<R> LimiterOf<R> for Limiter {
     #[inline]
     fn limiter<'a>(&'a self, _: &'a R) -> &'a Limiter {

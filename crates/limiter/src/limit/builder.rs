@@ -128,12 +128,12 @@ impl LimitBuilder {
         Self { burst: Some(tokens), ..self }
     }
 
-    /// What requests are told apart by: one part, or an array of them.
+    /// Sets the key that tells requests apart: one part, or an array of them.
     pub fn key(self, key: impl Into<KeySpec>) -> Self {
         Self { key: Some(key.into()), ..self }
     }
 
-    /// What happens to a request that lacks a part of the key. Without it: all of them share a bucket.
+    /// Sets how a request that lacks a part of the key is treated. Without it: all of them share a bucket.
     pub fn on_missing(self, on_missing: OnMissing) -> Self {
         Self { on_missing, ..self }
     }
@@ -153,12 +153,12 @@ impl LimitBuilder {
         Self { cost: tokens, ..self }
     }
 
-    /// What happens while the shared store is away. Without it: each node enforces its share.
+    /// Sets how the limit is enforced while the shared store is away. Without it: each node enforces its share.
     pub fn on_outage(self, on_outage: OnOutage) -> Self {
         Self { on_outage, ..self }
     }
 
-    /// What happens to a request over the limit. Without it: 429.
+    /// Sets how a request over the limit is treated. Without it: 429.
     pub fn on_limit(self, on_limit: OnLimit) -> Self {
         Self { on_limit, ..self }
     }
@@ -279,7 +279,7 @@ pub fn route() -> KeyPart {
     KeyPart::Route
 }
 
-/// One bucket for all requests.
+/// A single bucket for all requests.
 pub fn everyone() -> KeyPart {
     KeyPart::Constant("everyone".into())
 }
@@ -298,7 +298,7 @@ pub fn key_fn(name: &str, read: impl Fn(&Facts<'_>) -> Option<String> + Send + S
     KeyPart::Custom(CustomKey::new(name, read))
 }
 
-/// What a layer outside put into the request's extensions, such as the id of a user it authenticated.
+/// A value that a layer outside put into the request's extensions, such as the id of a user it authenticated.
 ///
 /// ```
 /// use tollgate_limiter::{Limit, extension};

@@ -11,7 +11,7 @@ use crate::limit::on_limit::OnLimit;
 use crate::limit::plan::Plans;
 use crate::limit::rollout::Rollout;
 
-/// What happens to a limit's requests while the store is away.
+/// How a limit is enforced while the store is away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnOutage {
     /// This node enforces its share of the limit.

@@ -1,4 +1,4 @@
-//! What happens to a request that a limit denies.
+//! How a request that a limit denies is treated.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limit::fixed_response::FixedResponse;
 
-/// What happens to a request that a limit denies.
+/// How a request that a limit denies is treated.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum OnLimit {
     /// It is refused with 429 and a problem.

@@ -69,7 +69,7 @@ struct NodeParts {
     settings: Arc<ClientSettings>,
 }
 
-/// One thread of a node with its clients.
+/// A thread of a node with its clients.
 struct NodeWorker {
     load: Arc<OfferedLoad>,
     clients: u32,

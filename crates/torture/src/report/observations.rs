@@ -1,4 +1,4 @@
-//! What clients observed: each request, its answer and its latency. No judgement.
+//! The observations of clients: each request, its answer and its latency. No judgement.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Observations {
     pub answers: BTreeMap<AnswerKind, u64>,
 }
 
-/// One request whose answer has just come.
+/// A request whose answer has just come.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
     pub key: u32,

@@ -11,7 +11,7 @@ use crate::report::observations::Observations;
 /// The least that is admitted, in per cent of what a reference bucket would admit.
 pub const LEAST_PERCENT: f64 = 97.0;
 
-/// One scenario's figures and verdict.
+/// The figures and the verdict of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     pub scenario: String,

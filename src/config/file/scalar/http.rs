@@ -1,4 +1,4 @@
-//! What HTTP itself constrains: methods, field names and values, status codes.
+//! Values that HTTP itself constrains: methods, field names and values, status codes.
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value as Json, json};

@@ -28,7 +28,7 @@ pub enum CalendarError {
 const HOUR_US: u64 = 3_600_000_000;
 
 impl CalendarUnit {
-    /// As rates spell it: `100/h`.
+    /// The spelling of rates: `100/h`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Minute => "m",

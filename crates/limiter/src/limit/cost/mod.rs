@@ -21,7 +21,7 @@ pub enum Cost {
     /// A header field says how many: `default` tokens without it, `max` at most, and `max` if it is not one number
     /// above 0.
     Header { name: HeaderName, default: NonZeroU64, max: NonZeroU64 },
-    /// One token for each `unit` of bytes that the body begins: `max` at most, and `max` for a body of unknown length.
+    /// A token for each `unit` of bytes that the body begins: `max` at most, and `max` for a body of unknown length.
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
     Response(Arc<ResponseCost>),

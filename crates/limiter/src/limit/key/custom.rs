@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::limit::key::facts::Facts;
 
-/// What a closure reads from a request.
+/// A part of a key that a closure reads from a request.
 #[derive(Clone)]
 pub struct CustomKey {
     name: Arc<str>,
@@ -23,7 +23,7 @@ impl CustomKey {
         (self.read)(facts)
     }
 
-    /// What messages call it.
+    /// The name of the part in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -35,7 +35,7 @@ impl std::fmt::Debug for CustomKey {
     }
 }
 
-/// The same closure, not one that does the same.
+/// Equal are clones of one closure; two closures that do alike are not.
 impl PartialEq for CustomKey {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.read, &other.read)

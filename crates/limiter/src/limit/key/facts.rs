@@ -12,7 +12,7 @@ pub struct Facts<'a> {
     pub method: &'a Method,
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
-    /// What layers outside put into the request.
+    /// The values that layers outside put into the request.
     pub extensions: Option<&'a Extensions>,
     /// Bytes of the body. `None`: not known before it has been read.
     pub body_length: Option<u64>,

@@ -23,7 +23,7 @@ pub struct KeySpec {
     pub on_missing: OnMissing,
 }
 
-/// What happens when a part of the key is not in the request.
+/// How a request that lacks a part of the key is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnMissing {
     /// All requests without it share one bucket.

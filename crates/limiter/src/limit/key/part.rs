@@ -15,7 +15,7 @@ use crate::limit::key::bytes::Key;
 use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
 
-/// One ingredient of a key.
+/// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.
@@ -36,7 +36,7 @@ pub enum KeyPart {
     Host,
     /// The route's name.
     Route,
-    /// The same for every request.
+    /// A text that every request shares.
     Constant(Arc<str>),
     /// A closure of a program that uses the limiter as a library. The configuration file has no such thing.
     Custom(CustomKey),

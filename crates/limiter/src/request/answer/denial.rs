@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::limit::fixed_response::FixedResponse;
 use crate::request::answer::problem::ProblemBody;
 
-/// What to do where a server does not tell its clients' addresses.
+/// The way out where a server does not tell its clients' addresses.
 pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
      serve the router with into_make_service_with_connect_info::<SocketAddr>(), or put the SocketAddr into the request's \
      extensions";
