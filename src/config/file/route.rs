@@ -27,7 +27,7 @@ record! {
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.
         optional max_body: Located<ByteSize<1, { u64::MAX }>>,
-        /// From the request's header section to the response's; then 504. Default: the upstream's timeouts only.
+        /// From when the limits let the request pass to the response's header section; then 504. Default: the upstream's timeouts only.
         optional timeout: Located<BoundedDuration<DAY>>,
     }
 }

@@ -47,7 +47,7 @@ pub struct Limit {
     pub cost: Cost,
     /// The decision while the store is away.
     pub on_outage: OnOutage,
-    /// The fate of a request that is denied.
+    /// How a denied request is treated.
     pub on_limit: OnLimit,
     /// The keys that the limit acts on. Requests of the others are counted as if it did, and pass.
     pub rollout: Rollout,
