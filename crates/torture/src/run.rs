@@ -32,6 +32,6 @@ pub fn run_nodes(
     progress::wait(plan.duration, &load, report, &mut |now_us| fleet.step(now_us))?;
     let FleetResult { observations, calls, concessions } = fleet.stop(clock::monotonic_micros())?;
     let calls = (calls.0 - calls_before.0, calls.1 - calls_before.1);
-    let must_admit = scenario.must_admit_expected();
-    Ok(RunReport::new(scenario.name(), &plan.limit, &observations, &concessions, must_admit).with_calls(calls))
+    let least_percent = scenario.least_percent();
+    Ok(RunReport::new(scenario.name(), &plan.limit, &observations, &concessions, least_percent).with_calls(calls))
 }

@@ -23,15 +23,35 @@ pub enum Scenario {
     Reorder,
     /// Nodes end in the middle of what they do, and start anew.
     Crash,
-    /// Redis is out of reach again and again. For redis://host:port.
+    /// Redis is out of reach of all nodes again and again. For redis://host:port.
     Flap,
+    /// Redis is out of reach of half of the nodes, for seconds. For redis://host:port.
+    Partition,
+    /// Redis answers nothing for 1.5 times the store's time limit, again and again. For redis://host:port.
+    Stalls,
+    /// Each call takes 85 % of the store's time limit. For redis://host:port.
+    SlowStore,
+    /// Each call takes 130 % of the store's time limit. For redis://host:port.
+    LateStore,
     /// The limit is halved and doubled, on one node after the other.
     Reload,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 8] =
-        [Self::Steady, Self::HotKey, Self::ManyKeys, Self::Skew, Self::Reorder, Self::Crash, Self::Flap, Self::Reload];
+    pub const ALL: [Self; 12] = [
+        Self::Steady,
+        Self::HotKey,
+        Self::ManyKeys,
+        Self::Skew,
+        Self::Reorder,
+        Self::Crash,
+        Self::Flap,
+        Self::Partition,
+        Self::Stalls,
+        Self::SlowStore,
+        Self::LateStore,
+        Self::Reload,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -42,24 +62,38 @@ impl Scenario {
             Self::Reorder => "reorder",
             Self::Crash => "crash",
             Self::Flap => "flap",
+            Self::Partition => "partition",
+            Self::Stalls => "stalls",
+            Self::SlowStore => "slow-store",
+            Self::LateStore => "late-store",
             Self::Reload => "reload",
         }
     }
 
     /// Whether the scenario is about how Redis is reached, or about buckets that outlive a node.
     pub fn needs_redis(self) -> bool {
-        matches!(self, Self::Skew | Self::Reorder | Self::Crash | Self::Flap)
+        self.needs_proxy() || self == Self::Crash
     }
 
     /// Whether the scenario needs a proxy between the nodes and Redis.
     pub fn needs_proxy(self) -> bool {
-        matches!(self, Self::Skew | Self::Reorder | Self::Flap)
+        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore) || self.fails_calls()
     }
 
-    /// Whether a correct limiter also admits what a reference bucket would. Not so when tokens die with a node, when the shares
-    /// of an outage are smaller than the load on them, or when the limit changes.
-    pub fn must_admit_expected(self) -> bool {
-        !matches!(self, Self::Crash | Self::Flap | Self::Reload)
+    /// Whether calls to Redis are meant to fail.
+    pub fn fails_calls(self) -> bool {
+        matches!(self, Self::Flap | Self::Partition | Self::Stalls | Self::LateStore)
+    }
+
+    /// The least that is admitted, in per cent of what a reference bucket would admit. `None`: that is not judged, where
+    /// tokens die with a node, where the shares of an outage are smaller than the load on them, or where the limit
+    /// changes.
+    pub fn least_percent(self) -> Option<f64> {
+        match self {
+            Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
+            Self::SlowStore => Some(95.0),
+            Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
+        }
     }
 
     /// The plan as this scenario runs it.

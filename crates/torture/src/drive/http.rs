@@ -73,7 +73,7 @@ struct HttpLoad {
 pub fn run_targets(plan: &RunPlan, targets: &Targets, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
     let name = if targets.urls.len() == 1 { "1 target".to_owned() } else { format!("{} targets", targets.urls.len()) };
     let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
-    Ok(RunReport::new(&name, &plan.limit, &observed, &[], true))
+    Ok(RunReport::new(&name, &plan.limit, &observed, &[], Scenario::Steady.least_percent()))
 }
 
 /// Drives the targets, and calls `step` with the time in microseconds meanwhile.

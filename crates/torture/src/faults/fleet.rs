@@ -8,6 +8,7 @@ use fastrand::Rng;
 use crate::drive::load::OfferedLoad;
 use crate::drive::node::{Backing, DrivenNode};
 use crate::error::Error;
+use crate::faults::interruption::{Interrupting, Interruption};
 use crate::faults::proxy::{Fault, FaultyProxy};
 use crate::faults::redis_url;
 use crate::judge::Concession;
@@ -16,24 +17,18 @@ use crate::plan::RunPlan;
 use crate::report::observations::Observations;
 use crate::scenario::Scenario;
 
-/// Pause between two faults.
+/// Pause between two crashes.
 const EVERY_US: u64 = 2_000_000;
-
-/// How long Redis is out of reach, each time.
-const AWAY_US: u64 = 700_000;
-
-/// The longest until a node knows that Redis is back: a round of probes, a connection, and its answer.
-const RECOVERY_US: u64 = 1_000_000;
 
 /// Between two changes of the limit, and between the nodes that take it over.
 const RELOAD_US: u64 = 1_000_000;
 const STAGGER_US: u64 = 50_000;
 
-/// Extra tokens of an outage, in bursts: Redis refills while the nodes admit their shares, and does not learn of those.
-const BURSTS_PER_OUTAGE: u64 = 1;
-
 /// The longest that a call is delayed: below the store's usual time limit, or it would be an outage.
 const LONGEST_DELAY: Duration = Duration::from_millis(8);
+
+/// The part of the store's time limit that calls of [`Scenario::SlowStore`] take.
+const SLOW: f64 = 0.85;
 
 /// The nodes of a run with the proxies between them and Redis.
 pub struct FaultyFleet<'a> {
@@ -47,8 +42,7 @@ pub struct FaultyFleet<'a> {
     /// Observations of the nodes that crashed.
     crashed: Vec<Observations>,
     calls: (u64, u64),
-    away_since: Option<u64>,
-    concessions: Vec<Concession>,
+    interrupting: Option<Interrupting>,
     /// Changes of the limit so far.
     reloads: u64,
     /// Nodes that have taken over the last one.
@@ -87,8 +81,7 @@ impl<'a> FaultyFleet<'a> {
             next_us: 0,
             crashed: Vec::new(),
             calls: (0, 0),
-            away_since: None,
-            concessions: Vec::new(),
+            interrupting: Interruption::of(scenario, plan, backing).map(Interrupting::new),
             reloads: 0,
             reloaded: 0,
         };
@@ -103,26 +96,24 @@ impl<'a> FaultyFleet<'a> {
     /// Lets the clients begin.
     pub fn go(&mut self, now_us: u64) {
         self.next_us = now_us + if self.scenario == Scenario::Reload { RELOAD_US } else { EVERY_US / 2 };
+        if let Some(interrupting) = &mut self.interrupting {
+            interrupting.begin(now_us);
+        }
         self.nodes().for_each(DrivenNode::go);
     }
 
     /// Inflicts the faults that are planned by `now_us`.
     pub fn step(&mut self, now_us: u64) -> Result<(), Error> {
-        if let Some(since) = self.away_since.filter(|since| now_us >= since + AWAY_US) {
-            self.reconnect(since, now_us);
+        if let Some(interrupting) = &mut self.interrupting
+            && let Some(fault) = interrupting.step(now_us)
+        {
+            interrupt(&self.slots, interrupting.nodes(), fault);
         }
-        if self.scenario == Scenario::Reload {
-            self.reload(now_us)?;
-        }
-        if now_us < self.next_us {
-            return Ok(());
-        }
-        self.next_us += EVERY_US;
         match self.scenario {
-            Scenario::Crash => self.crash(),
-            Scenario::Flap => {
-                self.cut_off(now_us);
-                Ok(())
+            Scenario::Reload => self.reload(now_us),
+            Scenario::Crash if now_us >= self.next_us => {
+                self.next_us += EVERY_US;
+                self.crash()
             }
             _ => Ok(()),
         }
@@ -135,9 +126,8 @@ impl<'a> FaultyFleet<'a> {
 
     /// Ends all nodes in order.
     pub fn stop(mut self, now_us: u64) -> Result<FleetResult, Error> {
-        if let Some(since) = self.away_since {
-            self.reconnect(since, now_us);
-        }
+        interrupt(&self.slots, u32::MAX, Fault::None);
+        let concessions = self.interrupting.take().map_or_else(Vec::new, |interrupting| interrupting.end(now_us));
         let mut observations = Observations::default();
         let nodes: Vec<DrivenNode> = self.slots.iter_mut().filter_map(|slot| slot.node.take()).collect();
         for node in &nodes {
@@ -149,7 +139,7 @@ impl<'a> FaultyFleet<'a> {
             self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
         }
         self.crashed.into_iter().for_each(|crashed| observations.absorb(crashed));
-        Ok(FleetResult { observations, calls: self.calls, concessions: self.concessions })
+        Ok(FleetResult { observations, calls: self.calls, concessions })
     }
 
     fn nodes(&self) -> impl Iterator<Item = &DrivenNode> {
@@ -171,24 +161,6 @@ impl<'a> FaultyFleet<'a> {
         node.go();
         slot.node = Some(node);
         Ok(())
-    }
-
-    /// Makes Redis unreachable, in turns by closing connections and by silence.
-    fn cut_off(&mut self, now_us: u64) {
-        let fault = if self.concessions.len().is_multiple_of(2) { Fault::Cut } else { Fault::Silence };
-        self.slots.iter().filter_map(|slot| slot.proxy.as_ref()).for_each(|proxy| proxy.set(fault));
-        self.away_since = Some(now_us);
-    }
-
-    /// Makes Redis reachable again, and concedes the tokens of the outage.
-    fn reconnect(&mut self, since: u64, now_us: u64) {
-        self.slots.iter().filter_map(|slot| slot.proxy.as_ref()).for_each(|proxy| proxy.set(Fault::None));
-        self.away_since = None;
-        self.concessions.push(Concession {
-            from_us: since,
-            to_us: now_us + RECOVERY_US,
-            tokens: self.plan.limit.burst.get() * BURSTS_PER_OUTAGE,
-        });
     }
 
     /// Halves the limit on one node after the other, then restores it in the same way.
@@ -213,6 +185,12 @@ impl<'a> FaultyFleet<'a> {
     }
 }
 
+/// Puts `fault` between Redis and the first `nodes`.
+fn interrupt(slots: &[FleetSlot], nodes: u32, fault: Fault) {
+    let proxies = slots.iter().take(nodes as usize).filter_map(|slot| slot.proxy.as_ref());
+    proxies.for_each(|proxy| proxy.set(fault));
+}
+
 /// Half of rate and burst, but with room for a request.
 fn halved(limit: &TestedLimit, cost: u64) -> TestedLimit {
     let half = limit.divided_by(std::num::NonZeroU64::MIN.saturating_add(1));
@@ -223,9 +201,12 @@ fn halved(limit: &TestedLimit, cost: u64) -> TestedLimit {
 impl FleetSlot {
     fn start(fleet: &FaultyFleet<'_>, backing: &Backing, index: u32, seed: u64) -> Result<Self, Error> {
         let FaultyFleet { plan, scenario, load, .. } = fleet;
+        let timeout = if let Backing::Redis(spec) = backing { spec.timeout } else { Duration::ZERO };
         let fault = match scenario {
             Scenario::Skew => Fault::Distance(LONGEST_DELAY * index / plan.nodes.get()),
             Scenario::Reorder => Fault::Delay(LONGEST_DELAY),
+            Scenario::SlowStore => Fault::Distance(timeout.mul_f64(SLOW)),
+            // From the beginning, the nodes would not start.
             _ => Fault::None,
         };
         let (backing, proxy) = match backing {

@@ -8,9 +8,6 @@ use crate::judge::{self, Concession, ExceededWindow, TraceJudgement};
 use crate::limit::TestedLimit;
 use crate::report::observations::Observations;
 
-/// The least that is admitted, in per cent of what a reference bucket would admit.
-pub const LEAST_PERCENT: f64 = 97.0;
-
 /// The figures and the verdict of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -32,8 +29,8 @@ pub struct RunReport {
     pub due: u64,
     /// Admitted less than `due`, in per cent of it; negative: more.
     pub under_percent: f64,
-    /// Whether admitting too little is a broken promise here.
-    pub owes: bool,
+    /// The least that is admitted, in per cent of `due`, where admitting less is a broken promise.
+    pub least_percent: Option<f64>,
     pub store_calls: Option<u64>,
     pub store_calls_failed: Option<u64>,
     pub p50_us: u64,
@@ -44,13 +41,14 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// Judges what was observed by `limit` and what it concedes. `owes`: admitting too little is a broken promise.
+    /// Judges what was observed by `limit` and what it concedes, and by the least that is to be admitted, in per cent of
+    /// what is due.
     pub fn new(
         scenario: &str,
         limit: &TestedLimit,
         observed: &Observations,
         concessions: &[Concession],
-        owes: bool,
+        least_percent: Option<f64>,
     ) -> Self {
         let strict = judge::judge(&observed.admissions, limit, &[]);
         let terms = if concessions.is_empty() {
@@ -72,7 +70,7 @@ impl RunReport {
             over_terms: terms.over,
             due: observed.expected,
             under_percent: if observed.expected == 0 { 0.0 } else { short * 100.0 / observed.expected as f64 },
-            owes,
+            least_percent,
             store_calls: None,
             store_calls_failed: None,
             p50_us: observed.latencies.percentile(50),
@@ -93,7 +91,7 @@ impl RunReport {
     }
 
     fn is_short(&self) -> bool {
-        self.owes && self.under_percent > 100.0 - LEAST_PERCENT
+        self.least_percent.is_some_and(|least| self.under_percent > 100.0 - least)
     }
 
     /// `kept`, or what was not.
@@ -130,21 +128,22 @@ mod tests {
         observed
     }
 
-    fn report(admitted: u64, expected: u64, owes: bool) -> RunReport {
-        RunReport::new("steady", &TestedLimit::per_second(1_001, 2), &observed(admitted, expected), &[], owes)
+    fn report(admitted: u64, expected: u64, least_percent: Option<f64>) -> RunReport {
+        RunReport::new("steady", &TestedLimit::per_second(1_001, 2), &observed(admitted, expected), &[], least_percent)
     }
 
     #[test]
     fn too_much_and_too_little_are_both_broken_promises() {
-        assert_eq!(report(100, 100, true).verdict(), "kept");
-        assert_eq!(report(100, 103, true).verdict(), "kept");
-        assert_eq!(report(96, 100, true).verdict(), "SHORT");
-        assert!(!report(96, 100, false).is_broken());
+        assert_eq!(report(100, 100, Some(97.0)).verdict(), "kept");
+        assert_eq!(report(100, 103, Some(97.0)).verdict(), "kept");
+        assert_eq!(report(96, 100, Some(97.0)).verdict(), "SHORT");
+        assert_eq!(report(96, 100, Some(95.0)).verdict(), "kept");
+        assert!(!report(96, 100, None).is_broken());
         let slower = TestedLimit::per_second(500, 2);
-        let over = RunReport::new("steady", &slower, &observed(100, 50), &[], true);
+        let over = RunReport::new("steady", &slower, &observed(100, 50), &[], Some(97.0));
         assert!(over.is_broken() && over.over > 40, "{over:?}");
         let conceded = [Concession { from_us: 0, to_us: 1_000_000, tokens: 100 }];
-        let excused = RunReport::new("flap", &slower, &observed(100, 50), &conceded, false);
+        let excused = RunReport::new("flap", &slower, &observed(100, 50), &conceded, None);
         assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
     }
 }
