@@ -19,7 +19,7 @@ use tollgate_limiter::request::explanation::BucketUse;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::inspect::{BeforeAndAfter, CacheListener, ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{BucketCharge, StoreError};
+use tollgate_limiter::store::{BucketCharge, ServerId, StoreError};
 
 use crate::clock;
 
@@ -90,7 +90,7 @@ impl BucketService {
         {
             return self.local(bucket, Share::WHOLE, None);
         }
-        let away = if fleet.breaker.is_open() {
+        let away = if fleet.breaker.is_open_for(fleet.server_of(bucket)) {
             "the store is away: this node decides by its share of the limit".to_owned()
         } else {
             match fleet.level(bucket).await {
@@ -191,6 +191,13 @@ impl BucketService {
 }
 
 impl FleetBuckets {
+    fn server_of(&self, bucket: &BucketUse) -> ServerId {
+        match bucket {
+            BucketUse::Tokens(charge) => self.inspect.server_of(&charge.key),
+            BucketUse::Permits(need) => self.inspect.server_of_permits(&need.key),
+        }
+    }
+
     async fn level(&self, bucket: &BucketUse) -> Result<Level, StoreError> {
         match bucket {
             BucketUse::Tokens(charge) => Ok(self.inspect.peek(charge).await?.level(charge.cost)),

@@ -13,7 +13,7 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 use super::assemble;
 use crate::config;
@@ -32,7 +32,7 @@ routes:
 struct PanickingStore;
 
 impl Store for PanickingStore {
-    fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, _: &'a [BucketCharge], _: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         panic!("a bug on purpose")
     }
 

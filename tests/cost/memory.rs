@@ -19,7 +19,9 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{
+    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
@@ -122,7 +124,7 @@ struct Oracle {
 }
 
 impl Store for Oracle {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let over = charges[0].key.as_bytes().last().is_some_and(|last| !last.is_multiple_of(2));
         let level = match over {
@@ -203,7 +205,7 @@ async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits(
     let heap = Heap::with(TURN.lock().await);
     // Of the others each passes, so that each is owed for.
     let (fixture, limit) = (Fixture::new(), shape(1_000, HOUR, 1_000));
-    (0..5).for_each(|_| fixture.breaker.failed(&StoreError::Timeout, 1));
+    (0..5).for_each(|_| fixture.breaker.failed(ServerId::ONLY, &StoreError::Timeout, 1, String::new));
     let mut over = 0;
     for number in 0..FLOOD {
         assert!(

@@ -19,7 +19,9 @@ use tollgate_limiter::node::permits::PermitNeed;
 use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{
+    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
@@ -44,9 +46,9 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         if self.away.load(Ordering::Relaxed) {
-            return Box::pin(ready(Err(StoreError::Io)));
+            return Box::pin(ready(Err(StoreError::Io.into())));
         }
         self.store.take(charges, units)
     }
@@ -276,7 +278,7 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
     let share = Arc::new(FleetShare::expecting(1));
     let state = Arc::new(Node::new(Arc::new(MemoryStore::new(10)), Arc::new(Breaker::new()), share));
     let one = Limiter::of_node(state.clone(), store.clone());
-    state.breaker.failed(&StoreError::Io, 9);
+    state.breaker.failed(ServerId::ONLY, &StoreError::Io, 9, String::new);
     assert!(state.breaker.is_open());
     let inside = enter(&one, &permits("k", 3)).await.unwrap();
     assert_eq!(inside.decided_by, DecidedBy::Local);

@@ -21,7 +21,9 @@ use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{
+    Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 /// The admitted tokens, and when.
@@ -315,12 +317,12 @@ struct FakeStore {
 }
 
 impl Store for FakeStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
         let grant = Grant { units, levels: charges.iter().map(|_| level).collect(), at_us: 0 };
         let failing = self.failing.load(Ordering::Relaxed);
-        Box::pin(ready(if failing { Err(StoreError::Io) } else { Ok(grant) }))
+        Box::pin(ready(if failing { Err(StoreError::Io.into()) } else { Ok(grant) }))
     }
 
     fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -449,7 +451,7 @@ async fn the_breaker_moves_once_per_change_however_many_fail_and_closes_when_all
     let state = Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker.clone(), share));
     let said = |line: &str| handle.render().lines().any(|found| found == line);
     for _ in 0..50 {
-        breaker.failed(&StoreError::Timeout, 1);
+        breaker.failed(ServerId::ONLY, &StoreError::Timeout, 1, String::new);
     }
     assert!(breaker.is_open());
     assert!(said(r#"tollgate_store_breaker_transitions_total{to="open"} 1"#) && said("tollgate_store_up 0"));

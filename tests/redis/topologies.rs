@@ -105,7 +105,7 @@ async fn a_certificate_of_the_private_authority_is_trusted_by_name_and_by_addres
     assert!(server.script_calls() > 0);
     let nameless = RedisStore::connect(&tls(port, "localhost", trusting)).unwrap();
     let error = nameless.take(&[charge("k", shape(5, HOUR, 5), 1)], 1).await.unwrap_err();
-    assert!(matches!(error, StoreError::Timeout | StoreError::Io), "{error:?}");
+    assert!(matches!(error.error, StoreError::Timeout | StoreError::Io), "{error:?}");
 }
 
 #[test]
@@ -414,4 +414,82 @@ async fn a_node_of_a_cluster_that_is_away_is_an_outage_and_comes_back() {
     eventually_within(RECOVERY, "Redis decides again", decided).await;
     load.holds(started, 200.0);
     running.await.unwrap();
+}
+
+/// A cluster of which one master is silent, and keys on it and on the others.
+struct HalfDeadCluster {
+    cluster: RedisCluster,
+    silent: usize,
+    on_silent: String,
+    on_others: Vec<String>,
+}
+
+impl HalfDeadCluster {
+    async fn start() -> (Self, LimiterNode, RedisSpec) {
+        let cluster = RedisCluster::start().await;
+        for node in &cluster.nodes {
+            assert_eq!(node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]), "+OK");
+        }
+        let spec = cluster.spec();
+        let node = LimiterNode::started(&spec).await;
+        let silent = cluster.owner("t:hot");
+        let others = (0..).map(|n| format!("k{n}")).filter(|key| cluster.owner(&format!("t:{key}")) != silent);
+        let on_others = others.take(20).collect();
+        cluster.nodes[silent].stop();
+        (Self { cluster, silent, on_silent: "hot".to_owned(), on_others }, node, spec)
+    }
+}
+
+#[tokio::test]
+async fn a_silent_master_costs_the_keys_of_the_others_neither_a_decision_nor_a_token() {
+    let (log, _guard) = CapturedLog::start();
+    let (half, node, spec) = HalfDeadCluster::start().await;
+    let limit = shape(1_000, HOUR, 1_000);
+    let (mut by_redis, mut asked, mut local) = (0, 0, 0);
+    let started = clock::now();
+    let mut pace = tokio::time::interval(Duration::from_millis(20));
+    for round in 0..150 {
+        let hot = decide(&node.limiter, &[charge(&half.on_silent, limit, 1)]).await;
+        local += u32::from(hot.decided_by == DecidedBy::Local);
+        let key = &half.on_others[round % half.on_others.len()];
+        let began = clock::now();
+        let decision = decide(&node.limiter, &[charge(key, limit, 1)]).await;
+        assert!(decision.granted && began.elapsed() < spec.timeout + BUSY);
+        asked += 1;
+        by_redis += u32::from(decision.decided_by == DecidedBy::Redis);
+        pace.tick().await;
+    }
+    assert!(started.elapsed() > Duration::from_secs(2), "several rounds of probes");
+    assert!(by_redis * 100 >= asked * 99 && local >= 149, "{by_redis} of {asked}, {local} of 150");
+    assert_eq!(log.text().matches("is away: the limits of its keys").count(), 1, "{}", log.text());
+    half.cluster.nodes[half.silent].cont();
+    node.recovers().await;
+    for key in &half.on_others {
+        let left = decide(&node.limiter, &[charge(key, limit, 1)]).await.levels[0].remaining;
+        let asked = (0..150).filter(|round| &half.on_others[round % half.on_others.len()] == key).count() as u64;
+        assert_eq!(left, 1_000 - asked - 1, "charged once for each request of {key}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_buckets_on_a_silent_master_and_on_another_is_held_to_both() {
+    let (half, node, spec) = HalfDeadCluster::start().await;
+    let hot = charge(&half.on_silent, shape(8, HOUR, 8), 1);
+    // A grant here would count below.
+    node.notices_the_outage_of(&spec, &charge(&half.on_silent, shape(1, HOUR, 1), 2)).await;
+    let shared = |key: usize| charge(&half.on_others[key], shape(4, HOUR, 4), 1);
+    let mut granted = 0;
+    for _ in 0..6 {
+        let decision = decide(&node.limiter, &[hot.clone(), shared(0)]).await;
+        granted += u32::from(decision.granted);
+    }
+    assert_eq!(granted, 4, "the bucket in Redis denies, and what the local one was charged comes back");
+    for _ in 0..6 {
+        granted += u32::from(decide(&node.limiter, &[hot.clone(), shared(1)]).await.granted);
+    }
+    let left = decide(&node.limiter, &[shared(1)]).await;
+    assert_eq!(granted, 8);
+    assert_ne!(left.decided_by, DecidedBy::Local);
+    half.cluster.nodes[half.silent].cont();
+    node.recovers().await;
 }

@@ -10,6 +10,7 @@ use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
@@ -18,7 +19,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{
+    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 
 use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
 
@@ -54,7 +57,7 @@ impl CountingStore {
 }
 
 impl Store for CountingStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.store.take(charges, units)
     }
@@ -66,6 +69,22 @@ impl Store for CountingStore {
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
         self.store.claim(claims)
+    }
+
+    fn probe(&self, server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.store.probe(server)
+    }
+
+    fn server_of(&self, key: &Key) -> ServerId {
+        self.store.server_of(key)
+    }
+
+    fn server_of_permits(&self, key: &Key) -> ServerId {
+        self.store.server_of_permits(key)
+    }
+
+    fn server_name(&self, server: ServerId) -> String {
+        self.store.server_name(server)
     }
 
     fn timeout(&self) -> Duration {
@@ -110,9 +129,14 @@ impl LimiterNode {
 
     /// Requests until the breaker is open: each is decided, in time.
     pub async fn notices_the_outage(&self, spec: &RedisSpec) {
+        self.notices_the_outage_of(spec, &charge("warm-up", shape(10_000, SECOND, 10_000), 1)).await;
+    }
+
+    /// Like [`Self::notices_the_outage`], by requests for one bucket.
+    pub async fn notices_the_outage_of(&self, spec: &RedisSpec, bucket: &BucketCharge) {
         for _ in 0..20 {
             let started = clock::now();
-            self.asks_redis().await;
+            decide(&self.limiter, std::slice::from_ref(bucket)).await;
             assert!(started.elapsed() < spec.timeout + BUSY, "{:?}", started.elapsed());
             if self.breaker.is_open() {
                 return;

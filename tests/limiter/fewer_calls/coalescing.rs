@@ -188,7 +188,7 @@ async fn a_failed_call_counts_once_for_each_waiting_request() {
         requests.push(fixture.send(&charges).await);
     }
     fixture.call().await.answer_from(&fixture.memory).await;
-    fixture.call().await.answer(Err(StoreError::Io));
+    fixture.call().await.answer(Err(StoreError::Io.into()));
     assert_eq!(requests.remove(0).await.unwrap().decided_by, DecidedBy::Redis);
     for request in requests {
         assert_eq!(request.await.unwrap().decided_by, DecidedBy::Local);

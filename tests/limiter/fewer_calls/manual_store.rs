@@ -14,7 +14,7 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -28,7 +28,7 @@ pub struct ManualStore {
 pub struct Call {
     pub charges: Vec<BucketCharge>,
     pub units: u32,
-    answer: oneshot::Sender<Result<Grant, StoreError>>,
+    answer: oneshot::Sender<Result<Grant, StoreFailure>>,
 }
 
 impl ManualStore {
@@ -39,7 +39,7 @@ impl ManualStore {
 }
 
 impl Call {
-    pub fn answer(self, result: Result<Grant, StoreError>) {
+    pub fn answer(self, result: Result<Grant, StoreFailure>) {
         // The request may have been dropped.
         let _ = self.answer.send(result);
     }
@@ -52,13 +52,13 @@ impl Call {
 }
 
 impl Store for ManualStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         let (answer, answered) = oneshot::channel();
         let handed_over = self.calls.send(Call { charges: charges.to_vec(), units, answer });
         Box::pin(async move {
             handed_over.map_err(|_| StoreError::Io)?;
             let answer = tokio::time::timeout(TIMEOUT, answered).await;
-            answer.map_or(Err(StoreError::Timeout), |answer| answer.unwrap_or(Err(StoreError::Io)))
+            answer.map_or(Err(StoreError::Timeout.into()), |answer| answer.unwrap_or(Err(StoreError::Io.into())))
         })
     }
 

@@ -216,10 +216,10 @@ impl BatchCall {
     /// The batch of the next call. `None`: there is none, and this call has ended. While the store is away there is no
     /// next call.
     fn next(&mut self) -> Option<Batch> {
-        let breaker = &self.handle.batcher.client.node.breaker;
+        let client = &self.handle.batcher.client;
         let next = self.handle.with(|group| {
             let batch = group.take_next_batch();
-            if !batch.waiters.is_empty() && !breaker.is_open() {
+            if !batch.waiters.is_empty() && !group.checks.charges().iter().any(|charge| client.is_away(&charge.key)) {
                 return Some(batch);
             }
             group.in_flight -= 1;

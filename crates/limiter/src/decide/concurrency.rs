@@ -109,7 +109,7 @@ impl Limiter {
         };
         let need = &check.need;
         match self.client() {
-            Some(client) if need.limit.scope() == Scope::Fleet && !client.node.breaker.is_open() => {
+            Some(client) if need.limit.scope() == Scope::Fleet && !client.has_permits_away(&need.key) => {
                 match self.permits().take_held(need, clock::monotonic_micros()) {
                     full @ Admittance::Full(_) => (full, DecidedBy::DenialCache),
                     held => (held, DecidedBy::Lease),

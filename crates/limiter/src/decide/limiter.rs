@@ -30,7 +30,7 @@ use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, BucketCharge, Levels, Store};
+use crate::store::{self, Adjustment, BucketCharge, Change, Levels, Store};
 
 /// Retry time of a limit that denies while the store is away. The store is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -153,7 +153,10 @@ impl Limiter {
     pub(crate) fn tokens_locally(&self, checks: &TokenChecks) -> Option<Decision> {
         match self.client() {
             None => Some(self.by_share(checks.charges(), Share::WHOLE)),
-            Some(client) if client.node.breaker.is_open() => Some(self.during_outage(checks, &client.node)),
+            Some(client) if client.node.breaker.is_open() && client.is_any_away(checks) => {
+                // Where only some are, the store has to be asked for the others.
+                client.are_all_away(checks).then(|| self.during_outage(checks, &client.node))
+            }
             Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
             Some(client) => client.known(checks),
         }
@@ -170,17 +173,18 @@ impl Limiter {
     /// The decision on tokens that are not known in this process, from the store if it answers in time.
     async fn tokens_by_store(&self, checks: &TokenChecks) -> Decision {
         let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
-        let decision = match checks.charges().iter().any(BucketCharge::is_leased) {
-            true => Box::pin(leased(checks, batcher)).await,
-            false => batcher.take(checks).await,
-        };
-        decision.unwrap_or_else(|| self.during_outage(checks, batcher.node()))
+        if batcher.client.is_any_away(checks) {
+            return Box::pin(self.partly_by_store(checks, batcher)).await;
+        }
+        match by_store(checks, batcher).await {
+            Some(decision) => decision,
+            None => self.during_outage(checks, batcher.node()),
+        }
     }
 
     /// The decision on a request that is known to be denied tokens, so that it need not take permits.
     pub(crate) fn known_denial(&self, checks: &TokenChecks) -> Option<Decision> {
-        let client = self.client().filter(|client| !client.node.breaker.is_open())?;
-        client.denied(checks.charges())
+        self.client()?.denied(checks.charges())
     }
 
     #[inline]
@@ -215,23 +219,26 @@ impl Limiter {
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
+    /// The decision without the store. What it grants is owed to the store.
+    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
         let share = node.share.get();
+        let decision = self.without_store(checks, share);
+        if decision.granted {
+            incur(checks, &decision.levels, share, node);
+        }
+        decision
+    }
+
+    /// The decision by each limit's `on_outage`.
+    pub(crate) fn without_store(&self, checks: &TokenChecks, share: Share) -> Decision {
         if checks.all_local() {
-            let decision = self.by_share(checks.charges(), share);
-            if decision.granted {
-                incur(checks.charges(), &decision.levels, share, node);
-            }
-            return decision;
+            return self.by_share(checks.charges(), share);
         }
         let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
         let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
         // No units: this reads the level and charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
-        if grant.units > 0 {
-            incur(local.charges(), &grant.levels, share, node);
-        }
         let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
         let levels: Levels = checks
@@ -243,6 +250,24 @@ impl Limiter {
             })
             .collect();
         Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
+    }
+
+    /// Undoes [`Self::without_store`].
+    pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
+        let now_us = clock::monotonic_micros();
+        for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage == OnOutage::Local) {
+            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
+            let change = Change::Refund { charge: part.charge(charge.cost), taken_at_us };
+            self.0.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
+        }
+    }
+}
+
+/// The decision from the store, if it answers in time.
+pub(crate) async fn by_store(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+    match checks.charges().iter().any(BucketCharge::is_leased) {
+        true => Box::pin(leased(checks, batcher)).await,
+        false => batcher.take(checks).await,
     }
 }
 
@@ -319,12 +344,13 @@ impl Drop for UncommittedTokens<'_> {
 }
 
 /// Notes a grant without the store as a debt to it. A limit that lets everything pass meanwhile has no debt.
-fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) {
+pub(crate) fn incur(checks: &TokenChecks, levels: &[Level], share: Share, node: &Node) {
     let now_us = clock::monotonic_micros();
-    for (charge, level) in charges.iter().zip(levels) {
+    let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage == OnOutage::Local);
+    for ((charge, _), level) in local {
         let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
         // The local bucket before this charge: without a debt, that is the level that the store knew.
-        let charged_us = part.flow_us(store::cost_of(charges, charge));
+        let charged_us = part.flow_us(store::cost_of(checks.charges(), charge));
         let known_us = level.reset_after_us.saturating_sub(charged_us);
         let at = node.memory.timestamp(charge.quota, now_us);
         node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);

@@ -59,7 +59,7 @@ impl StoreClient {
 
     /// The denial, when the store is known to deny one of the limits of `charges` that are not leased.
     pub fn denied(&self, charges: &[BucketCharge]) -> Option<Decision> {
-        denied_before(charges, &self.node, |charge| !charge.is_leased())
+        denied_before(charges, &self.node, |charge| !charge.is_leased() && !self.is_away(&charge.key))
     }
 
     /// Spends tokens taken ahead for each leased limit of `checks`, or for none of them. When other limits need a call,

@@ -3,7 +3,7 @@
 //!
 //! `limiter` is the way in, with `check` as its question and `decision` as its answer. It asks, in this order,
 //! `local_decision` (tokens taken ahead and remembered denials) and `batch` (one call for many requests), over one
-//! `store_client`. `concurrency` and `permit_claims` decide on permits, `settlement` charges costs that only the
+//! `store_client`; `partial_outage` where a server of the store is away. `concurrency` and `permit_claims` decide on permits, `settlement` charges costs that only the
 //! response tells, `plans/` reads clients' plans.
 
 pub mod check;
@@ -14,6 +14,7 @@ pub mod plans;
 mod batch;
 mod concurrency;
 mod local_decision;
+mod partial_outage;
 mod permit_claims;
 pub(crate) mod settlement;
 mod store_client;

@@ -69,11 +69,12 @@ pub(crate) fn keep_claims(client: &Arc<StoreClient>) {
 impl Upkeep {
     async fn run(mut self, client: Arc<StoreClient>) {
         while let Some(table) = self.0.clone() {
-            let (claims, pace) = table.claims_to_make(clock::monotonic_micros());
+            let (mut claims, pace) = table.claims_to_make(clock::monotonic_micros());
+            // While their server is away, the next upkeep claims again.
+            claims.retain(|claim| !client.has_permits_away(&claim.key));
             for claims in claims.chunks(KEYS_OF_A_CALL) {
                 let sent_us = clock::monotonic_micros();
-                // While the store is away, the next upkeep claims again.
-                let granted = if client.node.breaker.is_open() { None } else { client.claim(claims).await };
+                let granted = client.claim(claims).await;
                 for (claim, granted) in claims.iter().zip(granted.into_iter().flatten()) {
                     table.learn(claim, granted, sent_us);
                 }

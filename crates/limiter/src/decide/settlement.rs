@@ -134,7 +134,9 @@ impl Settler {
     fn send(self: &Arc<Self>, client: &Arc<StoreClient>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
-        let (Ok(runtime), true) = (runtime, queue.waiting.len() < MAX_WAITING && !client.node.breaker.is_open()) else {
+        let (Ok(runtime), true) =
+            (runtime, queue.waiting.len() < MAX_WAITING && !client.is_away(&settlement.charge.key))
+        else {
             drop(queue);
             self.without_store(client, settlement);
             return;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use metrics::{Histogram, histogram};
 use tokio::time::sleep_until;
 
@@ -13,9 +14,10 @@ use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
 use crate::decide::check::TokenChecks;
 use crate::limit::definition::OnOutage;
+use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
-use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreFailure};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
@@ -45,6 +47,29 @@ impl StoreClient {
         self.store.timeout()
     }
 
+    /// Whether the store may not be asked for the bucket of `key`.
+    #[inline]
+    pub fn is_away(&self, key: &Key) -> bool {
+        self.node.breaker.is_open() && self.node.breaker.is_open_for(self.store.server_of(key))
+    }
+
+    /// Whether the store may not be asked for one of the buckets of `checks`.
+    #[inline]
+    pub fn is_any_away(&self, checks: &TokenChecks) -> bool {
+        self.node.breaker.is_open() && checks.charges().iter().any(|charge| self.is_away(&charge.key))
+    }
+
+    /// Whether the store may be asked for none of the buckets of `checks`.
+    pub fn are_all_away(&self, checks: &TokenChecks) -> bool {
+        checks.charges().iter().all(|charge| self.is_away(&charge.key))
+    }
+
+    /// Like [`Self::is_away`], of permits.
+    #[inline]
+    pub fn has_permits_away(&self, key: &Key) -> bool {
+        self.node.breaker.is_open() && self.node.breaker.is_open_for(self.store.server_of_permits(key))
+    }
+
     /// The store's answer for `requests` equal requests. `None`: it could not decide. A leased limit also takes tokens
     /// ahead, as many as are of use.
     pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32) -> Option<Grant> {
@@ -64,6 +89,7 @@ impl StoreClient {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
         let StoreAnswer { answer: grant, sent_us, now_us } =
             self.call(self.store.take(charges, units), requests).await?;
+        self.decided(charges.iter().map(|charge| self.store.server_of(&charge.key)));
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
@@ -102,7 +128,7 @@ impl StoreClient {
         let tokens = self.node.leases.withdraw(charge, source);
         let held_us = clock::monotonic_micros().saturating_sub(source.sent_us);
         // Most of it has flowed in again, or the store takes no calls.
-        if charge.quota.flow_us(tokens) <= held_us || self.node.breaker.is_open() {
+        if charge.quota.flow_us(tokens) <= held_us || self.is_away(&charge.key) {
             return;
         }
         let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: source.taken_at_us };
@@ -114,31 +140,42 @@ impl StoreClient {
 
     /// Corrects buckets. `false`: the call may have failed, and may have worked all the same.
     pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
-        self.call(self.store.adjust(adjustments), 0).await.is_some()
+        let server = || adjustments.first().map_or(ServerId::ONLY, |first| self.store.server_of(&first.key));
+        let call = self.store.adjust(adjustments).map_err(|error| StoreFailure { server: server(), error });
+        self.call(call, 0).await.is_some()
     }
 
     /// Claims permits for this node. `None`: the store did not answer.
     pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
-        self.call(self.store.claim(claims), 1).await.map(|timed| timed.answer)
+        let server = || claims.first().map_or(ServerId::ONLY, |first| self.store.server_of_permits(&first.key));
+        let call = self.store.claim(claims).map_err(|error| StoreFailure { server: server(), error });
+        let answer = self.call(call, 1).await?.answer;
+        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
+        Some(answer)
+    }
+
+    /// These servers decided.
+    fn decided(&self, servers: impl Iterator<Item = ServerId>) {
+        // Which server has a key is computed only then.
+        if self.node.breaker.has_trouble() {
+            servers.for_each(|server| self.node.breaker.succeeded(server));
+        }
     }
 
     async fn call<T>(
         &self,
-        call: impl Future<Output = Result<T, StoreError>>,
+        call: impl Future<Output = Result<T, StoreFailure>>,
         requests: u32,
     ) -> Option<StoreAnswer<T>> {
         let sent_us = clock::monotonic_micros();
         let answer = call.await;
         let now_us = clock::monotonic_micros();
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
-        self.node.outcomes.count(&answer);
+        self.node.outcomes.count(answer.as_ref().map_err(|failure| &failure.error));
         match answer {
-            Ok(answer) => {
-                self.node.breaker.succeeded();
-                Some(StoreAnswer { answer, sent_us, now_us })
-            }
-            Err(error) => {
-                self.node.breaker.failed(&error, requests);
+            Ok(answer) => Some(StoreAnswer { answer, sent_us, now_us }),
+            Err(StoreFailure { server, error }) => {
+                self.node.breaker.failed(server, &error, requests, || self.store.server_name(server));
                 None
             }
         }

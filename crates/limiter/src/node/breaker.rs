@@ -1,29 +1,42 @@
-//! The circuit breaker of the shared store. One per node, shared by its workers.
+//! The circuit breaker of the shared store: a circuit for each of its servers, shared by the workers of a node.
 //!
-//! Guarantees that after a few failures in a row no request waits for the store until it is proven to decide again, by
-//! the same calls that requests make, over the same connections; and that each change is logged and counted once, by
-//! the caller that caused it.
+//! Guarantees that after a few failures in a row no request waits for a server until it is proven to decide again, by the
+//! same calls that requests make, over the same connections; that the other servers go on deciding meanwhile; and that
+//! each change is logged and counted once, by the caller that caused it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use metrics::{Counter, Gauge, counter, gauge};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::store::StoreError;
+use crate::store::{ServerId, StoreError};
 
-/// Requests in a row that failed and open the breaker. Each of them waited for the store's time limit.
+/// Requests in a row that failed and open a circuit. Each of them waited for the store's time limit.
 const TOLERATED_FAILURES: u32 = 5;
 
-/// Closed: the store is asked. Open: it is not, and a prober finds out when it may be again.
+/// A server is asked as long as its circuit is closed. While it is open, a prober finds out when it may be asked again.
 pub struct Breaker {
-    open: AtomicBool,
-    /// In a row.
-    failures: AtomicU32,
+    /// Circuits that are open or had failures since the last success. Few, and none nearly always.
+    circuits: Mutex<Vec<Circuit>>,
+    /// The length of `circuits`: while it is 0, no lock is taken.
+    troubled: AtomicU32,
+    open: AtomicU32,
     opened: Notify,
     probing: AtomicBool,
     store_up: Gauge,
+    servers_away: Gauge,
     to_open: Counter,
     to_closed: Counter,
+}
+
+struct Circuit {
+    server: ServerId,
+    /// For people. Empty: the store's only server.
+    name: String,
+    /// In a row.
+    failures: u32,
+    open: bool,
 }
 
 /// The turn of the one prober. It is free again when this is dropped, also with its task.
@@ -36,62 +49,118 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// A closed breaker. Metrics go to the recorder that is installed by now.
+    /// All circuits closed. Metrics go to the recorder that is installed by now.
     pub fn new() -> Self {
         let breaker = Self {
-            open: AtomicBool::new(false),
-            failures: AtomicU32::new(0),
+            circuits: Mutex::default(),
+            troubled: AtomicU32::new(0),
+            open: AtomicU32::new(0),
             opened: Notify::new(),
             probing: AtomicBool::new(false),
             store_up: gauge!("tollgate_store_up"),
+            servers_away: gauge!("tollgate_store_servers_away"),
             to_open: counter!("tollgate_store_breaker_transitions_total", "to" => "open"),
             to_closed: counter!("tollgate_store_breaker_transitions_total", "to" => "closed"),
         };
-        breaker.store_up.set(1.0);
+        breaker.show(0);
         breaker
     }
 
-    /// No request may ask the store.
+    /// Whether some server may not be asked.
+    #[inline]
     pub fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire)
+        self.open.load(Ordering::Acquire) > 0
     }
 
-    /// The store decided.
-    pub fn succeeded(&self) {
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
-        }
+    /// Whether no request may ask `server`.
+    pub fn is_open_for(&self, server: ServerId) -> bool {
+        self.is_open() && self.circuits.lock().iter().any(|circuit| circuit.server == server && circuit.open)
     }
 
-    /// The store could not decide, and that many requests waited for it in one call.
-    pub fn failed(&self, why: &StoreError, requests: u32) {
-        let failures = self.failures.fetch_add(requests, Ordering::Relaxed).saturating_add(requests);
-        if failures >= TOLERATED_FAILURES {
-            self.trip(why);
-        }
+    /// The servers that may not be asked.
+    pub fn open_servers(&self) -> Vec<ServerId> {
+        self.circuits.lock().iter().filter(|circuit| circuit.open).map(|circuit| circuit.server).collect()
     }
 
-    pub(crate) fn trip(&self, why: &StoreError) {
-        if self.flip(false, true) {
-            self.store_up.set(0.0);
+    /// Whether a success is worth telling: some server had failures since its last one.
+    #[inline]
+    pub fn has_trouble(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed) > 0
+    }
+
+    /// `server` decided.
+    pub fn succeeded(&self, server: ServerId) {
+        let mut circuits = self.circuits.lock();
+        // An open circuit is closed by the prober alone.
+        circuits.retain(|circuit| circuit.open || circuit.server != server);
+        self.count(&circuits);
+    }
+
+    /// A server could not decide, and that many requests waited for it in one call. `name` is the server's, for people.
+    pub fn failed(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) {
+        self.fail(server, why, requests, name);
+    }
+
+    /// Opens the circuit of `server` at once.
+    pub fn trip(&self, server: ServerId, why: &StoreError, name: impl FnOnce() -> String) {
+        self.fail(server, why, TOLERATED_FAILURES, name);
+    }
+
+    fn fail(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) {
+        let mut circuits = self.circuits.lock();
+        let place = circuits.iter().position(|circuit| circuit.server == server).unwrap_or_else(|| {
+            circuits.push(Circuit { server, name: name(), failures: 0, open: false });
+            circuits.len() - 1
+        });
+        let circuit = &mut circuits[place];
+        circuit.failures = circuit.failures.saturating_add(requests);
+        let opens = !circuit.open && circuit.failures >= TOLERATED_FAILURES;
+        if opens {
+            circuit.open = true;
             self.to_open.increment(1);
-            tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone");
+            match circuit.name.as_str() {
+                "" => tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone"),
+                server => tracing::warn!(
+                    server,
+                    error = %why,
+                    "a server of the store is away: the limits of its keys are enforced by this node alone"
+                ),
+            }
+        }
+        self.count(&circuits);
+        if opens {
             self.opened.notify_one();
         }
     }
 
-    pub(crate) fn close(&self) {
-        self.failures.store(0, Ordering::Relaxed);
-        if self.flip(true, false) {
-            self.store_up.set(1.0);
+    /// `server` may be asked again.
+    pub(crate) fn close(&self, server: ServerId) {
+        let mut circuits = self.circuits.lock();
+        let Some(place) = circuits.iter().position(|circuit| circuit.server == server) else { return };
+        let Circuit { open, name, .. } = circuits.swap_remove(place);
+        if open {
             self.to_closed.increment(1);
-            tracing::info!("the store is back: limits hold across the fleet again");
+            match name.as_str() {
+                "" => tracing::info!("the store is back: limits hold across the fleet again"),
+                server => tracing::info!(server, "a server of the store is back: the limits of its keys hold again"),
+            }
+        }
+        self.count(&circuits);
+    }
+
+    /// Counts the circuits under their lock, so that the counts never disagree with them.
+    fn count(&self, circuits: &[Circuit]) {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let open = number(circuits.iter().filter(|circuit| circuit.open).count());
+        self.troubled.store(number(circuits.len()), Ordering::Relaxed);
+        if self.open.swap(open, Ordering::AcqRel) != open {
+            self.show(open);
         }
     }
 
-    /// Whether this call made the change.
-    fn flip(&self, from: bool, to: bool) -> bool {
-        self.open.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    fn show(&self, open: u32) {
+        self.store_up.set(if open == 0 { 1.0 } else { 0.0 });
+        self.servers_away.set(f64::from(open));
     }
 
     pub(crate) async fn until_open(&self) {
@@ -108,5 +177,39 @@ impl Breaker {
 impl Drop for ProberTurn<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(breaker: &Breaker, server: ServerId, requests: u32) {
+        breaker.failed(server, &StoreError::Timeout, requests, String::new);
+    }
+
+    #[test]
+    fn a_circuit_opens_after_failures_in_a_row_and_no_other_with_it() {
+        let (breaker, one, two) = (Breaker::new(), ServerId::of("one"), ServerId::of("two"));
+        fail(&breaker, one, TOLERATED_FAILURES - 1);
+        breaker.succeeded(one);
+        fail(&breaker, one, TOLERATED_FAILURES - 1);
+        fail(&breaker, two, TOLERATED_FAILURES - 1);
+        assert!(!breaker.is_open());
+        fail(&breaker, one, 1);
+        assert!(breaker.is_open_for(one) && !breaker.is_open_for(two));
+        assert_eq!(breaker.open_servers(), [one]);
+    }
+
+    #[test]
+    fn only_the_prober_closes_a_circuit() {
+        let (breaker, one) = (Breaker::new(), ServerId::of("one"));
+        breaker.trip(one, &StoreError::Io, String::new);
+        breaker.succeeded(one);
+        assert!(breaker.is_open_for(one));
+        breaker.close(one);
+        assert!(!breaker.is_open());
+        fail(&breaker, one, TOLERATED_FAILURES - 1);
+        assert!(!breaker.is_open(), "failures are counted anew");
     }
 }

@@ -1,18 +1,18 @@
-//! Finds out when the shared store decides again, and charges the node's debts to it.
+//! Finds out when a server of the shared store decides again, and charges the node's debts to it.
 //!
 //! Guarantees that debts are charged before the breaker closes, and that there is one prober per node.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::store::{BucketCharge, Store};
+use crate::store::{ServerId, Store, probe};
 
 /// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
 /// connection.
@@ -24,33 +24,60 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 /// Debts of one call: few enough that the calls of requests do not wait behind them.
 const DEBTS_OF_A_CALL: usize = 64;
 
-/// `!` starts no limit's name, so no limit's bucket is probed away.
-const PROBE_KEY: &str = "!probe";
-
-/// Closes the breaker when each of `stores`, one per worker, decides again, and charges the node's debts before that.
-/// Also charges debts that single failed calls left. Runs until dropped; a second one on the same node ends at once.
+/// Closes a server's circuit when it has decided over the connection of each of `stores`, one per worker, and charges the
+/// node's debts before that. Also charges debts that single failed calls left. Runs until dropped; a second one on the same
+/// node ends at once.
 pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
     let breaker = &node.breaker;
-    let (Some(_turn), Some(charges)) = (breaker.claim_prober(), probe()) else { return };
+    let Some(_turn) = breaker.claim_prober() else { return };
+    let mut probes = ServerProbes::default();
     loop {
         tokio::select! {
             () = breaker.until_open() => {}
             () = node.debts.until_owed() => {}
         }
-        while breaker.is_open() {
-            let answers = join_all(stores.iter().map(|store| store.take(&charges, 1))).await;
-            // The outcomes show an operator what is wrong: requests no longer do.
-            answers.iter().for_each(|answer| node.outcomes.count(answer));
-            if answers.iter().all(Result::is_ok) {
-                settle(&node, &stores).await;
-                breaker.close();
-            } else {
-                tokio::time::sleep(PROBE_INTERVAL).await;
-            }
-        }
+        let back = probes.round(&node, &stores).await;
         settle(&node, &stores).await;
+        back.into_iter().for_each(|server| breaker.close(server));
         tokio::time::sleep(PROBE_INTERVAL).await;
     }
+}
+
+/// The workers over whose connections each server that is away has yet to decide. Not all at once: of many workers, some
+/// call is slow nearly always.
+#[derive(Default)]
+struct ServerProbes(HashMap<ServerId, Vec<usize>>);
+
+impl ServerProbes {
+    /// Probes each server that is away. Returns those that are back.
+    async fn round(&mut self, node: &Node, stores: &[Arc<dyn Store>]) -> Vec<ServerId> {
+        let away = node.breaker.open_servers();
+        self.0.retain(|server, _| away.contains(server));
+        let probes = away.iter().map(|server| {
+            let waiting = self.0.entry(*server).or_insert_with(|| (0..stores.len()).collect()).clone();
+            ask(node, stores, *server, waiting)
+        });
+        let probes: Vec<_> = probes.collect();
+        let mut back = Vec::new();
+        for (server, waiting) in away.iter().zip(join_all(probes).await) {
+            if waiting.is_empty() {
+                self.0.remove(server);
+                back.push(*server);
+            } else {
+                self.0.insert(*server, waiting);
+            }
+        }
+        back
+    }
+}
+
+/// Probes `server` over the connections of the workers that are `waiting`. Returns those that wait still.
+async fn ask(node: &Node, stores: &[Arc<dyn Store>], server: ServerId, waiting: Vec<usize>) -> Vec<usize> {
+    let answers =
+        join_all(waiting.iter().filter_map(|worker| stores.get(*worker)).map(|store| store.probe(server))).await;
+    // The outcomes show an operator what is wrong: requests no longer do.
+    answers.iter().for_each(|answer| node.outcomes.count(answer.as_ref()));
+    waiting.into_iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(worker, _)| worker).collect()
 }
 
 /// Charges the node's debts to the store, one part after the other. Parts that fail stay debts.
@@ -69,19 +96,12 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 /// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
 /// decision, the breaker opens: a store that is away at start is an outage like any other.
 pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
-    let Some(charges) = probe() else { return };
+    let Some(charge) = probe::charge(Key::from(probe::KEY)) else { return };
     let deadline = clock::now() + timeout;
-    while let Err(error) = store.take(&charges, 1).await {
+    while let Err(failure) = store.take(std::slice::from_ref(&charge), 1).await {
         if clock::now() >= deadline {
-            return breaker.trip(&error);
+            return breaker.trip(failure.server, &failure.error, || store.server_name(failure.server));
         }
         tokio::time::sleep(FIRST_INTERVAL).await;
     }
-}
-
-/// A request on a bucket of its own, wide enough to be granted, so that it proves writing too.
-fn probe() -> Option<[BucketCharge; 1]> {
-    let plenty = std::num::NonZeroU64::new(1_000_000)?;
-    let shape = TokenBucket::new(plenty, plenty, plenty).ok()?;
-    Some([BucketCharge { key: Key::from(PROBE_KEY), quota: shape.into(), cost: 1, largest_cost: 1 }])
 }

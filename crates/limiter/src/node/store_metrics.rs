@@ -19,7 +19,7 @@ impl CallOutcomes {
         }
     }
 
-    pub fn count<T>(&self, answer: &Result<T, StoreError>) {
+    pub fn count<T>(&self, answer: Result<T, &StoreError>) {
         match answer {
             Ok(_) => self.ok.increment(1),
             Err(error) => self.failed[error.index()].increment(1),

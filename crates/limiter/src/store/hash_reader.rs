@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::limit::key::Key;
-use crate::store::StoreError;
+use crate::store::{ServerId, StoreError};
 
 /// The value of a field. `None`: there is no such field.
 pub type FieldValue = Option<Vec<u8>>;
@@ -20,6 +20,11 @@ pub trait HashReader: Send + Sync + 'static {
     /// # Errors
     /// When the store could not be asked, or the key of this name is no hash.
     fn read<'a>(&'a self, name: &'a str, fields: &'a [Key]) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>>;
+
+    /// The server that has the hash called `name`, as far as is known.
+    fn server_of_hash(&self, _name: &str) -> ServerId {
+        ServerId::ONLY
+    }
 
     /// The longest that a read takes, and that a request may wait for one.
     fn timeout(&self) -> Duration;

@@ -9,7 +9,7 @@ use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::QuotaState;
 use crate::limit::key::Key;
-use crate::store::{BucketCharge, StoreError};
+use crate::store::{BucketCharge, ServerId, StoreError};
 
 /// Tokens that an operator grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,16 @@ pub trait Inspect: Send + Sync + 'static {
     /// # Errors
     /// When the store could not be asked: other nodes go by their own state until it has expired.
     fn publish<'a>(&'a self, notice: &'a ChangeNotice) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The server that has the bucket of `key`, as far as is known.
+    fn server_of(&self, _key: &Key) -> ServerId {
+        ServerId::ONLY
+    }
+
+    /// The server that has the permits of `key`, as far as is known.
+    fn server_of_permits(&self, _key: &Key) -> ServerId {
+        ServerId::ONLY
+    }
 }
 
 /// Keeps state of the shared store's buckets in this process: a local copy, a denial, tokens taken ahead.

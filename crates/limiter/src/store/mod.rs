@@ -9,12 +9,14 @@ pub mod hash_reader;
 pub mod inspect;
 pub mod memory;
 pub(crate) mod merged_charges;
+pub(crate) mod probe;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod server;
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use smallvec::SmallVec;
 
 use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
@@ -22,6 +24,7 @@ use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
 pub use crate::store::error::StoreError;
+pub use crate::store::server::{ServerId, StoreFailure};
 
 /// A charge that one request makes to one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -98,7 +101,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store could not decide. It has answered by then, or its own time limit has passed.
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>>;
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>>;
 
     /// Corrects buckets: see [`Change`]. A refund returns no more than the charge still weighs.
     ///
@@ -113,6 +116,33 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store did not do so, or may not have. The node's next claim puts it right.
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
+
+    /// Finds out whether `server` decides, by the script that requests use.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn probe(&self, _server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let Some(charge) = probe::charge(Key::from(probe::KEY)) else { return Box::pin(ready(Ok(()))) };
+        Box::pin(async move {
+            let taken = self.take(std::slice::from_ref(&charge), 1).await;
+            taken.map(drop).map_err(|failure| failure.error)
+        })
+    }
+
+    /// The server that has the bucket of `key`, as far as is known.
+    fn server_of(&self, _key: &Key) -> ServerId {
+        ServerId::ONLY
+    }
+
+    /// The server that has the permits of `key`, as far as is known.
+    fn server_of_permits(&self, _key: &Key) -> ServerId {
+        ServerId::ONLY
+    }
+
+    /// The name of a server, for people. Empty, where there is only one.
+    fn server_name(&self, _server: ServerId) -> String {
+        String::new()
+    }
 
     /// The longest that a call takes, and that a request may wait.
     fn timeout(&self) -> Duration;

@@ -11,7 +11,7 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::clock;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;
@@ -36,7 +36,7 @@ impl OwnClock {
 }
 
 impl Store for OwnClock {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         let mut bucket = self.bucket.lock();
         let now_us = clock::monotonic_micros() + self.ahead_us;
         let Quota::TokenBucket(shape) = charges[0].quota else { panic!("{charges:?}") };
@@ -78,7 +78,7 @@ impl Default for Miser {
 }
 
 impl Store for Miser {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             let mut grant = self.store.take(charges, units).await?;
             if grant.units > 0 && self.granted.fetch_add(1, Ordering::Relaxed).is_multiple_of(10) {

@@ -82,7 +82,7 @@ impl PlanReader {
     /// Adds a field to the calls: the end of the call that reads it.
     fn join(self: &Arc<Self>, lookup: &PlanQuery) -> Option<CallEnd> {
         let PlanQuery { cache, field, .. } = lookup;
-        if self.breaker.is_open() {
+        if self.is_away(cache) {
             cache.skip();
             return None;
         }
@@ -106,11 +106,16 @@ impl PlanReader {
         Some(end)
     }
 
+    /// Whether the server that has the plans may not be asked.
+    fn is_away(&self, cache: &PlanCache) -> bool {
+        self.breaker.is_open() && self.breaker.is_open_for(self.hashes.server_of_hash(cache.hash()))
+    }
+
     /// Ends the call in flight and begins the next: its fields. `None`: no request waits.
     fn next_call(&self, cache: &Arc<PlanCache>) -> Option<Vec<Key>> {
         let (mut caches, place) = (self.caches.lock(), Arc::as_ptr(cache).addr());
         let reads = caches.get_mut(&place)?;
-        reads.in_flight = reads.next.take().filter(|_| !self.breaker.is_open());
+        reads.in_flight = reads.next.take().filter(|_| !self.is_away(cache));
         let Some(call) = &reads.in_flight else {
             caches.remove(&place);
             return None;
@@ -143,8 +148,8 @@ mod tests {
     use super::*;
     use crate::decide::plans::cache::PlanCaches;
     use crate::limit::algorithm::AlgorithmKind;
-    use crate::store::StoreError;
     use crate::store::hash_reader::FieldValue;
+    use crate::store::{ServerId, StoreError};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -254,7 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_while_the_breaker_is_open() {
         let setup = Setup::new(9);
-        setup.breaker.failed(&StoreError::Io, 5);
+        setup.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
         assert!(setup.start(&["a"]).is_none());
         settle().await;
         assert!(setup.calls().is_empty());

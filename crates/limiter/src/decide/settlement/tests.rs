@@ -16,7 +16,7 @@ use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::store::fleet_share::FleetShare;
-use crate::store::{Grant, PermitClaim, Store, StoreError};
+use crate::store::{Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 const SECOND: u64 = 1_000_000;
 
@@ -224,14 +224,14 @@ struct Switched {
 }
 
 impl Store for Switched {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(ready(Ok(self.memory.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.away.load(Ordering::Relaxed) {
-            return Box::pin(ready(Err(StoreError::Io)));
+            return Box::pin(ready(Err(StoreError::Io.into())));
         }
         self.changes.lock().extend(adjustments.iter().map(|one| one.change));
         self.memory.adjust_at(adjustments, clock::monotonic_micros());

@@ -28,7 +28,7 @@ use crate::clock;
 use crate::limit::key::Key;
 use crate::store::memory::shard::{FoundBucket, Shard};
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
-use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
@@ -234,7 +234,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(ready(Ok(self.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 

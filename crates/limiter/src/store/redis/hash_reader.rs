@@ -9,13 +9,13 @@ use fred::util::redis_keyslot;
 use futures_util::future::BoxFuture;
 
 use crate::limit::key::Key as FieldName;
-use crate::store::StoreError;
 use crate::store::hash_reader::{FieldValue, HashReader};
 use crate::store::redis::inspect::{self, RedisInspector};
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::script;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
+use crate::store::{ServerId, StoreError};
 
 /// Reads over a worker's connection, for its requests.
 impl HashReader for RedisStore {
@@ -25,6 +25,10 @@ impl HashReader for RedisStore {
         fields: &'a [FieldName],
     ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
         Box::pin(read(&self.topology, self.key(name.as_bytes()), fields, self.timeout))
+    }
+
+    fn server_of_hash(&self, name: &str) -> ServerId {
+        self.topology.server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
     }
 
     fn timeout(&self) -> Duration {
@@ -40,6 +44,10 @@ impl HashReader for RedisInspector {
         fields: &'a [FieldName],
     ) -> BoxFuture<'a, Result<Vec<FieldValue>, StoreError>> {
         Box::pin(read(&self.topology, self.key(name.as_bytes()), fields, inspect::TIMEOUT))
+    }
+
+    fn server_of_hash(&self, name: &str) -> ServerId {
+        self.topology.server_of(redis_keyslot(self.key(name.as_bytes()).as_bytes()))
     }
 
     fn timeout(&self) -> Duration {

@@ -25,7 +25,7 @@ use crate::store::redis::permits;
 use crate::store::redis::script::{self, Input, Script, integer};
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
-use crate::store::{BucketCharge, PermitClaim, StoreError};
+use crate::store::{BucketCharge, PermitClaim, ServerId, StoreError};
 
 /// For an answer to an operator.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
@@ -188,6 +188,14 @@ impl Inspect for RedisInspector {
             let input = |_| (vec![self.changes()], vec![key(), integer(notice.full_in_us), retention.clone()]);
             self.run::<Vec<i64>>(&script::CHANGES_PUBLISH, &self.changes(), input).await.map(drop)
         })
+    }
+
+    fn server_of(&self, key: &BucketKey) -> ServerId {
+        self.topology.server_of(redis_keyslot(self.key(key.as_bytes()).as_bytes()))
+    }
+
+    fn server_of_permits(&self, key: &BucketKey) -> ServerId {
+        self.topology.server_of(redis_keyslot(self.key(&permits::key(key)).as_bytes()))
     }
 }
 

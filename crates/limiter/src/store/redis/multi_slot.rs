@@ -16,7 +16,7 @@ use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::slot_call::SlotReply;
 use crate::store::redis::topology::server::CallError;
-use crate::store::{Adjustment, Change, Grant, Store, StoreError};
+use crate::store::{Adjustment, Change, Grant, Store, StoreError, StoreFailure};
 
 /// The reply of one hash slot, and the places of its charges in the request.
 struct SlotGrant {
@@ -26,7 +26,7 @@ struct SlotGrant {
 
 impl RedisStore {
     /// Charges each bucket, wherever its key is, within the time limit.
-    pub(super) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+    pub(super) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
         if self.topology.is_single_server() {
             let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
             // A single call ends in time by itself.
@@ -36,7 +36,7 @@ impl RedisStore {
         Box::pin(self.take_by_hash_slot(charges, units)).await
     }
 
-    async fn take_by_hash_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreError> {
+    async fn take_by_hash_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
         let deadline = clock::now() + self.timeout;
         let mut hash_slots = self.by_hash_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(hash_slot, all)] = &hash_slots[..] {
@@ -47,7 +47,9 @@ impl RedisStore {
                     return Ok(Grant { units: reply.units, levels, at_us: reply.at_us });
                 }
                 Err(CallError::SlotMoving) => {}
-                Err(CallError::Store(error)) => return Err(error),
+                Err(CallError::Store(error)) => {
+                    return Err(StoreFailure { server: self.topology.server_of(*hash_slot), error });
+                }
             }
             let (hash_slot, all) = hash_slots.swap_remove(0);
             hash_slots = all.into_iter().map(|one| (hash_slot, vec![one])).collect();
@@ -61,7 +63,7 @@ impl RedisStore {
         hash_slots: Vec<(u16, Vec<(usize, &MergedCharge<'a>)>)>,
         units: u32,
         deadline: Instant,
-    ) -> Result<Grant, StoreError> {
+    ) -> Result<Grant, StoreFailure> {
         let mut grants = Vec::with_capacity(hash_slots.len());
         let mut granted = units;
         // After a denial, the remaining slots are asked for 0 units: the answer has their levels all the same.
@@ -75,7 +77,8 @@ impl RedisStore {
                 Err(error) => {
                     // The refund goes on by itself: the request has its answer.
                     drop(self.refund(charges, &mut grants, 0));
-                    return Err(error.of_one_key());
+                    let server = self.topology.server_of(hash_slot);
+                    return Err(StoreFailure { server, error: error.of_one_key() });
                 }
             }
         }

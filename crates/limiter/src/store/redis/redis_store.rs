@@ -10,16 +10,22 @@ use std::time::Duration;
 
 use fred::types::Key;
 use fred::util::redis_keyslot;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use tokio::time::timeout_at;
 
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
+use crate::limit::key::Key as BucketKey;
 use crate::store::merged_charges::MergedCharges;
+use crate::store::probe;
 use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::permits;
 use crate::store::redis::topology::any_topology::Topology;
-use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
+
+/// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of them is there.
+const PROBE_KEYS: u32 = 8_192;
 
 /// A worker's connections to Redis. Clones use the same connections.
 #[derive(Clone)]
@@ -53,6 +59,17 @@ impl RedisStore {
         Key::from(bytes.into_boxed_slice())
     }
 
+    fn hash_slot(&self, key: &[u8]) -> u16 {
+        redis_keyslot(self.key(key).as_bytes())
+    }
+
+    /// A key of its own on `server`. `None`: keys with this prefix are never there.
+    fn probe_key(&self, server: ServerId) -> Option<BucketKey> {
+        let keys = std::iter::once(probe::KEY.to_owned()).chain((0..PROBE_KEYS).map(|n| format!("{}:{n}", probe::KEY)));
+        let mut keys = keys.map(|key| BucketKey::from(key.as_str()));
+        keys.find(|key| self.server_of(key) == server)
+    }
+
     /// Items by the hash slot of their key, in the order of their first ones. All together where there are no hash
     /// slots.
     pub(super) fn by_hash_slot<'k, T>(
@@ -63,7 +80,7 @@ impl RedisStore {
         let mut hash_slots: Vec<(u16, Vec<T>)> = Vec::new();
         for item in items {
             let hash_slot = match &*self.topology {
-                Topology::Cluster(_) => redis_keyslot(self.key(key(&item)).as_bytes()),
+                Topology::Cluster(_) => self.hash_slot(key(&item)),
                 Topology::Single(_) | Topology::Sentinel(..) => 0,
             };
             match hash_slots.iter_mut().find(|(known, _)| *known == hash_slot) {
@@ -76,7 +93,7 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         Box::pin(async move {
             let charges = MergedCharges::of(charges);
             self.take_all(&charges, units).await
@@ -95,6 +112,35 @@ impl Store for RedisStore {
             let answer = timeout_at(clock::now() + self.timeout, self.claim_all(claims)).await;
             answer.unwrap_or(Err(StoreError::Timeout))
         })
+    }
+
+    fn probe(&self, server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let Some(charge) = self.probe_key(server).and_then(probe::charge) else { return Box::pin(ready(Ok(()))) };
+        Box::pin(async move {
+            let taken = self.take(std::slice::from_ref(&charge), 1).await;
+            taken.map(drop).map_err(|failure| failure.error)
+        })
+    }
+
+    fn server_of(&self, key: &BucketKey) -> ServerId {
+        match &*self.topology {
+            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(key.as_bytes())),
+            Topology::Single(_) | Topology::Sentinel(..) => ServerId::ONLY,
+        }
+    }
+
+    fn server_of_permits(&self, key: &BucketKey) -> ServerId {
+        match &*self.topology {
+            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(&permits::key(key))),
+            Topology::Single(_) | Topology::Sentinel(..) => ServerId::ONLY,
+        }
+    }
+
+    fn server_name(&self, server: ServerId) -> String {
+        match &*self.topology {
+            Topology::Cluster(cluster) => cluster.server_name(server).unwrap_or_else(|| "unknown".to_owned()),
+            Topology::Single(_) | Topology::Sentinel(..) => String::new(),
+        }
     }
 
     fn timeout(&self) -> Duration {

@@ -46,6 +46,16 @@ pub struct Host {
     pub port: u16,
 }
 
+/// As in a URL.
+impl std::fmt::Display for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
 impl Address {
     /// Reads a URL. `None`: not the address of a Redis. No reason is given, because that would quote the password.
     pub fn parse(url: &str) -> Option<Self> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fred::types::FromValue;
 
-use crate::store::StoreError;
 use crate::store::redis::connection::address::ServerLocation;
 use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents, Connector};
 use crate::store::redis::connection::error;
@@ -16,6 +15,7 @@ use crate::store::redis::script::{Input, Script};
 use crate::store::redis::topology::cluster::Cluster;
 use crate::store::redis::topology::sentinel::SentinelWatcher;
 use crate::store::redis::topology::server::{CallError, Server};
+use crate::store::{ServerId, StoreError};
 
 /// The servers of a store.
 pub(crate) enum Topology {
@@ -44,6 +44,14 @@ impl Topology {
     /// Whether each key is on the same server.
     pub fn is_single_server(&self) -> bool {
         !matches!(self, Self::Cluster(_))
+    }
+
+    /// The server that has `hash_slot`, as far as is known.
+    pub fn server_of(&self, hash_slot: u16) -> ServerId {
+        match self {
+            Self::Cluster(cluster) => cluster.server_of(hash_slot),
+            Self::Single(_) | Self::Sentinel(..) => ServerId::ONLY,
+        }
     }
 
     /// Runs a script on the server that has `hash_slot`, the slot of all its keys. `input` makes KEYS and ARGV, given

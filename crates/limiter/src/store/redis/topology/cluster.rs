@@ -17,12 +17,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::store::StoreError;
 use crate::store::redis::connection::address::{Host, ServerLocation};
 use crate::store::redis::connection::connector::{ConnectError, Connector};
 use crate::store::redis::connection::error;
 use crate::store::redis::script::{Input, Script};
 use crate::store::redis::topology::server::{CallError, Server};
+use crate::store::{ServerId, StoreError};
 
 /// Hash slots of a cluster, by its specification.
 const HASH_SLOTS: usize = 16_384;
@@ -110,6 +110,17 @@ impl Cluster {
             }
         }
         Err(CallError::Store(StoreError::Moved))
+    }
+
+    /// The server that has `slot`, as far as is known.
+    pub fn server_of(&self, slot: u16) -> ServerId {
+        ServerId::of(&self.servers.owner(slot).to_string())
+    }
+
+    /// The name of a server that is in the map.
+    pub fn server_name(&self, server: ServerId) -> Option<String> {
+        let map = self.servers.map.lock();
+        map.connected.keys().map(Host::to_string).find(|name| ServerId::of(name) == server)
     }
 
     pub async fn quit(&self) {
