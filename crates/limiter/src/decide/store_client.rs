@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Histogram, histogram};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::concurrency::GrantedPermits;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::check::TokenChecks;
 use crate::limit::definition::OnOutage;
 use crate::node::Node;
@@ -45,9 +45,14 @@ impl StoreClient {
         self.store.timeout()
     }
 
-    /// The store's answer for `requests` equal requests. `None`: it could not decide. A leased limit also takes tokens
-    /// ahead, as many as are of use.
-    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32) -> Option<Grant> {
+    /// The end of a call that is made now, and that nobody has waited for yet.
+    fn deadline(&self) -> Instant {
+        clock::now() + self.timeout()
+    }
+
+    /// The store's answer for `requests` equal requests. `None`: it could not decide by `deadline`. A leased limit also
+    /// takes tokens ahead, as many as are of use.
+    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32, deadline: Instant) -> Option<Grant> {
         let ahead = match checks.charges() {
             [charge] if charge.is_leased() => {
                 let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
@@ -55,15 +60,26 @@ impl StoreClient {
             }
             _ => 0,
         };
-        self.take_ahead(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX)).await
+        self.take_units(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX), deadline).await
     }
 
-    /// Like [`Self::take`], with `ahead` more units, which go to the lease: for a single leased limit only. The levels
-    /// in the answer do not tell the two apart.
-    pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, requests: u32, ahead: u32) -> Option<Grant> {
+    /// Takes `ahead` units for the lease: for a single leased limit only.
+    pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, ahead: u32) {
+        self.take_units(checks, 0, ahead, self.deadline()).await;
+    }
+
+    /// Like [`Self::take`], with `ahead` more units, which go to the lease. The levels in the answer do not tell the two
+    /// apart.
+    async fn take_units(
+        self: &Arc<Self>,
+        checks: &TokenChecks,
+        requests: u32,
+        ahead: u32,
+        deadline: Instant,
+    ) -> Option<Grant> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
         let StoreAnswer { answer: grant, sent_us, now_us } =
-            self.call(self.store.take(charges, units), requests).await?;
+            self.call(self.store.take(charges, units), requests, deadline).await?;
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
@@ -114,21 +130,32 @@ impl StoreClient {
 
     /// Corrects buckets. `false`: the call may have failed, and may have worked all the same.
     pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
-        self.call(self.store.adjust(adjustments), 0).await.is_some()
+        self.call(self.store.adjust(adjustments), 0, self.deadline()).await.is_some()
     }
 
     /// Claims permits for this node. `None`: the store did not answer.
     pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
-        self.call(self.store.claim(claims), 1).await.map(|timed| timed.answer)
+        self.claim_by(claims, self.deadline()).await
     }
 
+    /// Like [`Self::claim`], for a request that waits until `deadline` at most.
+    pub async fn claim_by(&self, claims: &[PermitClaim], deadline: Instant) -> Option<Vec<GrantedPermits>> {
+        if clock::now() >= deadline {
+            return None;
+        }
+        self.call(self.store.claim(claims), 1, deadline).await.map(|timed| timed.answer)
+    }
+
+    /// Makes a call that is given up at `deadline`. The breaker hears of the failure, unless the call had less than half
+    /// of the time limit: its request had spent the rest on something else.
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
         requests: u32,
+        deadline: Instant,
     ) -> Option<StoreAnswer<T>> {
         let sent_us = clock::monotonic_micros();
-        let answer = call.await;
+        let answer = timeout_at(deadline, call).await.unwrap_or(Err(StoreError::Timeout));
         let now_us = clock::monotonic_micros();
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
         self.node.outcomes.count(&answer);
@@ -138,7 +165,10 @@ impl StoreClient {
                 Some(StoreAnswer { answer, sent_us, now_us })
             }
             Err(error) => {
-                self.node.breaker.failed(&error, requests);
+                let in_vain = Duration::from_micros(now_us.saturating_sub(sent_us)) >= self.timeout() / 2;
+                if in_vain || error != StoreError::Timeout {
+                    self.node.breaker.failed(&error, requests);
+                }
                 None
             }
         }
