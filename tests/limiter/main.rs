@@ -6,6 +6,7 @@
 mod any_service;
 mod axum_layer;
 mod concurrency;
+mod deadline;
 mod fewer_calls;
 mod honest_headers;
 mod model;

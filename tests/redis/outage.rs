@@ -2,6 +2,7 @@
 //! decides again soon.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_test_support::node::LimiterNode;
+use tollgate_test_support::node::{BUSY, LimiterNode, connected, layer_that_asks_four_times, waiting_time};
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
 use tollgate_test_support::{HOUR, charge, decide, decide_locally, eventually, shape};
 
@@ -84,6 +85,21 @@ async fn a_network_that_swallows_everything() {
     decides_without_the_store(&node);
     wire.swallow.send_replace(false);
     node.recovers().await;
+}
+
+#[tokio::test]
+async fn a_swallowed_request_waits_one_time_limit_for_plan_permits_and_tokens_together() {
+    let server = RedisServer::start();
+    let wire = SwallowingProxy::to(server.port()).await;
+    // Long, so that a busy machine cannot be taken for a second wait.
+    let spec = RedisSpec { timeout: Duration::from_secs(2), ..spec_at(wire.address.port()) };
+    let node = LimiterNode::started(&spec).await;
+    let plans = Arc::new(connected(&spec).await);
+    let layer = layer_that_asks_four_times(node.limiter.clone().reading_plans(plans));
+    waiting_time(&layer, "known").await;
+    wire.swallow.send_replace(true);
+    let waited = waiting_time(&layer, "unknown").await;
+    assert!(waited <= spec.timeout + BUSY, "{waited:?}");
 }
 
 #[tokio::test]

@@ -1,16 +1,25 @@
 //! A gateway's limiter on Redis, put together as the gateway does, and how it notices outages and their ends.
 
+use std::convert::Infallible;
+use std::future::ready;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use http::{HeaderName, Request, Response};
 use tokio::task::JoinSet;
-use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate::body::Body;
+use tollgate_limiter::algorithm::concurrency::{GrantedPermits, Scope};
 use tollgate_limiter::clock;
 use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::layer::RateLimitLayer;
+use tollgate_limiter::limit::algorithm::{Algorithm, Rate};
+use tollgate_limiter::limit::definition::{Limit, LimitUse};
+use tollgate_limiter::limit::key::{Key, KeyPart, KeySpec, OnMissing};
+use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
@@ -22,6 +31,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::{
     Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
+use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
 
@@ -149,4 +159,29 @@ impl LimiterNode {
         eventually_within(RECOVERY, "Redis decides again", || self.asks_redis()).await;
         assert!(!self.breaker.is_open());
     }
+}
+
+/// Limits that ask the store four times for the first request of a tenant: for its plan, for permits of two limits, and
+/// for tokens.
+pub fn layer_that_asks_four_times(limiter: Limiter) -> RateLimitLayer {
+    let ten = NonZeroU64::new(10).unwrap();
+    let tenant = || KeyPart::Header(HeaderName::from_static("x-tenant"));
+    let limit = |name: &str| {
+        let key = KeySpec { parts: vec![tenant()], on_missing: OnMissing::Share };
+        Limit::new(name, key, Rate { tokens: ten, period_us: NonZeroU64::new(SECOND).unwrap() }, ten)
+    };
+    let permits = |name| Limit { algorithm: Algorithm::Concurrency { most: ten, scope: Scope::Fleet }, ..limit(name) };
+    let source = PlanSource::Hash(PlanHash { name: "plans".into(), cache: Duration::from_secs(1) });
+    let tokens = Limit { plans: Some(Plans { by: tenant(), source }), ..limit("tokens") };
+    let limits = [tokens, permits("first"), permits("second")];
+    RateLimitLayer::of_uses(limiter, &limits.map(|limit| LimitUse { limit: Arc::new(limit), cost: None })).unwrap()
+}
+
+/// How long a tenant's request waits at `layer`.
+pub async fn waiting_time(layer: &RateLimitLayer, tenant: &str) -> Duration {
+    let inner = service_fn(|_: Request<Body>| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
+    let request = Request::builder().header("x-tenant", tenant).body(Body::empty()).unwrap();
+    let started = clock::now();
+    layer.layer(inner).oneshot(request).await.unwrap();
+    started.elapsed()
 }

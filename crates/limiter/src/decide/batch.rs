@@ -4,13 +4,11 @@
 //! call of as many units, and the units granted go to its requests in the order they came. A hot key costs one call per
 //! round trip, not one per request.
 //!
-//! Guarantees that a request waits no longer than the store's time limit from its own start, whatever becomes of the
-//! others: a request that is dropped takes none of them along. When a call is slow, the next batch does not wait for
+//! Guarantees that a request waits no longer than until its deadline, whatever becomes of the others: a request that is dropped takes none of them along. When a call is slow, the next batch does not wait for
 //! its end.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +60,8 @@ type Waiter = oneshot::Sender<Decision>;
 
 enum Role {
     Leader(Leader),
-    Member(oneshot::Receiver<Decision>),
+    /// Its answer, and the deadline of its batch.
+    Member(oneshot::Receiver<Decision>, Instant),
 }
 
 /// A group, found by its checks.
@@ -97,15 +96,17 @@ impl Batcher {
         &self.client.node
     }
 
-    /// Takes a unit for these checks. `None`: the store did not decide in time.
-    pub async fn take(self: &Arc<Self>, checks: &TokenChecks) -> Option<Decision> {
+    /// Takes a unit for these checks. `None`: the store did not decide by `deadline`.
+    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, deadline: Instant) -> Option<Decision> {
         match self.join(checks) {
             Role::Leader(leader) => {
-                let grant = self.client.take(checks, 1).await?;
+                let grant = self.client.take(checks, 1, deadline).await?;
                 drop(leader);
                 Some(unit(checks.charges(), &grant, 0))
             }
-            Role::Member(answer) => answer.await.ok(),
+            // Its batch is given up before, unless the request has waited for something else already.
+            Role::Member(answer, batch_deadline) if batch_deadline <= deadline => answer.await.ok(),
+            Role::Member(answer, _) => timeout_at(deadline, answer).await.ok()?.ok(),
         }
     }
 
@@ -131,7 +132,7 @@ impl Batcher {
         }
         let (waiter, answer) = oneshot::channel();
         group.next_batch.waiters.push_back(waiter);
-        Role::Member(answer)
+        Role::Member(answer, since + self.client.timeout())
     }
 
     fn lead_time(&self) -> Duration {
@@ -197,14 +198,8 @@ impl Batch {
     async fn call(self, client: &Arc<StoreClient>, checks: &TokenChecks) {
         let units = u32::try_from(self.waiters.len()).unwrap_or(u32::MAX);
         let deadline = self.since.unwrap_or_else(clock::now) + client.timeout();
-        let mut call = pin!(client.take(checks, units));
-        let Ok(grant) = timeout_at(deadline, &mut call).await else {
-            // The waiters learn of the timeout by being dropped. The result of the call still has to be learned.
-            drop(self.waiters);
-            call.await;
-            return;
-        };
-        let Some(grant) = grant else { return };
+        // The waiters learn of a failure by being dropped.
+        let Some(grant) = client.take(checks, units, deadline).await else { return };
         for (index, waiter) in (0..).zip(self.waiters) {
             // A request that was dropped meanwhile has spent its unit.
             let _ = waiter.send(unit(checks.charges(), &grant, index));

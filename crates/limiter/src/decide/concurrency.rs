@@ -6,7 +6,7 @@
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
@@ -71,21 +71,21 @@ impl Limiter {
         Some(taken.with(checks, tokens))
     }
 
-    /// The decision, from the store if it answers in time.
-    pub(crate) async fn permits_by_store(&self, checks: &Checks) -> Decision {
+    /// The decision, from the store if it answers by `deadline`.
+    pub(crate) async fn permits_by_store(&self, checks: &Checks, deadline: Instant) -> Decision {
         if let Some(denied) = self.known_denial(&checks.tokens) {
             return TakenPermits::default().with(checks, denied);
         }
         let mut taken = TakenPermits::default();
         let mut rest = &checks.permits[..];
         while let Some(unknown) = self.take_known(rest, &mut taken) {
-            let (outcome, by) = self.take_by_call(&rest[unknown]).await;
+            let (outcome, by) = self.take_by_call(&rest[unknown], deadline).await;
             taken.add(outcome, by);
             rest = &rest[unknown + 1..];
         }
         let tokens = match taken.settled(checks) {
             Some(settled) => settled,
-            None => self.tokens(&checks.tokens).await,
+            None => self.tokens(&checks.tokens, deadline).await,
         };
         taken.with(checks, tokens)
     }
@@ -124,12 +124,16 @@ impl Limiter {
         }
     }
 
-    async fn take_by_call(&self, check: &PermitCheck) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
+    async fn take_by_call(
+        &self,
+        check: &PermitCheck,
+        deadline: Instant,
+    ) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
         let need = &check.need;
         let Some(client) = self.client() else {
             return (self.permits().take_alone(need, need.limit), DecidedBy::Local);
         };
-        match claim_permit(client, need).await {
+        match claim_permit(client, need, deadline).await {
             Some(outcome) => (outcome, DecidedBy::Redis),
             None => (self.take_alone(check, client.node.share.get()), DecidedBy::Local),
         }

@@ -2,17 +2,18 @@
 //! away.
 //!
 //! Guarantees a decision within the store's time limit, never an error: when the store fails, the same request is
-//! decided locally, by each limit's `on_outage`. Without a store, and while the breaker is open, the decision is made
-//! at once.
+//! decided locally, by each limit's `on_outage`. All that a request waits for the store, for plans, permits and tokens,
+//! has one deadline. Without a store, and while the breaker is open, the decision is made at once.
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::batch::Batcher;
 use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
@@ -125,14 +126,42 @@ impl Limiter {
         Self(Arc::new(LimiterInner { _background: Some(background), ..(*self.0).clone() }))
     }
 
-    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, at most for the store's time limit.
-    pub fn read_plans<'q>(&self, queries: impl Iterator<Item = &'q PlanQuery>) -> Option<BoxFuture<'static, ()>> {
-        self.0.plans.as_ref()?.start(queries)
+    /// The end of all that a request waits for the store, when it begins to wait now: the store's time limit from now.
+    pub fn deadline(&self) -> Instant {
+        clock::now() + self.client().map_or(Duration::ZERO, |client| client.timeout())
+    }
+
+    /// Starts to read plans. `Some`: a decision goes by them, so they are waited for, until `deadline` at most.
+    pub fn read_plans<'q>(
+        &self,
+        queries: impl Iterator<Item = &'q PlanQuery>,
+        deadline: Instant,
+    ) -> Option<BoxFuture<'static, ()>> {
+        self.0.plans.as_ref()?.start(queries, deadline)
     }
 
     /// Decides on a request: at once, or, where the store has to be asked, when it has answered or its time is over.
     #[inline]
     pub fn decide<'a>(&'a self, checks: &'a Checks) -> Deciding<impl Future<Output = Decision> + 'a> {
+        self.decide_within(checks, None)
+    }
+
+    /// Like [`Self::decide`], for a request that has waited for the store already: it waits until `deadline` at most.
+    #[inline]
+    pub fn decide_by<'a>(
+        &'a self,
+        checks: &'a Checks,
+        deadline: Instant,
+    ) -> Deciding<impl Future<Output = Decision> + 'a> {
+        self.decide_within(checks, Some(deadline))
+    }
+
+    #[inline]
+    fn decide_within<'a>(
+        &'a self,
+        checks: &'a Checks,
+        deadline: Option<Instant>,
+    ) -> Deciding<impl Future<Output = Decision> + 'a> {
         let known = match checks.permits.is_empty() {
             true => self.tokens_locally(&checks.tokens),
             false => self.permits_locally(checks),
@@ -140,10 +169,11 @@ impl Limiter {
         match known {
             Some(decision) => Deciding::Done(decision),
             None => Deciding::Waiting(async move {
+                let deadline = deadline.unwrap_or_else(|| self.deadline());
                 // Boxed, like all that few requests need: the others would carry the room for it.
                 match checks.permits.is_empty() {
-                    true => self.tokens_by_store(&checks.tokens).await,
-                    false => Box::pin(self.permits_by_store(checks)).await,
+                    true => self.tokens_by_store(&checks.tokens, deadline).await,
+                    false => Box::pin(self.permits_by_store(checks, deadline)).await,
                 }
             }),
         }
@@ -163,20 +193,20 @@ impl Limiter {
     }
 
     /// The decision on tokens.
-    pub(crate) async fn tokens(&self, checks: &TokenChecks) -> Decision {
+    pub(crate) async fn tokens(&self, checks: &TokenChecks, deadline: Instant) -> Decision {
         match self.tokens_locally(checks) {
             Some(decision) => decision,
-            None => self.tokens_by_store(checks).await,
+            None => self.tokens_by_store(checks, deadline).await,
         }
     }
 
-    /// The decision on tokens that are not known in this process, from the store if it answers in time.
-    async fn tokens_by_store(&self, checks: &TokenChecks) -> Decision {
+    /// The decision on tokens that are not known in this process, from the store if it answers by `deadline`.
+    async fn tokens_by_store(&self, checks: &TokenChecks, deadline: Instant) -> Decision {
         let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
         if batcher.client.is_any_away(checks) {
-            return Box::pin(self.partly_by_store(checks, batcher)).await;
+            return Box::pin(self.partly_by_store(checks, batcher, deadline)).await;
         }
-        match by_store(checks, batcher).await {
+        match by_store(checks, batcher, deadline).await {
             Some(decision) => decision,
             None => self.during_outage(checks, batcher.node()),
         }
@@ -263,22 +293,23 @@ impl Limiter {
     }
 }
 
-/// The decision from the store, if it answers in time.
-pub(crate) async fn by_store(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+/// The decision from the store, if it answers by `deadline`. A request whose time is over does not ask it any more.
+pub(crate) async fn by_store(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
     match checks.charges().iter().any(BucketCharge::is_leased) {
-        true => Box::pin(leased(checks, batcher)).await,
-        false => batcher.take(checks).await,
+        _ if clock::now() >= deadline => None,
+        true => Box::pin(leased(checks, batcher, deadline)).await,
+        false => batcher.take(checks, deadline).await,
     }
 }
 
 /// The decision where some limits are leased.
-async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
     let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
     match if mixed { batcher.client.spend(checks) } else { None } {
-        Some(spent) => from_lease_and_store(checks, spent, batcher).await,
-        None => match batcher.take(checks).await {
+        Some(spent) => from_lease_and_store(checks, spent, batcher, deadline).await,
+        None => match batcher.take(checks, deadline).await {
             Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
-                from_lease(checks, batcher).await.or(Some(denied))
+                from_lease(checks, batcher, deadline).await.or(Some(denied))
             }
             other => other,
         },
@@ -286,23 +317,28 @@ async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision
 }
 
 /// Tries tokens taken ahead after a denial: the bucket may lack the very tokens that this node was just taking.
-async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>) -> Option<Decision> {
+async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
     let spent = batcher.client.spend(checks)?;
     if checks.charges().iter().all(BucketCharge::is_leased) {
         return Some(local_decision::paid(&spent));
     }
-    from_lease_and_store(checks, spent, batcher).await
+    from_lease_and_store(checks, spent, batcher, deadline).await
 }
 
 /// Leased limits from tokens taken ahead, the others from the store.
-async fn from_lease_and_store(checks: &TokenChecks, spent: SpentTokens, batcher: &Arc<Batcher>) -> Option<Decision> {
+async fn from_lease_and_store(
+    checks: &TokenChecks,
+    spent: SpentTokens,
+    batcher: &Arc<Batcher>,
+    deadline: Instant,
+) -> Option<Decision> {
     let exact = checks.filtered(|charge, _| !charge.is_leased());
     let uncommitted = UncommittedTokens { client: &batcher.client, charges: checks.charges(), spent };
-    let decision = batcher.take(&exact).await?;
+    let decision = batcher.take(&exact, deadline).await?;
     if decision.granted && !uncommitted.is_valid(clock::monotonic_micros()) {
         // This process was stopped meanwhile. The charge of the exact limits is lost, which is better than spending
         // tokens too late.
-        return batcher.take(checks).await;
+        return batcher.take(checks, deadline).await;
     }
     let mut levels = decision.levels.iter().copied();
     let level =

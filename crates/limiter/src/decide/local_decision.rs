@@ -106,7 +106,7 @@ impl StoreClient {
         }
         if let Ok(runtime) = Handle::try_current() {
             let (client, checks) = (self.clone(), TokenChecks::one(charge.clone(), policy));
-            runtime.spawn(async move { client.take_ahead(&checks, 0, units).await });
+            runtime.spawn(async move { client.take_ahead(&checks, units).await });
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
+use crate::clock::Instant;
 use crate::decide::batch::Batcher;
 use crate::decide::check::TokenChecks;
 use crate::decide::decision::Decision;
@@ -24,7 +25,12 @@ struct PartedChecks {
 
 impl Limiter {
     /// The decision, from the store as far as it has the buckets.
-    pub(super) async fn partly_by_store(&self, checks: &TokenChecks, batcher: &Arc<Batcher>) -> Decision {
+    pub(super) async fn partly_by_store(
+        &self,
+        checks: &TokenChecks,
+        batcher: &Arc<Batcher>,
+        deadline: Instant,
+    ) -> Decision {
         let parted = PartedChecks::of(checks, batcher);
         let node = batcher.node();
         let share = node.share.get();
@@ -34,7 +40,7 @@ impl Limiter {
         }
         let shared = match batcher.client.known(&parted.shared) {
             Some(known) => Some(known),
-            None => by_store(&parted.shared, batcher).await,
+            None => by_store(&parted.shared, batcher, deadline).await,
         };
         let shared = shared.unwrap_or_else(|| self.during_outage(&parted.shared, node));
         if shared.granted {

@@ -1,6 +1,6 @@
 //! Claims permits for this node from the fleet's store, and renews the claims.
 //!
-//! Guarantees that requests which need an answer share one call, each waiting no longer than the store's time limit.
+//! Guarantees that requests which need an answer share one call, and that none waits beyond its deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout_at};
 
 use crate::algorithm::concurrency::LEASE_US;
 use crate::algorithm::level::Level;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::store_client::StoreClient;
 use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitStep, PermitTable, RENEW_US, UpkeepPace};
 
@@ -24,30 +24,25 @@ const KEYS_OF_A_CALL: usize = 64;
 /// another may start.
 struct Upkeep(Option<Arc<PermitTable>>);
 
-/// Takes one of the fleet's permits, if there is one. `None`: the store did not answer in time.
+/// Takes one of the fleet's permits, if there is one. `None`: the store did not answer by `deadline`.
 pub(crate) async fn claim_permit(
     client: &Arc<StoreClient>,
     need: &PermitNeed,
+    deadline: Instant,
 ) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
     let table = &client.node.permits;
-    let deadline = clock::now() + client.timeout();
     let _waiting = table.wait(need);
     keep_claims(client);
-    let mut waited = false;
     loop {
         match table.next_step(need) {
             PermitStep::Done(outcome) => return Some(outcome),
             PermitStep::Wait(answered) => {
                 timeout_at(deadline, answered).await.ok()?;
-                waited = true;
             }
             PermitStep::Claim(claim) => {
                 let claim_guard = table.begin_claim(&need.key);
                 let sent_us = clock::monotonic_micros();
-                let call = client.claim(std::slice::from_ref(&claim));
-                // A call has a time limit of its own, and its timeout must be counted. A request that has waited has
-                // less time left.
-                let granted = if waited { timeout_at(deadline, call).await.ok()? } else { call.await };
+                let granted = client.claim_by(std::slice::from_ref(&claim), deadline).await;
                 table.learn(&claim, granted?.first().copied()?, sent_us);
                 drop(claim_guard);
                 return Some(table.take_after_claim(need));

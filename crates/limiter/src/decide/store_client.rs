@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use metrics::{Histogram, histogram};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::concurrency::GrantedPermits;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::check::TokenChecks;
 use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
-use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreFailure};
+use crate::store::{
+    self, Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
+};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
@@ -70,9 +72,14 @@ impl StoreClient {
         self.node.breaker.is_open() && self.node.breaker.is_open_for(self.store.server_of_permits(key))
     }
 
-    /// The store's answer for `requests` equal requests. `None`: it could not decide. A leased limit also takes tokens
-    /// ahead, as many as are of use.
-    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32) -> Option<Grant> {
+    /// The end of a call that is made now, and that nobody has waited for yet.
+    fn deadline(&self) -> Instant {
+        clock::now() + self.timeout()
+    }
+
+    /// The store's answer for `requests` equal requests. `None`: it could not decide by `deadline`. A leased limit also
+    /// takes tokens ahead, as many as are of use.
+    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32, deadline: Instant) -> Option<Grant> {
         let ahead = match checks.charges() {
             [charge] if charge.is_leased() => {
                 let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
@@ -80,15 +87,26 @@ impl StoreClient {
             }
             _ => 0,
         };
-        self.take_ahead(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX)).await
+        self.take_units(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX), deadline).await
     }
 
-    /// Like [`Self::take`], with `ahead` more units, which go to the lease: for a single leased limit only. The levels
-    /// in the answer do not tell the two apart.
-    pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, requests: u32, ahead: u32) -> Option<Grant> {
+    /// Takes `ahead` units for the lease: for a single leased limit only.
+    pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, ahead: u32) {
+        self.take_units(checks, 0, ahead, self.deadline()).await;
+    }
+
+    /// Like [`Self::take`], with `ahead` more units, which go to the lease. The levels in the answer do not tell the two
+    /// apart.
+    async fn take_units(
+        self: &Arc<Self>,
+        checks: &TokenChecks,
+        requests: u32,
+        ahead: u32,
+        deadline: Instant,
+    ) -> Option<Grant> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
         let StoreAnswer { answer: grant, sent_us, now_us } =
-            self.call(self.store.take(charges, units), requests).await?;
+            self.call(self.store.take(charges, units), requests, deadline, || self.server_of_all(charges)).await?;
         self.decided(charges.iter().map(|charge| self.store.server_of(&charge.key)));
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
@@ -142,16 +160,19 @@ impl StoreClient {
     pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
         let server = || adjustments.first().map_or(ServerId::ONLY, |first| self.store.server_of(&first.key));
         let call = self.store.adjust(adjustments).map_err(|error| StoreFailure { server: server(), error });
-        self.call(call, 0).await.is_some()
+        self.call(call, 0, self.deadline(), || None).await.is_some()
     }
 
     /// Claims permits for this node. `None`: the store did not answer.
     pub async fn claim(&self, claims: &[PermitClaim]) -> Option<Vec<GrantedPermits>> {
-        let server = || claims.first().map_or(ServerId::ONLY, |first| self.store.server_of_permits(&first.key));
-        let call = self.store.claim(claims).map_err(|error| StoreFailure { server: server(), error });
-        let answer = self.call(call, 1).await?.answer;
-        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
-        Some(answer)
+        self.claim_by(claims, self.deadline()).await
+    }
+
+    /// The server that has the buckets of all of these charges.
+    fn server_of_all(&self, charges: &[BucketCharge]) -> Option<ServerId> {
+        let mut servers = charges.iter().map(|charge| self.store.server_of(&charge.key));
+        let first = servers.next()?;
+        servers.all(|server| server == first).then_some(first)
     }
 
     /// These servers decided.
@@ -162,20 +183,44 @@ impl StoreClient {
         }
     }
 
+    /// Like [`Self::claim`], for a request that waits until `deadline` at most.
+    pub async fn claim_by(&self, claims: &[PermitClaim], deadline: Instant) -> Option<Vec<GrantedPermits>> {
+        if clock::now() >= deadline {
+            return None;
+        }
+        let server = || claims.first().map(|first| self.store.server_of_permits(&first.key));
+        let call = self.store.claim(claims);
+        let call = call.map_err(|error| StoreFailure { server: server().unwrap_or(ServerId::ONLY), error });
+        let answer = self.call(call, 1, deadline, server).await?.answer;
+        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
+        Some(answer)
+    }
+
+    /// Makes a call that is given up at `deadline`. The breaker hears of the failure, unless the call had less than half
+    /// of the time limit: its request had spent the rest on something else. `server` is asked when the time is over. `None`:
+    /// the call is to several servers, and nobody knows which of them is late.
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, StoreFailure>>,
         requests: u32,
+        deadline: Instant,
+        server: impl Fn() -> Option<ServerId>,
     ) -> Option<StoreAnswer<T>> {
         let sent_us = clock::monotonic_micros();
-        let answer = call.await;
+        let answer = match timeout_at(deadline, call).await {
+            Ok(answer) => answer.map_err(|StoreFailure { server, error }| (Some(server), error)),
+            Err(_) => Err((server(), StoreError::Timeout)),
+        };
         let now_us = clock::monotonic_micros();
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
-        self.node.outcomes.count(answer.as_ref().map_err(|failure| &failure.error));
+        self.node.outcomes.count(answer.as_ref().map_err(|(_, error)| error));
         match answer {
             Ok(answer) => Some(StoreAnswer { answer, sent_us, now_us }),
-            Err(StoreFailure { server, error }) => {
-                self.node.breaker.failed(server, &error, requests, || self.store.server_name(server));
+            Err((server, error)) => {
+                let in_vain = Duration::from_micros(now_us.saturating_sub(sent_us)) >= self.timeout() / 2;
+                if let Some(server) = server.filter(|_| in_vain || error != StoreError::Timeout) {
+                    self.node.breaker.failed(server, &error, requests, || self.store.server_name(server));
+                }
                 None
             }
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
+use crate::clock::Instant;
 use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Facts;
@@ -45,40 +46,54 @@ impl RuleSet {
 /// Judges a request that cannot be judged at once.
 async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest) -> Judgement {
     let lookups = pending.take_lookups();
-    if let Some(reading) = limiter.read_plans(lookups.iter().map(PlanLookup::query)) {
+    let deadline = limiter.deadline();
+    if let Some(reading) = limiter.read_plans(lookups.iter().map(PlanLookup::query), deadline) {
         // Rare: once per client and node, and again when its plan was not used for long.
         reading.await;
         rules.adopt_plans(&mut pending, &lookups);
     }
     let decision = if rules.is_lenient() {
         // Boxed: few limits are such, and the others would carry the room for it.
-        Box::pin(decide_with_queue(&rules, &limiter, &mut pending)).await
+        Box::pin(decide_with_queue(&rules, &limiter, &mut pending, deadline)).await
     } else {
-        limiter.decide(&pending.checks).wait().await
+        limiter.decide_by(&pending.checks, deadline).wait().await
     };
     rules.judge(&mut pending, decision)
 }
 
-/// The decision where a denied request may wait or be degraded.
-async fn decide_with_queue(rules: &RuleSet, limiter: &Limiter, pending: &mut PendingRequest) -> Decision {
+/// The decision where a denied request may wait or be degraded. The store has until `deadline`, and a new time limit
+/// for each turn that the request waited for.
+async fn decide_with_queue(
+    rules: &RuleSet,
+    limiter: &Limiter,
+    pending: &mut PendingRequest,
+    mut deadline: Instant,
+) -> Decision {
     let mut ticket = match behind_others(rules, pending) {
         Ok(ticket) => ticket,
         Err(turned_away) => return *turned_away,
     };
     let mut last = None;
+    let mut queued = ticket.is_some();
     loop {
         if let Some(ticket) = &ticket
             && !ticket.turn().await
         {
             return last.unwrap_or_else(|| turned_away(rules, pending, ticket));
         }
-        let decision = limiter.decide(&pending.checks).wait().await;
+        if queued {
+            deadline = limiter.deadline();
+        }
+        let decision = limiter.decide_by(&pending.checks, deadline).wait().await;
         last = match rules.next(pending, &decision) {
             Next::Judge => return decision,
-            Next::AskAgain => None,
+            Next::AskAgain => {
+                queued = false;
+                None
+            }
             Next::Wait(owner) => match queue_up(rules, pending, &decision, owner, ticket) {
                 Some(kept) => {
-                    ticket = Some(kept);
+                    (ticket, queued) = (Some(kept), true);
                     Some(decision)
                 }
                 None => return decision,

@@ -1,13 +1,11 @@
 //! Reads plans that are not in the cache, or too old.
 //!
 //! A hash has one call in flight at a time. Fields that are needed meanwhile go together with the next call, each once,
-//! however many requests need it. Guarantees that no request waits longer than the store's time limit, that while the
-//! breaker is open no request waits and nothing is sent, and that after a read that failed no request waits until one
-//! has worked.
+//! however many requests need it. Guarantees that no request waits beyond its deadline, that while the breaker is open
+//! no request waits and nothing is sent, and that after a read that failed no request waits until one has worked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -17,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::decide::plans::cache::{PlanCache, PlanQuery};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
@@ -58,25 +56,24 @@ impl PlanReader {
         Self { hashes, breaker, caches: Mutex::default() }
     }
 
-    /// Starts to read. `Some`: a decision needs some of the plans, and waits until they are read or the time limit has
-    /// passed.
+    /// Starts to read. `Some`: a decision needs some of the plans, and waits until they are read, or until `deadline`.
     pub(crate) fn start<'q>(
         self: &Arc<Self>,
         queries: impl Iterator<Item = &'q PlanQuery>,
+        deadline: Instant,
     ) -> Option<BoxFuture<'static, ()>> {
         let mut ends: Vec<CallEnd> = Vec::new();
         for query in queries {
             let end = self.join(query);
             ends.extend(end.filter(|_| query.is_awaited()));
         }
-        let timeout = self.hashes.timeout();
-        (!ends.is_empty()).then(|| until_ended(ends, timeout).boxed())
+        (!ends.is_empty()).then(|| until_ended(ends, deadline).boxed())
     }
 
     /// Reads all of them, or those that can be read within the time limit.
     pub async fn read(self: &Arc<Self>, lookups: &[PlanQuery]) {
         let ends = lookups.iter().filter_map(|lookup| self.join(lookup)).collect();
-        until_ended(ends, self.hashes.timeout()).await;
+        until_ended(ends, clock::now() + self.hashes.timeout()).await;
     }
 
     /// Adds a field to the calls: the end of the call that reads it.
@@ -134,8 +131,7 @@ async fn drive(reader: Arc<PlanReader>, cache: Arc<PlanCache>) {
     }
 }
 
-async fn until_ended(ends: Vec<CallEnd>, timeout: Duration) {
-    let deadline = clock::now() + timeout;
+async fn until_ended(ends: Vec<CallEnd>, deadline: Instant) {
     let all = join_all(ends.into_iter().map(|mut end| async move { drop(end.changed().await) }));
     // A request whose wait timed out goes on with the plans that are known.
     let _ = timeout_at(deadline, all).await;
@@ -143,6 +139,8 @@ async fn until_ended(ends: Vec<CallEnd>, timeout: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -198,7 +196,7 @@ mod tests {
         fn start(&self, values: &[&str]) -> Option<BoxFuture<'static, ()>> {
             let query = |field: &&str| PlanQuery { cache: self.cache.clone(), field: Key::from(*field), urgent: true };
             let queries: Vec<_> = values.iter().map(query).collect();
-            self.reader.start(queries.iter())
+            self.reader.start(queries.iter(), clock::now() + TIMEOUT)
         }
 
         fn knows(&self, value: &str) -> bool {

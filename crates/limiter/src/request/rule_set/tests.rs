@@ -220,7 +220,8 @@ fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_lookups() {
     let mut pending = guard.ask_as("late");
     let lookups = pending.take_lookups();
     assert_eq!((lookups.len(), held_to(&pending)), (1, (10, 1, 1, 1)), "the limit's own meanwhile");
-    assert!(guard.limiter.read_plans(lookups.iter().map(PlanLookup::query)).is_none(), "there is nobody to ask here");
+    let reading = guard.limiter.read_plans(lookups.iter().map(PlanLookup::query), guard.limiter.deadline());
+    assert!(reading.is_none(), "there is nobody to ask here");
     learn(&cache, "late", "50/h burst=40 cost=4");
     guard.rules.adopt_plans(&mut pending, &lookups);
     assert_eq!((held_to(&pending), pending.owners[0].planned), ((40, 4, 4, 4), true));
