@@ -1,8 +1,10 @@
 -- Announces a node, or that it leaves, and counts the nodes that are alive.
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
--- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves).
--- Reply  integers: nodes alive, this one's rank among their ids in byte order, from 0.
+-- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves),
+--        [3] milliseconds after which it counts as silent.
+-- Reply  integers: nodes that are not gone, this one's rank among their ids in byte order, from 0, then the ranks of the
+--        silent ones.
 --
 -- Never: reads a caller's clock, or leaves the set behind when all nodes are gone.
 
@@ -27,9 +29,17 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. score, '+inf')) 
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 
-local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
-local rank = 0
-for _, id in ipairs(ids) do
-  if id < ARGV[1] then rank = rank + 1 end
+local silent = {}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - tonumber(ARGV[3])))) do
+  silent[id] = true
 end
-return { #ids, rank }
+
+-- Ranks follow the ids, which stay, not the scores.
+local ids = redis.call('ZRANGE', KEYS[1], 0, -1)
+table.sort(ids)
+local reply = { #ids, 0 }
+for place, id in ipairs(ids) do
+  if id == ARGV[1] then reply[2] = place - 1 end
+  if silent[id] then reply[#reply + 1] = place - 1 end
+end
+return reply

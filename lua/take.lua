@@ -4,8 +4,8 @@
 -- KEYS   the buckets and windows, each once.
 -- ARGV   [1] deadline: Redis time in microseconds after which nothing may be charged any more.
 --        [2] units: the number of equal requests.
---        then six per key: the letter of its algorithm, cost in tokens, and four numbers that the algorithm's file
---        explains. All are integers.
+--        then six per key: the letter of its algorithm, the charge of a unit (ticks of a bucket, tokens of a window),
+--        and four numbers that the algorithm's file explains. All are integers.
 -- Reply  integers: units granted (-1: past the deadline, or outside the fixed window that was sent), Redis time in
 --        microseconds, then three per key: whole tokens left, microseconds until one more unit fits here (0 when all
 --        units were granted), microseconds until all tokens are back.

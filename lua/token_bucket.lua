@@ -11,11 +11,11 @@
 -- charge there. (A bucket that was stored so for a moment, and no longer is, looks like any other.)
 
 algorithms.b = {
-  open = function(key, now, arg, cost)
+  open = function(key, now, arg, charge)
     local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
     local backlog, stored, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if not backlog then return nil end
-    local charge, usable = emission * cost, capacity - tonumber(ARGV[arg + 3])
+    local usable = capacity - tonumber(ARGV[arg + 3])
     local state = { backlog, stored, stored_emission, stored_ticks, changed, emission, ticks, charge, usable }
     return state, math.floor(math.max(0, usable - backlog) / charge)
   end,

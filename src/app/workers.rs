@@ -17,7 +17,7 @@ use tollgate_limiter::store::Store;
 use tollgate_limiter::store::redis::RedisStore;
 
 use super::listeners::BoundListener;
-use super::shared::{SharedState, UPKEEP};
+use super::shared::{FleetMember, SharedState, UPKEEP};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::account::InFlight;
@@ -116,7 +116,9 @@ async fn work(
     listeners: Vec<BoundListener>,
     report: mpsc::Sender<WorkerReport>,
 ) -> anyhow::Result<Drained> {
-    let store = shared.fleet.as_ref().map(|fleet| RedisStore::connect(&fleet.spec)).transpose()?;
+    let connect =
+        |fleet: &FleetMember| RedisStore::connect(&fleet.spec).map(|store| store.in_fleet(fleet.node.share.clone()));
+    let store = shared.fleet.as_ref().map(connect).transpose()?;
     let limiter = match (&shared.fleet, &store) {
         (Some(fleet), Some(store)) => {
             Limiter::of_node(fleet.node.clone(), Arc::new(store.clone())).reading_plans(Arc::new(store.clone()))

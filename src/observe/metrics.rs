@@ -118,7 +118,11 @@ fn describe() {
         "tollgate_ratelimit_settlements_lost_total",
         "Reservations that could not be given back to the shared store."
     );
-    describe_gauge!("tollgate_store_up", "Whether the shared store decides (1) or each node for itself (0).");
+    describe_gauge!("tollgate_store_up", "Whether each server of the shared store decides (1), or some are away (0).");
+    describe_gauge!(
+        "tollgate_store_servers_away",
+        "Servers of the store that are away: nodes decide on their keys alone."
+    );
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
     describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
@@ -127,7 +131,8 @@ fn describe() {
         "Debts of an outage that were forgotten because there were too many."
     );
     describe_counter!("tollgate_plan_lookups_total", "Values looked up in hashes of plans, by what came of it.");
-    describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known.");
+    describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known, silent ones included.");
+    describe_gauge!("tollgate_fleet_nodes_silent", "Gateways that fell silent, whose share the others hold back.");
     describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");

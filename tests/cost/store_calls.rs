@@ -46,7 +46,7 @@ impl MeasuredNode {
     async fn start(server: &RedisServer) -> Self {
         let store = Arc::new(CountingStore::new(connected(&server.spec()).await));
         let share = Arc::new(FleetShare::expecting(2));
-        share.set(Share::new(2, 0));
+        share.set(Share::new(2, 0), Vec::new());
         let memory = Arc::new(MemoryStore::new(1_000));
         let limiter = Limiter::shared(memory, store.clone(), Arc::new(Breaker::new()), share);
         Self { limiter, store }

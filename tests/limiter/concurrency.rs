@@ -77,7 +77,7 @@ impl Store for SharedStore {
 /// A node of `nodes`, the first of them.
 fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
     let share = Arc::new(FleetShare::expecting(1));
-    share.set(Share::new(nodes, 0));
+    share.set(Share::new(nodes, 0), Vec::new());
     Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
 }
 

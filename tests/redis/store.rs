@@ -279,7 +279,8 @@ async fn a_node_announced_in_the_future_is_forgotten_like_any_other() {
     // Redis's clock has stepped back since.
     server.command(&["ZADD", "t:!nodes", "9999999999999", "ghost"]);
     let share = Arc::new(FleetShare::expecting(1));
-    let fleet = Heartbeat::join(&server.spec(), share.clone()).unwrap();
+    let spec = RedisSpec { autonomy: Duration::from_secs(3), ..server.spec() };
+    let fleet = Heartbeat::join(&spec, share.clone()).unwrap();
     let beats = tokio::spawn(async move { fleet.run().await });
     eventually("it counts at first", || async { share.get().nodes() == 2 }).await;
     let alone = || async { share.get() == Share::new(1, 0) };

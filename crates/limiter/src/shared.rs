@@ -80,7 +80,7 @@ impl SharedLimiter {
     pub async fn connect_with(spec: &RedisSpec) -> Result<Self, ConnectError> {
         let share = Arc::new(FleetShare::expecting(spec.expected_nodes));
         let heartbeat = Arc::new(Heartbeat::join(spec, share.clone())?);
-        let store = RedisStore::connect(spec)?;
+        let store = RedisStore::connect(spec)?.in_fleet(share.clone());
         let memory = Arc::new(MemoryStore::new(MAX_LOCAL_BUCKETS));
         let node = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share.clone()));
         let inspector = RedisInspector::connect(spec)?;

@@ -115,7 +115,7 @@ pub struct LimiterNode {
 impl LimiterNode {
     pub fn start(spec: &RedisSpec) -> Self {
         let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(spec.expected_nodes)));
-        let workers = [RedisStore::connect(spec).unwrap(), RedisStore::connect(spec).unwrap()];
+        let workers = [(), ()].map(|()| RedisStore::connect(spec).unwrap().in_fleet(share.clone()));
         let store = Arc::new(CountingStore::new(workers[0].clone()));
         let node = Arc::new(Node::new(Arc::new(MemoryStore::new(10_000)), breaker.clone(), share.clone()));
         let limiter = Limiter::of_node(node.clone(), store.clone());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tollgate::clock;
-use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
 
 const SERVER: &str = "/usr/bin/redis-server";
@@ -165,6 +165,7 @@ pub fn spec_at(port: u16) -> RedisSpec {
         timeout: Duration::from_secs(1),
         key_prefix: "t:".into(),
         expected_nodes: 1,
+        autonomy: AUTONOMY,
     }
 }
 

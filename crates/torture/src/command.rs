@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tollgate_limiter::clock::{self, Instant};
-use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
 
 use crate::arguments::{Arguments, Scenarios};
@@ -166,6 +166,7 @@ fn redis(arguments: &Arguments, plan: &RunPlan, scenario: &str) -> Option<RedisS
         timeout: arguments.store_timeout,
         key_prefix: format!("torture-{:08x}:{scenario}:", fastrand::u32(..)).into(),
         expected_nodes: plan.nodes.get(),
+        autonomy: AUTONOMY,
     })
 }
 

@@ -30,6 +30,7 @@ pub fn build(raw: &RawStore, report: &mut Report) -> Option<RedisSpec> {
         timeout: raw.timeout.value()?.0,
         key_prefix: raw.key_prefix.value()?.0.into(),
         expected_nodes: u32::try_from(raw.expected_nodes.value()?.0).ok()?,
+        autonomy: raw.autonomy.value()?.0,
     })
 }
 

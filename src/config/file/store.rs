@@ -23,6 +23,8 @@ record! {
         default("tollgate:") key_prefix: Located<KeyPrefix>,
         /// The number of nodes to assume until Redis has the real one.
         default(1) expected_nodes: Located<WholeNumber<1, 100_000>>,
+        /// The longest that nodes which reach Redis hold back the share of one that fell silent. 3s to 1h.
+        default("15s") autonomy: Located<BoundedDuration<3_600_000, 3_000>>,
         /// Certificates for a TLS address.
         optional tls: RawTls,
     }

@@ -4,6 +4,7 @@
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
 //! [`token_bucket`](crate::algorithm::token_bucket) and [`window`](crate::algorithm::window).
 
+use crate::algorithm::share::HeldBack;
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::{Span, Timestamp, Window};
@@ -53,6 +54,18 @@ impl Quota {
         match self {
             Self::TokenBucket(bucket) => Self::TokenBucket(bucket.shared_by(nodes)),
             Self::Window(window) => Self::Window(window.shared_by(nodes)),
+        }
+    }
+
+    /// The charge of `tokens`, in the unit of [`Self::charge`], and the limit to hold it to, while a part is held back. A
+    /// bucket's charge is scaled, so that nothing that is stored has to be converted; of a window, tokens are kept back.
+    #[inline]
+    pub fn holding_back(self, held: HeldBack, tokens: u64) -> (u64, Self) {
+        match self {
+            Self::TokenBucket(bucket) => {
+                (held.charge(bucket.charge(tokens), bucket.capacity()).min(token_bucket::MAX_TICKS), self)
+            }
+            Self::Window(window) => (tokens, Self::Window(window.bounded(held.quota(window.quota())))),
         }
     }
 

@@ -109,8 +109,13 @@ impl Window {
         Self { weight: self.weight.saturating_mul(nodes.max(1)), ..self }
     }
 
-    /// A window for debts that nothing bounds: its quota is [`MAX_TICKS`].
+    /// The window with at most so many tokens.
     #[inline]
+    pub fn bounded(self, quota: u64) -> Self {
+        Self { quota: quota.min(self.quota), ..self }
+    }
+
+    /// A window for debts that nothing bounds: its quota is [`MAX_TICKS`].
     pub fn unbounded(self) -> Self {
         Self { quota: MAX_TICKS, ..self }
     }

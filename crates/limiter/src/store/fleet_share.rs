@@ -1,31 +1,62 @@
-//! The share of every limit that this node enforces alone, as its heartbeat last learned it.
+//! The share of every limit that this node enforces alone, and what it holds back for others, as its heartbeat last learned
+//! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::algorithm::share::Share;
+use metrics::Gauge;
+use parking_lot::Mutex;
+
+use crate::algorithm::share::{HeldBack, Share};
+use crate::store::merged_charges::MergedCharge;
 
 /// The share of this node, set by the heartbeat and read by each worker.
 #[derive(Debug)]
 pub struct FleetShare {
     packed: AtomicU64,
-    fleet_nodes: metrics::Gauge,
+    /// Nodes that are silent. While there are none, no lock is taken.
+    silent: AtomicU64,
+    silent_ranks: Mutex<Vec<u32>>,
+    fleet_nodes: Gauge,
+    silent_nodes: Gauge,
 }
 
 impl FleetShare {
     /// The share before the first heartbeat: that of one of `nodes`.
     pub fn expecting(nodes: u32) -> Self {
-        let cell = Self { packed: AtomicU64::new(0), fleet_nodes: metrics::gauge!("tollgate_fleet_nodes") };
-        cell.set(Share::unplaced(nodes));
+        let cell = Self {
+            packed: AtomicU64::new(0),
+            silent: AtomicU64::new(0),
+            silent_ranks: Mutex::default(),
+            fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
+            silent_nodes: metrics::gauge!("tollgate_fleet_nodes_silent"),
+        };
+        cell.set(Share::unplaced(nodes), Vec::new());
         cell
     }
 
+    #[inline]
     pub fn get(&self) -> Share {
         Share::unpacked(self.packed.load(Ordering::Relaxed))
     }
 
-    pub fn set(&self, share: Share) {
+    /// Takes over this node's share, and the ranks of the nodes that are silent.
+    pub fn set(&self, share: Share, silent: Vec<u32>) {
         self.packed.store(share.packed(), Ordering::Relaxed);
         self.fleet_nodes.set(f64::from(share.nodes()));
+        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
+        self.silent_nodes.set(f64::from(count));
+        *self.silent_ranks.lock() = silent;
+        self.silent.store(count.into(), Ordering::Relaxed);
+    }
+
+    /// The part of the limit of `charge` that this node must not use while it reaches the store.
+    #[inline]
+    pub(crate) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
+        if self.silent.load(Ordering::Relaxed) == 0 {
+            return HeldBack::Nothing;
+        }
+        let MergedCharge { key, quota, largest_cost, .. } = *charge;
+        HeldBack::of(key, quota, largest_cost, self.get().nodes(), &self.silent_ranks.lock())
     }
 }
 
@@ -37,7 +68,7 @@ mod tests {
     fn the_cell_returns_what_was_set() {
         let cell = FleetShare::expecting(4);
         assert_eq!(cell.get(), Share::unplaced(4));
-        cell.set(Share::new(7, 6));
+        cell.set(Share::new(7, 6), vec![2]);
         assert_eq!(cell.get(), Share::new(7, 6));
     }
 }

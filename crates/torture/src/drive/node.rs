@@ -90,7 +90,7 @@ const MAX_BUCKETS: usize = 1_000_000;
 fn limiter(parts: &NodeParts) -> Result<(Limiter, Option<Arc<dyn Store>>), Error> {
     let store: Arc<dyn Store> = match &parts.backing {
         Backing::Memory => return Ok((Limiter::local(parts.node.memory.clone()), None)),
-        Backing::Redis(spec) => Arc::new(RedisStore::connect(spec)?),
+        Backing::Redis(spec) => Arc::new(RedisStore::connect(spec)?.in_fleet(parts.node.share.clone())),
         Backing::Custom(make) => make(parts.index),
     };
     Ok((Limiter::of_node(parts.node.clone(), store.clone()), Some(store)))

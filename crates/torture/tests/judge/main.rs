@@ -12,6 +12,7 @@ use leaky::{Miser, OwnClock};
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
+use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_torture as torture;
 use tollgate_torture::report::RunReport;
@@ -114,6 +115,16 @@ fn an_outage_admits_no_more_than_one_burst_over() {
         assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
         assert!(outcome.store_calls_failed > Some(0), "{outcome:#?}");
     }
+}
+
+/// Of two nodes, one is cut off for seven seconds of ten. It goes on with its half, which the other holds back.
+#[test]
+fn a_node_cut_off_admits_no_more_over_than_until_the_other_notices() {
+    let server = RedisServer::start();
+    let spec = RedisSpec { expected_nodes: 2, timeout: Duration::from_secs(1), ..server.spec() };
+    let outcome = run(&plan(2, 9_500), Scenario::Partition, &Backing::Redis(spec));
+    assert_kept(&outcome);
+    assert!(by(&outcome, "local") > 0 && by(&outcome, "redis") > 0, "{outcome:#?}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Guarantees that the count comes from Redis and by Redis's clock, that it outlives Redis (the last one known stays),
 //! and that a count that falls is believed only after nodes had time to announce themselves: an emptied Redis must not
-//! make each node take the whole of every limit.
+//! make each node take the whole of every limit. A node that falls silent counts for the store's `autonomy`: it may be
+//! enforcing its share alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,11 @@ use crate::store::redis::topology::server::CallError;
 /// How often a node announces itself.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// A node that was silent for so long is gone: two beats may be lost.
-const TTL: Duration = Duration::from_secs(3);
+/// A node that was not heard of for so long is silent: a beat may be lost.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A lower count is believed after so long: two beats may be lost.
+const BELIEF: Duration = Duration::from_secs(3);
 
 /// No request waits for a beat.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -38,6 +42,15 @@ pub struct Heartbeat {
     key: Key,
     id: String,
     share: Arc<FleetShare>,
+    /// A node that was silent for so long is gone.
+    autonomy: Duration,
+}
+
+/// The answer to a beat.
+struct Beat {
+    share: Share,
+    /// The ranks of the nodes that are silent.
+    silent: Vec<u32>,
 }
 
 /// Since when the count is lower than the one that is believed.
@@ -54,6 +67,7 @@ impl Heartbeat {
             key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
             id: format!("{:032x}", fastrand::u128(..)),
             share,
+            autonomy: spec.autonomy.max(SILENCE),
         })
     }
 
@@ -61,8 +75,8 @@ impl Heartbeat {
     pub async fn run(&self) {
         let mut lower_since = LowerSince::None;
         loop {
-            match self.beat(TTL).await {
-                Ok(share) => self.learn(share, &mut lower_since),
+            match self.beat(self.autonomy).await {
+                Ok(beat) => self.learn(beat, &mut lower_since),
                 Err(error) => tracing::debug!(%error, "this node could not announce itself"),
             }
             tokio::time::sleep(BEAT).await;
@@ -77,26 +91,25 @@ impl Heartbeat {
         self.topology.quit().await;
     }
 
-    async fn beat(&self, ttl: Duration) -> Result<Share, StoreError> {
-        let ttl_ms = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), Value::Integer(ttl_ms)]);
+    async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
+        let millis = |duration: Duration| Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX));
+        let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE)]);
         let slot = redis_keyslot(self.key.as_bytes());
         let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
-        match reply.map_err(CallError::of_one_key)?.as_slice() {
-            [nodes, rank] => match (u32::try_from(*nodes), u32::try_from(*rank)) {
-                (Ok(nodes), Ok(rank)) => Ok(Share::new(nodes, rank)),
-                _ => Err(StoreError::Protocol),
-            },
+        let reply = reply.map_err(CallError::of_one_key)?;
+        let numbers: Result<Vec<u32>, _> = reply.into_iter().map(u32::try_from).collect();
+        match numbers.as_deref() {
+            Ok([nodes, rank, silent @ ..]) => Ok(Beat { share: Share::new(*nodes, *rank), silent: silent.to_vec() }),
             _ => Err(StoreError::Protocol),
         }
     }
 
-    fn learn(&self, share: Share, lower_since: &mut LowerSince) {
-        let fewer = share.nodes() < self.share.get().nodes();
+    fn learn(&self, beat: Beat, lower_since: &mut LowerSince) {
+        let fewer = beat.share.nodes() < self.share.get().nodes();
         let since = *lower_since.get_or_insert_with(clock::now);
-        if !fewer || clock::now().saturating_duration_since(since) >= TTL {
+        if !fewer || clock::now().saturating_duration_since(since) >= BELIEF {
             *lower_since = None;
-            self.share.set(share);
+            self.share.set(beat.share, beat.silent);
         }
     }
 }

@@ -14,9 +14,11 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::time::timeout_at;
 
 use crate::algorithm::concurrency::GrantedPermits;
+use crate::algorithm::share::HeldBack;
 use crate::clock;
 use crate::limit::key::Key as BucketKey;
-use crate::store::merged_charges::MergedCharges;
+use crate::store::fleet_share::FleetShare;
+use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::probe;
 use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
@@ -33,6 +35,7 @@ pub struct RedisStore {
     pub(super) topology: Arc<Topology>,
     prefix: Arc<str>,
     pub(super) timeout: Duration,
+    fleet: Option<Arc<FleetShare>>,
 }
 
 impl RedisStore {
@@ -43,7 +46,17 @@ impl RedisStore {
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
         let topology = Arc::new(Topology::start(spec, spec.timeout, ConnectionEvents::Silent)?);
-        Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout })
+        Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout, fleet: None })
+    }
+
+    /// This store for a node that holds back what silent nodes may be admitting.
+    #[must_use]
+    pub fn in_fleet(self, fleet: Arc<FleetShare>) -> Self {
+        Self { fleet: Some(fleet), ..self }
+    }
+
+    pub(super) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
+        self.fleet.as_ref().map_or(HeldBack::Nothing, |fleet| fleet.held_back(charge))
     }
 
     /// Closes the connections, for this store and its clones.

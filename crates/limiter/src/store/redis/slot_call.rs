@@ -57,9 +57,11 @@ impl RedisStore {
     fn take_args(&self, charges: &[&MergedCharge<'_>], units: u32, deadline: i64) -> Vec<Value> {
         let mut args = Vec::with_capacity(2 + 6 * charges.len());
         args.extend([Value::Integer(deadline), Value::Integer(units.into())]);
-        for MergedCharge { quota, cost, .. } in charges {
-            args.extend([script::letter(*quota), integer(*cost)]);
-            args.extend(script::numbers(*quota, deadline, self.timeout));
+        for charge in charges {
+            let MergedCharge { quota, cost, .. } = **charge;
+            let (cost, quota) = quota.holding_back(self.held_back(charge), cost);
+            args.extend([script::letter(quota), integer(cost)]);
+            args.extend(script::numbers(quota, deadline, self.timeout));
         }
         args
     }

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::store::redis::connection::tls::TlsSpec;
 
+/// The `autonomy` of a store that is not configured otherwise.
+pub const AUTONOMY: Duration = Duration::from_secs(15);
+
 /// How to reach the shared store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
@@ -20,6 +23,8 @@ pub struct RedisSpec {
     pub key_prefix: Arc<str>,
     /// Nodes to assume until the store has said how many there are.
     pub expected_nodes: u32,
+    /// The longest that the others hold back the share of a node that fell silent.
+    pub autonomy: Duration,
 }
 
 impl RedisSpec {
@@ -32,6 +37,7 @@ impl RedisSpec {
             timeout: Duration::from_millis(20),
             key_prefix: "tollgate:".into(),
             expected_nodes: 1,
+            autonomy: AUTONOMY,
         }
     }
 
@@ -53,6 +59,7 @@ impl fmt::Debug for RedisSpec {
             .field("timeout", &self.timeout)
             .field("key_prefix", &self.key_prefix)
             .field("expected_nodes", &self.expected_nodes)
+            .field("autonomy", &self.autonomy)
             .finish()
     }
 }
