@@ -117,10 +117,9 @@ fn units(length: u64, unit: NonZeroU64) -> NonZeroU64 {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderValue, Method, Uri};
+    use http::Request;
 
     use super::*;
-    use crate::limit::key::host::RequestHost;
 
     const BURST: u64 = 50;
 
@@ -129,22 +128,9 @@ mod tests {
     }
 
     fn cost(cost: &Cost, said: &[&'static str], body_length: Option<u64>) -> u64 {
-        let mut headers = HeaderMap::new();
-        for value in said {
-            headers.append("x-cost", HeaderValue::from_static(value));
-        }
-        let facts = Facts {
-            method: &Method::GET,
-            uri: &Uri::from_static("/"),
-            headers: &headers,
-            extensions: None,
-            body_length,
-            client_ip: None,
-            host: RequestHost::Known(""),
-            route: "",
-            param: &|_| None,
-        };
-        cost.of(&facts, nonzero(BURST)).get()
+        let request = said.iter().fold(Request::get("/"), |request, value| request.header("x-cost", *value));
+        let request = request.body(()).unwrap();
+        cost.of(&Facts { body_length, ..Facts::of(&request) }, nonzero(BURST)).get()
     }
 
     #[test]
