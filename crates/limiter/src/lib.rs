@@ -51,7 +51,8 @@
 //!
 //! A [token bucket](Limit::per_second) by default; [`LimitBuilder::fixed_window`] and [`LimitBuilder::sliding_window`];
 //! [requests in flight](Limit::in_flight). [`LimitBuilder::queue`] lets requests wait for their turn,
-//! [`LimitBuilder::shadow`] tries a limit out, [`LimitBuilder::leased`] asks Redis less.
+//! [`LimitBuilder::shadow`] tries a limit out, [`LimitBuilder::leased`] asks Redis less. [`LimitBuilder::plans`] takes the
+//! rates of some clients from a hash in Redis, which may change while the program runs.
 //!
 //! # Metrics and features
 //!

@@ -119,6 +119,11 @@ impl Limiter {
         Self(Arc::new(LimiterInner { plans, ..(*self.0).clone() }))
     }
 
+    /// Whether it reads plans from a shared store.
+    pub(crate) fn reads_plans(&self) -> bool {
+        self.0.plans.is_some()
+    }
+
     /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the limiter lives.
     #[must_use]
     pub fn keeping(self, background: Arc<dyn Any + Send + Sync>) -> Self {

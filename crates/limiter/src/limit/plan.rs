@@ -36,6 +36,21 @@ pub enum PlanSource {
 }
 
 /// A hash of the shared store that has plans as text.
+///
+/// Written with `redis-cli HSET tollgate:plans acme "100/s burst=200"`, where `tollgate:` is the store's `key_prefix`. A
+/// change shows within `cache`, and never admits more than the larger plan does. [`KeyPart::field`] says how a secret or
+/// a long value is spelt.
+///
+/// ```
+/// use http::HeaderName;
+/// use tollgate_limiter::limit::plan::PlanHash;
+/// use tollgate_limiter::{Limit, header};
+///
+/// let tenant = || header(HeaderName::from_static("x-tenant"));
+/// let limit = Limit::per_second("per-tenant", 10).key(tenant()).plans(tenant(), PlanHash::new("plans"));
+/// # limit.build()?;
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanHash {
     /// The store puts its prefix before it.
@@ -89,6 +104,13 @@ pub enum PlanError {
 
 /// More than any plan that says each thing once.
 pub const LONGEST_TEXT: usize = 128;
+
+impl PlanHash {
+    /// The hash called `name`, whose plans are used for 5 s before they are read again.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), cache: Duration::from_secs(5) }
+    }
+}
 
 impl Plans {
     /// Every plan that is known beforehand, in no order.
