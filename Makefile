@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
-# What to try once it runs. README.md shows the answers.
+# Requests to try once it runs. README.md shows the answers.
 define TRY
 curl -i http://127.0.0.1:8080/hello
 curl -s -o /dev/null -w '%{http_code}\n' 'http://127.0.0.1:8080/hello?[1-30]'

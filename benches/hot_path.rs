@@ -1,4 +1,4 @@
-//! What a request costs on its way to a decision, piece by piece: `make bench`.
+//! Times a request on its way to a decision, piece by piece: `make bench`.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that cannot be set up fails")]
 
@@ -135,7 +135,7 @@ fn tell_what_is_left(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// As a browser's request has them, and a connection's own among them.
+/// The fields of a browser's request, and a connection's own among them.
 fn request_fields() -> HeaderMap {
     fields(&[
         ("host", "api.example.com"),
@@ -153,7 +153,7 @@ fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
     of.iter().map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
 }
 
-/// What a request's fields lose and gain on their way to the upstream.
+/// Removes and adds fields of a request on its way to the upstream.
 #[divan::bench]
 fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let (peer, trusted) = ("203.0.113.77".parse().unwrap(), TrustedProxies::default());

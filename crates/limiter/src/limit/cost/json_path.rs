@@ -30,7 +30,7 @@ impl JsonPath {
         &self.0
     }
 
-    /// As it is written.
+    /// Reads a path as operators write it.
     ///
     /// # Errors
     /// When a name is empty, there are too many, or a backslash escapes nothing.
