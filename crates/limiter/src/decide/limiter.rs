@@ -36,6 +36,17 @@ use crate::store::{self, BucketCharge, Levels, Store};
 const OUTAGE_RETRY_US: u64 = 1_000_000;
 
 /// Decides on requests. One per worker; clones are cheap.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate_limiter::decide::limiter::Limiter;
+/// use tollgate_limiter::store::memory::MemoryStore;
+/// use tollgate_limiter::{Limit, RateLimitLayer, client_ip};
+///
+/// let limiter = Limiter::local(Arc::new(MemoryStore::new(10_000)));
+/// let layer = RateLimitLayer::new(limiter, [Limit::per_second("per-client", 10).key(client_ip())])?;
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone)]
 pub struct Limiter(Arc<LimiterInner>);
 

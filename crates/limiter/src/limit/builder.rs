@@ -56,6 +56,13 @@ enum CountingBy {
 }
 
 /// Why a limit cannot be one. Names the limit.
+///
+/// ```
+/// use tollgate_limiter::{Limit, LimitError, everyone};
+///
+/// let refused: LimitError = Limit::per_second("all", 5).burst(0).key(everyone()).build().unwrap_err();
+/// assert_eq!(refused.to_string(), "the limit \"all\": the burst is 0, and must be at least 1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error("{0:?} is no name of a limit: take 1 to 64 letters, digits, dots, dashes and underscores")]

@@ -19,6 +19,21 @@ use crate::limit::key::KeyPart;
 use crate::limit::units;
 
 /// Rates by a value of the request. A request without that value, or whose value has no plan, has the limit's own rate.
+///
+/// In Redis: [`PlanHash`]. In a table of the program:
+///
+/// ```
+/// use tollgate_limiter::limit::algorithm::AlgorithmKind;
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::limit::plan::{Plan, PlanSource, Plans};
+/// use tollgate_limiter::host;
+///
+/// let gold = Plan::read(b"100/s", &AlgorithmKind::TokenBucket)?;
+/// let table = PlanSource::Table([(Box::from(&b"gold.example.com"[..]), gold)].into());
+/// let limit = Limit::per_second("per-host", 10).key(host()).build()?.limit;
+/// let limit = Limit { plans: Some(Plans { by: host(), source: table }), ..(*limit).clone() };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plans {
     /// The part of a request that has the client's name.
@@ -26,7 +41,7 @@ pub struct Plans {
     pub source: PlanSource,
 }
 
-/// Where plans are looked up.
+/// Where plans are looked up. See [`Plans`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanSource {
     /// Here, by the value as the key part reads it: addresses by their prefix, hosts in lower case.
@@ -60,6 +75,15 @@ pub struct PlanHash {
 }
 
 /// A rate, with its burst and cost, checked.
+///
+/// ```
+/// use tollgate_limiter::limit::algorithm::AlgorithmKind;
+/// use tollgate_limiter::limit::plan::{Plan, PlanError};
+///
+/// let plan = Plan::read(b"100/s burst=200", &AlgorithmKind::TokenBucket)?;
+/// assert_eq!(plan.algorithm().burst().get(), 200);
+/// # Ok::<(), PlanError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,

@@ -14,6 +14,22 @@ use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
 
 /// The tokens that a request takes.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use std::sync::Arc;
+/// use tollgate_limiter::limit::cost::json_path::JsonPath;
+/// use tollgate_limiter::limit::cost::{Cost, CostField, ResponseCost};
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::client_ip;
+///
+/// let nonzero = |number| NonZeroU64::new(number).unwrap();
+/// let field = CostField::Json(JsonPath::parse("usage.total_tokens")?);
+/// let cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(8_000) }));
+/// let limit = Limit::per_minute("tokens", 10_000).key(client_ip()).build()?.limit;
+/// let limit = Limit { cost, ..(*limit).clone() };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Every request takes as many tokens.
@@ -27,7 +43,7 @@ pub enum Cost {
     Response(Arc<ResponseCost>),
 }
 
-/// A cost that is known after the response.
+/// A cost that is known after the response. See [`Cost`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseCost {
     pub field: CostField,

@@ -11,6 +11,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 /// PEM texts, checked. The default trusts the system's certificate authorities and shows nothing.
+///
+/// ```no_run
+/// use tollgate_limiter::store::redis::spec::RedisSpec;
+/// use tollgate_limiter::store::redis::tls::TlsSpec;
+///
+/// # fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let tls = TlsSpec::default().trusting(std::fs::read("ca.pem")?)?;
+/// let spec = RedisSpec { tls, ..RedisSpec::new("rediss://redis.example.com") };
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct TlsSpec {
     ca: Option<Arc<[u8]>>,
