@@ -51,8 +51,8 @@ audit: $(DENY) ## known vulnerabilities of dependencies; fetches the RustSec dat
 $(DENY):
 	cargo install --locked --debug --root $(TARGET)/tools/cargo-deny-$(DENY_VERSION) cargo-deny@$(DENY_VERSION)
 
-doc: ## the library's documentation, broken links being errors
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
+doc: ## the documentation of all crates, broken links being errors
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace
 
 # BENCH has its options: make bench BENCH="--peers tollgate,nginx --scenarios forward --seconds 2 --rounds 1"
 bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour
