@@ -9,7 +9,7 @@ pub mod hash_reader;
 pub mod inspect;
 pub mod memory;
 pub(crate) mod merged_charges;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-core")]
 pub mod redis;
 
 use std::time::Duration;
