@@ -292,6 +292,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "calendar")]
     #[test]
     fn a_plan_counts_as_its_limit_does() {
         let sliding = with_cost(Algorithm::SlidingWindow { rate: steady(5, 90) }, Some(5));
