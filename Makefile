@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
-# What to try once it runs. README.md shows the answers.
+# Requests to try once it runs. README.md shows the answers.
 define TRY
 curl -i http://127.0.0.1:8080/hello
 curl -s -o /dev/null -w '%{http_code}\n' 'http://127.0.0.1:8080/hello?[1-30]'
@@ -40,6 +40,8 @@ clippy:
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy || \
 		{ echo 'lint: needs clippy: it comes with the toolchain (rustup component add clippy)' >&2; exit 1; }
 	cargo clippy --locked --workspace --all-features --all-targets -- -D warnings
+	cargo clippy --locked -p tollgate-limiter --features redis-core --all-targets -- -D warnings
+	cargo clippy --locked -p tollgate-limiter --all-targets -- -D warnings
 
 deny: $(DENY)
 	$(DENY) --locked check licenses bans sources
@@ -51,8 +53,8 @@ audit: $(DENY) ## known vulnerabilities of dependencies; fetches the RustSec dat
 $(DENY):
 	cargo install --locked --debug --root $(TARGET)/tools/cargo-deny-$(DENY_VERSION) cargo-deny@$(DENY_VERSION)
 
-doc: ## the library's documentation, broken links being errors
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps
+doc: ## the documentation of all crates, broken links being errors
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace
 
 # BENCH has its options: make bench BENCH="--peers tollgate,nginx --scenarios forward --seconds 2 --rounds 1"
 bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour

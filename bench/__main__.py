@@ -81,7 +81,7 @@ def prepare(options):
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     options.descriptors = most
     os.sched_setaffinity(0, {machine.LOAD_CPU})
-    # So that what was started is ended.
+    # Exits by way of the clean-ups, which end what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 

@@ -75,7 +75,7 @@ def is_lacking(result, peer, scenario):
 
 
 def verdict(value, most):
-    # As precise as what is printed.
+    # Rounded as printed.
     return "OK" if round(value, 2) <= most else "**over**"
 
 

@@ -33,7 +33,7 @@ class Peer:
     """One way to proxy."""
 
     name: str
-    # What it can do, in names of scenarios.
+    # The scenarios that it can run, by name.
     scenarios: frozenset
     # A sentence on how to get it.
     install: str

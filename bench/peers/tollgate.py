@@ -56,7 +56,7 @@ class Tollgate(Peer):
         if plan.limit == "deny":
             return {**limit, "rate": "1/h", "burst": 1}
         if plan.keyed and not plan.shared:
-            # What each takes has to stay for longer than all are asked for, as a full bucket is forgotten; and one
+            # A bucket must not be full again before all were asked for, as a full one is forgotten; and one request
             # alone must not be over. A bucket that would take more than a year to fill is refused.
             return {**limit, "rate": "100/h", "burst": 800_000}
         consistency = {"consistency": self.consistency} if plan.shared else {}

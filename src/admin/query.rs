@@ -112,7 +112,7 @@ fn parameters(names: &[String]) -> String {
 /// Reads the query of `/explain`.
 ///
 /// # Errors
-/// As for a bucket; and when there is no URL.
+/// When a name or value is invalid, as for a bucket, or when there is no URL.
 pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetails> {
     let (mut url, mut listener) = (None, 0);
     let mut reader = RequestParts::default();

@@ -110,7 +110,7 @@ fn joined(thread: JoinHandle<anyhow::Result<Drained>>) -> anyhow::Result<usize> 
     ended.map(|drained| drained.cut)
 }
 
-/// One worker, from start to drain.
+/// Runs a worker, from start to drain.
 async fn work(
     shared: SharedState,
     listeners: Vec<BoundListener>,

@@ -100,7 +100,7 @@ struct ChangeArgs {
     /// Say what would change, and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Who asks, for the gateway's log; the user's name if left out.
+    /// The operator's name, for the gateway's log; the user's name if left out.
     #[arg(long, value_name = "NAME", env = "TOLLGATE_OPERATOR")]
     operator: Option<String>,
     /// Why, for the gateway's log.

@@ -19,7 +19,7 @@ pub struct RunArgs {
     /// The configuration file.
     #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
     config: PathBuf,
-    /// What to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG counts, then info.
+    /// Messages to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG counts, then info.
     #[arg(long, value_name = "FILTER", env = "TOLLGATE_LOG")]
     log: Option<String>,
     /// How to write the log, which goes to standard error.

@@ -24,7 +24,7 @@ pub const STDIN: &str = "<stdin>";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     pub config: Config,
-    /// What works, but is probably not what was meant.
+    /// Settings that work, but are probably not meant.
     pub warnings: Vec<Mistake>,
 }
 
@@ -71,7 +71,7 @@ fn text<R: Read>(name: &str, open: impl FnOnce() -> io::Result<R>) -> Result<Str
         Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
     };
     let mut bytes = Vec::new();
-    // One more than allowed: enough to tell, and no more of an endless file.
+    // Reads a byte more than allowed: enough to tell, and no more of an endless file.
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
     String::from_utf8(bytes).or_else(|error| {

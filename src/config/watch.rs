@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// What tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
+/// Tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
 
 /// The outcome of a look at the file. Each change is found once.

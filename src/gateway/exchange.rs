@@ -1,4 +1,4 @@
-//! One request on its way through the gateway, lent to each layer of its route's chain.
+//! A request on its way through the gateway, lent to each layer of its route's chain.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tollgate::body::Body;
-use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::limit::key::{Key, KeyPart};
+use tollgate_limiter::limit::plan::PlanHash;
+use tollgate_limiter::request::headers::RATELIMIT_POLICY;
 use tollgate_limiter::store::inspect::{ChangeNotice, Inspect, TokenGrant};
 use tollgate_limiter::store::redis::inspect::RedisInspector;
-use tollgate_limiter::{Limit, RateLimitLayer, SharedLimiter, everyone, header};
+use tollgate_limiter::{Limit, LimitBuilder, RateLimitLayer, SharedLimiter, everyone, header};
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
 use tower::{Layer, ServiceExt, service_fn};
@@ -19,13 +21,25 @@ async fn connect(server: &RedisServer) -> SharedLimiter {
     SharedLimiter::connect_with(&server.spec()).await.unwrap()
 }
 
-/// The answer of a process to one request.
-async fn status(process: &SharedLimiter, client: &str) -> StatusCode {
-    let limit = Limit::per_hour("few", BURST).key(header(HeaderName::from_static("x-client")));
-    let layer = RateLimitLayer::new(process, [limit]).unwrap();
+fn limit() -> LimitBuilder {
+    Limit::per_hour("few", BURST).key(client_name())
+}
+
+fn client_name() -> KeyPart {
+    header(HeaderName::from_static("x-client"))
+}
+
+/// The status and the policy that a layer answers one request with.
+async fn answer(layer: &RateLimitLayer, client: &str) -> (StatusCode, HeaderValue) {
     let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
     let request = Request::builder().header("x-client", client).body(Body::empty()).unwrap();
-    layer.layer(hello).oneshot(request).await.unwrap().status()
+    let response = layer.layer(hello).oneshot(request).await.unwrap();
+    (response.status(), response.headers()[RATELIMIT_POLICY].clone())
+}
+
+/// The answer of a process to one request.
+async fn status(process: &SharedLimiter, client: &str) -> StatusCode {
+    answer(&RateLimitLayer::new(process, [limit()]).unwrap(), client).await.0
 }
 
 async fn admitted(process: &SharedLimiter, client: &str, requests: u64) -> u64 {
@@ -96,4 +110,33 @@ async fn every_process_stays_exact_for_one_bucket_of_all() {
     }
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     process.leave().await;
+}
+
+#[tokio::test]
+async fn clients_have_the_plans_of_a_redis_hash_in_every_process() {
+    let server = RedisServer::start();
+    server.command(&["HSET", "t:plans", "gold", "3/h burst=30"]);
+    let hash = || PlanHash { cache: Duration::from_millis(100), ..PlanHash::new("plans") };
+    let (one, other) = (connect(&server).await, connect(&server).await);
+    let layers =
+        [&one, &other].map(|process| RateLimitLayer::new(process, [limit().plans(client_name(), hash())]).unwrap());
+    for (client, burst) in [("gold", 30), ("unlisted", BURST)] {
+        let mut admitted = 0;
+        for turn in 0..50 {
+            admitted += u64::from(answer(&layers[turn % 2], client).await.0 == StatusCode::OK);
+        }
+        assert_eq!(admitted, burst, "{client}");
+    }
+    let policy = async |client| answer(&layers[1], client).await.1;
+    assert_eq!(policy("gold").await, "\"few\";q=30;w=36000");
+    server.command(&["HSET", "t:plans", "unlisted", "40/h"]);
+    eventually("the new plan shows", || async { policy("unlisted").await == "\"few\";q=40;w=3600" }).await;
+}
+
+#[test]
+fn a_layer_without_redis_refuses_plans_in_redis() {
+    let refused = RateLimitLayer::in_memory([limit().plans(client_name(), PlanHash::new("plans"))]);
+    let told = refused.err().map(|error| error.to_string());
+    let expected = "the limit \"few\" has plans in Redis, and its layer reads none: make the layer of a SharedLimiter";
+    assert_eq!(told.as_deref(), Some(expected));
 }

@@ -62,7 +62,7 @@ pub struct Arguments {
     /// Requests offered, in multiples of the limit.
     #[arg(long, value_name = "FACTOR", default_value = "3x", value_parser = demand)]
     pub demand: f64,
-    /// What happens meanwhile; several, or all.
+    /// Events during the run; several, or all.
     #[arg(long, value_name = "NAME", default_value = "steady", value_delimiter = ',')]
     pub scenario: Vec<Scenarios>,
     /// The longest a decision may wait for Redis.
@@ -83,7 +83,7 @@ pub struct Arguments {
     pub concurrency: NonZeroU32,
 }
 
-/// One scenario, or every one.
+/// A scenario, or all of them.
 #[derive(Clone, Copy, Debug)]
 pub enum Scenarios {
     One(Scenario),

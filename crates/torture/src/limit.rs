@@ -47,7 +47,7 @@ impl TestedLimit {
     }
 }
 
-/// As a rate and a burst are written.
+/// Shows rate and burst: `100/s, burst 200`.
 impl fmt::Display for TestedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tokens, seconds) = (self.rate.tokens, self.rate.period_us.get() as f64 / 1e6);

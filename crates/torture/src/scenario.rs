@@ -13,7 +13,7 @@ const MANY_KEYS: u32 = 100_000;
 pub enum Scenario {
     /// Nothing but the demand.
     Steady,
-    /// One key, as fast as it goes.
+    /// A single key, as fast as it goes.
     HotKey,
     /// 100 000 keys, some of them much in demand, with a thousandth of the limit each.
     ManyKeys,

@@ -15,7 +15,7 @@ use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 pub struct PolicyView {
     /// `token_bucket`, `fixed_window`, `sliding_window` or `concurrency`.
     pub algorithm: String,
-    /// As in the file; of a fixed window with its time zone.
+    /// The rate as the file writes it; of a fixed window with its time zone.
     pub rate: String,
     /// Tokens in a full bucket, or of a window.
     pub burst: u64,
@@ -39,7 +39,7 @@ pub struct PolicyView {
 /// The part of a response that says what its request cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettledView {
-    /// As in the file: `response_header x-tokens-used`.
+    /// The field as the file writes it: `response_header x-tokens-used`.
     pub by: String,
     /// Tokens at most.
     pub max: u64,

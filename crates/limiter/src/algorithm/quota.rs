@@ -2,7 +2,7 @@
 //! algorithm.
 //!
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
-//! [`token_bucket`](crate::algorithm::token_bucket) and [`window`](crate::algorithm::window).
+//! [`token_bucket`] and [`window`](crate::algorithm::window).
 
 use crate::algorithm::share::HeldBack;
 use crate::algorithm::token_bucket;

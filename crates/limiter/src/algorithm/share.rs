@@ -27,8 +27,8 @@ impl Share {
         Self { nodes: nodes.max(1), rank }
     }
 
-    /// One of `nodes`, without knowing which. If each of them took itself for the first, a key that one node owns alone
-    /// would be granted by all: so such keys are denied until the node has its place.
+    /// The share of a node of `nodes` that does not know its place. If each of them took itself for the first, a key that
+    /// one node owns alone would be granted by all: so such keys are denied until the node has its place.
     pub fn unplaced(nodes: u32) -> Self {
         if nodes <= 1 { Self::WHOLE } else { Self { nodes, rank: UNPLACED } }
     }

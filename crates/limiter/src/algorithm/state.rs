@@ -1,4 +1,4 @@
-//! What a key holds: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota)
+//! The state of a key: how it is charged and corrected, whatever the algorithm. With [`quota`](crate::algorithm::quota)
 //! this is the one place that tells the algorithms apart.
 //!
 //! Guarantees that a limit which changes its algorithm forgets nothing: tokens consumed under one algorithm count under

@@ -39,7 +39,7 @@ pub struct Window {
 /// The stretch of time that a quota is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Span {
-    /// One after the other.
+    /// Windows that follow one another.
     Fixed(Period),
     /// Any stretch of `width_us` microseconds, divided into steps of `grain_us`.
     Sliding { width_us: u64, grain_us: u64 },

@@ -37,6 +37,17 @@ use crate::store::{self, Adjustment, BucketCharge, Change, Levels, Store};
 const OUTAGE_RETRY_US: u64 = 1_000_000;
 
 /// Decides on requests. One per worker; clones are cheap.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate_limiter::decide::limiter::Limiter;
+/// use tollgate_limiter::store::memory::MemoryStore;
+/// use tollgate_limiter::{Limit, RateLimitLayer, client_ip};
+///
+/// let limiter = Limiter::local(Arc::new(MemoryStore::new(10_000)));
+/// let layer = RateLimitLayer::new(limiter, [Limit::per_second("per-client", 10).key(client_ip())])?;
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone)]
 pub struct Limiter(Arc<LimiterInner>);
 
@@ -118,6 +129,11 @@ impl Limiter {
         let breaker = self.client().map(|client| client.node.breaker.clone());
         let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
         Self(Arc::new(LimiterInner { plans, ..(*self.0).clone() }))
+    }
+
+    /// Whether it reads plans from a shared store.
+    pub(crate) fn reads_plans(&self) -> bool {
+        self.0.plans.is_some()
     }
 
     /// Keeps `background`, such as tasks that the limiter relies on, as long as a clone of the limiter lives.

@@ -10,7 +10,6 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use crate::layer::limited_request::{Admitted, LimitedRequest};
 use crate::limit::client_address::TrustedProxies;
 use crate::limit::key::Facts;
-use crate::limit::key::host::RequestHost;
 use crate::limit::on_limit::Degrade;
 use crate::request::denial::{self, Denial};
 use crate::request::headers::RateLimitFields;
@@ -32,17 +31,7 @@ where
             Some(trusted) => trusted.client_address(self.headers(), peer),
             None => peer,
         });
-        read(&Facts {
-            method: self.method(),
-            uri: self.uri(),
-            headers: self.headers(),
-            extensions: Some(self.extensions()),
-            body_length: self.body().size_hint().exact(),
-            client_ip,
-            host: RequestHost::Of(self.uri(), self.headers()),
-            route: route(self),
-            param: &|_| None,
-        })
+        read(&Facts { body_length: self.body().size_hint().exact(), client_ip, route: route(self), ..Facts::of(self) })
     }
 
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Self::Immediate, Self::Kept> {

@@ -55,7 +55,7 @@ pub trait LimiterOf<R> {
     fn limiter<'a>(&'a self, request: &'a R) -> &'a Limiter;
 }
 
-/// The same limiter decides on all requests.
+/// A single limiter decides on all requests.
 impl<R> LimiterOf<R> for Limiter {
     #[inline]
     fn limiter<'a>(&'a self, _: &'a R) -> &'a Limiter {

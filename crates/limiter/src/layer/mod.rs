@@ -74,8 +74,12 @@ impl RateLimitLayer {
         if let Some(twice) = limits.iter().find(|one| !names.insert(&one.limit.name)) {
             return Err(LimitError::Twice(twice.limit.name.clone()));
         }
+        let limiter = limiter.into();
+        if let Some(unread) = limits.iter().find(|one| one.limit.plans.is_some() && !limiter.reads_plans()) {
+            return Err(LimitError::PlansUnread(unread.limit.name.clone()));
+        }
         let unnamed = |error| LimitError::Quota { limit: "".into(), error };
-        Self::of_uses(limiter.into(), &limits).map_err(unnamed)
+        Self::of_uses(limiter, &limits).map_err(unnamed)
     }
 
     /// A layer of limits that were put together field by field. Where a limit would send a request to another upstream, it is

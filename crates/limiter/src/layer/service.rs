@@ -18,6 +18,24 @@ use crate::request::headers::RateLimitFields;
 use crate::request::rule_set::{Judgement, RuleSet};
 
 /// A service behind limits. Made by [`RateLimitLayer`](crate::layer::RateLimitLayer).
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response, StatusCode};
+/// use http_body_util::Full;
+/// use tollgate_limiter::{Limit, RateLimitLayer, everyone};
+/// use tower::{Layer, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let layer = RateLimitLayer::in_memory([Limit::per_hour("all", 1).key(everyone())])?;
+/// let hello = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(Full::from("hello"))));
+/// let service = layer.layer(hello);
+/// for expected in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+///     assert_eq!(service.clone().oneshot(Request::new(Full::<Bytes>::default())).await?.status(), expected);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct RateLimit<S, L = Limiter> {
     inner: S,

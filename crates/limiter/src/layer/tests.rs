@@ -21,7 +21,7 @@ use crate::request::permit_body::PermitBody;
 use crate::store::BucketCharge;
 use crate::store::memory::MemoryStore;
 
-/// One an hour for everyone together, but for `change`.
+/// Admits one request an hour for everyone together, but for `change`.
 fn layer(change: impl FnOnce(&mut Limit)) -> RateLimitLayer {
     let one = NonZeroU64::MIN;
     let key = KeySpec { parts: vec![KeyPart::Constant("all".into())], on_missing: OnMissing::Share };

@@ -27,7 +27,7 @@ pub struct Rate {
     pub period_us: NonZeroU64,
 }
 
-/// A rate of a window: `tokens` in each window of length `per`.
+/// A rate of a window: `tokens` in each window of length `per`. See [`Algorithm`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowRate {
     pub tokens: NonZeroU64,
@@ -43,6 +43,20 @@ pub enum WindowLength {
 }
 
 /// How a limit counts, and how much it allows.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use std::sync::Arc;
+/// use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength, WindowRate};
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::everyone;
+///
+/// let limit = Limit::per_day("monthly", 1_000).key(everyone()).build()?.limit;
+/// let rate = WindowRate { tokens: NonZeroU64::new(1_000).unwrap(), per: WindowLength::Month };
+/// let monthly = Limit { algorithm: Algorithm::FixedWindow { rate, zone: None }, ..(*limit).clone() };
+/// assert_eq!(monthly.algorithm.burst().get(), 1_000);
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Tokens flow back one by one, and `burst` of them fit the bucket.

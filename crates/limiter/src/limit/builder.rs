@@ -15,6 +15,7 @@ use crate::limit::definition::{Consistency, Limit, LimitUse, OnOutage};
 use crate::limit::exemption::Exemption;
 use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{OnLimit, Queueing};
+use crate::limit::plan::{PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
 
 /// A limit in the making. Made by [`Limit::per_second`] and its like.
@@ -43,6 +44,7 @@ pub struct LimitBuilder {
     consistency: Consistency,
     rollout: Rollout,
     exemption: Exemption,
+    plans: Option<Plans>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,13 @@ enum CountingBy {
 }
 
 /// Why a limit cannot be one. Names the limit.
+///
+/// ```
+/// use tollgate_limiter::{Limit, LimitError, everyone};
+///
+/// let refused: LimitError = Limit::per_second("all", 5).burst(0).key(everyone()).build().unwrap_err();
+/// assert_eq!(refused.to_string(), "the limit \"all\": the burst is 0, and must be at least 1");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     #[error("{0:?} is no name of a limit: take 1 to 64 letters, digits, dots, dashes and underscores")]
@@ -68,6 +77,10 @@ pub enum LimitError {
     Cost { limit: Arc<str>, cost: u64, burst: u64 },
     #[error("the limit {limit:?}: {error}")]
     Quota { limit: Arc<str>, error: QuotaError },
+    #[error("the limit {limit:?}: {hash:?} is no name of a hash of plans: take what a limit's name may have")]
+    PlanHash { limit: Arc<str>, hash: Arc<str> },
+    #[error("the limit {0:?} has plans in Redis, and its layer reads none: make the layer of a SharedLimiter")]
+    PlansUnread(Arc<str>),
     #[error("two limits are called {0:?}: each needs a name of its own")]
     Twice(Arc<str>),
 }
@@ -120,6 +133,7 @@ impl LimitBuilder {
             consistency: Consistency::default(),
             rollout: Rollout::default(),
             exemption: Exemption::default(),
+            plans: None,
         }
     }
 
@@ -183,18 +197,28 @@ impl LimitBuilder {
         Self { exemption, ..self }
     }
 
+    /// Takes the rate of some clients from a hash in Redis: the plan of a request is the field that `by` says, a text such
+    /// as `100/s burst=200 cost=2`. A request without a plan has the limit's own rate. For layers of a
+    /// [`SharedLimiter`](crate::SharedLimiter). See [`PlanHash`] for how such a hash is written.
+    pub fn plans(self, by: KeyPart, hash: PlanHash) -> Self {
+        Self { plans: Some(Plans { by, source: PlanSource::Hash(hash) }), ..self }
+    }
+
     /// The limit, for a [`RateLimitLayer`](crate::RateLimitLayer).
     ///
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn build(self) -> Result<LimitUse, LimitError> {
-        // Names begin the keys and stand in header fields: no key of one limit may be that of another.
-        let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
-        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(fine) {
+        if !is_name(&self.name) {
             return Err(LimitError::Name(self.name));
         }
+        if let Some(Plans { source: PlanSource::Hash(PlanHash { name: hash, .. }), .. }) = &self.plans
+            && !is_name(hash)
+        {
+            return Err(LimitError::PlanHash { limit: self.name, hash: hash.clone() });
+        }
         let algorithm = self.algorithm()?;
-        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, .. } = self;
+        let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, plans, .. } = self;
         let quota = |error| LimitError::Quota { limit: name.clone(), error };
         let burst = algorithm.compile().map_err(quota)?.burst();
         let cost = nonzero(&name, "the cost", self.cost)?;
@@ -203,8 +227,7 @@ impl LimitBuilder {
         }
         let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
         let cost = Cost::Fixed(cost);
-        let limit =
-            Limit { name, key, algorithm, cost, on_outage, on_limit, rollout, exemption, plans: None, consistency };
+        let limit = Limit { name, key, algorithm, cost, on_outage, on_limit, rollout, exemption, plans, consistency };
         Ok(LimitUse { limit: Arc::new(limit), cost: None })
     }
 
@@ -236,6 +259,12 @@ impl LimitBuilder {
     fn without_burst(&self) -> Result<(), LimitError> {
         if self.burst.is_some() { Err(LimitError::Burst(self.name.clone())) } else { Ok(()) }
     }
+}
+
+/// Names begin the keys and stand in header fields: no key of one limit may be that of another, or of a hash of plans.
+fn is_name(name: &str) -> bool {
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(fine)
 }
 
 fn nonzero(limit: &Arc<str>, what: &'static str, number: u64) -> Result<NonZeroU64, LimitError> {
@@ -353,5 +382,7 @@ mod tests {
             zero(Limit::per_second("l", 5).burst(6).sliding_window()).contains("a burst belongs to a token bucket")
         );
         assert!(zero(Limit::per_second("l", 1_000_000_000)).starts_with("the limit \"l\": "));
+        let hash = zero(Limit::per_second("l", 1).plans(host(), PlanHash::new("a:b")));
+        assert!(hash.starts_with("the limit \"l\": \"a:b\" is no name of a hash of plans"), "{hash}");
     }
 }

@@ -12,6 +12,14 @@ use crate::limit::plan::Plans;
 use crate::limit::rollout::Rollout;
 
 /// How a limit is enforced while the store is away.
+///
+/// ```
+/// use tollgate_limiter::limit::definition::OnOutage;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let logins = Limit::per_minute("logins", 5).key(client_ip()).on_outage(OnOutage::Deny);
+/// # logins.build().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum OnOutage {
     /// This node enforces its share of the limit.
@@ -24,6 +32,13 @@ pub enum OnOutage {
 }
 
 /// How a fleet shares one limit: with a call per request, or with fewer. The limit holds either way.
+///
+/// ```
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let busy = Limit::per_second("busy", 5_000).key(client_ip()).leased();
+/// # assert_eq!(busy.build().unwrap().limit.consistency, tollgate_limiter::limit::definition::Consistency::Leased);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Consistency {
     /// The store decides on each request.
@@ -35,6 +50,18 @@ pub enum Consistency {
 }
 
 /// A limit: the requests that share a bucket, and how much they may take of it.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use tollgate_limiter::limit::cost::Cost;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let reads = Limit::per_second("reads", 10).burst(20).key(client_ip()).build()?.limit;
+/// let cost = Cost::Body { unit: NonZeroU64::new(1024).unwrap(), max: Cost::UNBOUNDED };
+/// let writes = Limit { name: "writes".into(), cost, ..(*reads).clone() };
+/// assert!(writes.needs_client_ip());
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Part of every key, so two limits never share a bucket.
@@ -60,6 +87,19 @@ pub struct Limit {
 }
 
 /// A limit as one route or listener uses it.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tollgate_limiter::decide::limiter::Limiter;
+/// use tollgate_limiter::limit::definition::LimitUse;
+/// use tollgate_limiter::store::memory::MemoryStore;
+/// use tollgate_limiter::{Limit, RateLimitLayer, client_ip};
+///
+/// let limit = Limit::per_second("per-client", 10).key(client_ip()).build()?.limit;
+/// let upload = LimitUse { limit, cost: Some(std::num::NonZeroU64::new(5).unwrap().into()) };
+/// let layer = RateLimitLayer::of_uses(Limiter::local(Arc::new(MemoryStore::new(10_000))), &[upload])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     pub limit: Arc<Limit>,

@@ -8,6 +8,16 @@ use ipnet::IpNet;
 use crate::limit::key::Facts;
 
 /// Requests that a limit skips: any of these conditions is enough.
+///
+/// ```
+/// use tollgate_limiter::limit::exemption::Exemption;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let office = Exemption { clients: vec!["192.0.2.0/24".parse()?], ..Exemption::default() };
+/// let limit = Limit::per_second("per-client", 10).key(client_ip()).exempt(office);
+/// # limit.build()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Exemption {
     /// Networks of clients.
@@ -45,21 +55,10 @@ mod tests {
     use http::Request;
 
     use super::*;
-    use crate::limit::key::host::RequestHost;
 
     fn covers(exempt: &Exemption, ip: &str, header: &'static str) -> bool {
         let request = Request::builder().header("x-internal", header).body(()).unwrap();
-        exempt.covers(&Facts {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-            extensions: None,
-            body_length: Some(0),
-            client_ip: ip.parse().ok(),
-            host: RequestHost::Known(""),
-            route: "",
-            param: &|_| None,
-        })
+        exempt.covers(&Facts { client_ip: ip.parse().ok(), ..Facts::of(&request) })
     }
 
     #[test]

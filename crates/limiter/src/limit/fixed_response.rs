@@ -4,6 +4,17 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 /// A fixed response, given as often as needed.
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate_limiter::limit::fixed_response::FixedResponse;
+/// use tollgate_limiter::limit::on_limit::OnLimit;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let later = FixedResponse { status: StatusCode::SERVICE_UNAVAILABLE, headers: vec![], body: "later".into() };
+/// let limit = Limit::per_second("per-client", 10).key(client_ip()).on_limit(OnLimit::Answer(later.into()));
+/// # limit.build().unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedResponse {
     pub status: StatusCode,

@@ -7,6 +7,20 @@ use std::time::Duration;
 use crate::limit::fixed_response::FixedResponse;
 
 /// How a request that a limit denies is treated.
+///
+/// A cheaper response instead of 429:
+///
+/// ```
+/// use http::StatusCode;
+/// use tollgate_limiter::limit::fixed_response::FixedResponse;
+/// use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let empty = FixedResponse { status: StatusCode::OK, headers: vec![], body: "[]".into() };
+/// let degrade = OnLimit::Degrade(Degrade::Respond(empty.into()));
+/// let limit = Limit::per_second("searches", 10).key(client_ip()).on_limit(degrade);
+/// # limit.build().unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum OnLimit {
     /// It is refused with 429 and a problem.
@@ -20,7 +34,7 @@ pub enum OnLimit {
     Degrade(Degrade),
 }
 
-/// How long and how many requests wait.
+/// How long and how many requests wait: see [`LimitBuilder::queue`](crate::LimitBuilder::queue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queueing {
     /// A request that would have to wait longer is refused.
@@ -29,7 +43,7 @@ pub struct Queueing {
     pub max_waiting: NonZeroUsize,
 }
 
-/// The cheaper alternative for a request over the limit.
+/// The cheaper alternative for a request over the limit. See [`OnLimit`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Degrade {
     /// Another upstream, by name.

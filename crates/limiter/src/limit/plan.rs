@@ -19,6 +19,21 @@ use crate::limit::key::KeyPart;
 use crate::limit::units;
 
 /// Rates by a value of the request. A request without that value, or whose value has no plan, has the limit's own rate.
+///
+/// In Redis: [`PlanHash`]. In a table of the program:
+///
+/// ```
+/// use tollgate_limiter::limit::algorithm::AlgorithmKind;
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::limit::plan::{Plan, PlanSource, Plans};
+/// use tollgate_limiter::host;
+///
+/// let gold = Plan::read(b"100/s", &AlgorithmKind::TokenBucket)?;
+/// let table = PlanSource::Table([(Box::from(&b"gold.example.com"[..]), gold)].into());
+/// let limit = Limit::per_second("per-host", 10).key(host()).build()?.limit;
+/// let limit = Limit { plans: Some(Plans { by: host(), source: table }), ..(*limit).clone() };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plans {
     /// The part of a request that has the client's name.
@@ -26,7 +41,7 @@ pub struct Plans {
     pub source: PlanSource,
 }
 
-/// Where plans are looked up.
+/// Where plans are looked up. See [`Plans`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanSource {
     /// Here, by the value as the key part reads it: addresses by their prefix, hosts in lower case.
@@ -36,6 +51,21 @@ pub enum PlanSource {
 }
 
 /// A hash of the shared store that has plans as text.
+///
+/// Written with `redis-cli HSET tollgate:plans acme "100/s burst=200"`, where `tollgate:` is the store's `key_prefix`. A
+/// change shows within `cache`, and never admits more than the larger plan does. [`KeyPart::field`] says how a secret or
+/// a long value is spelt.
+///
+/// ```
+/// use http::HeaderName;
+/// use tollgate_limiter::limit::plan::PlanHash;
+/// use tollgate_limiter::{Limit, header};
+///
+/// let tenant = || header(HeaderName::from_static("x-tenant"));
+/// let limit = Limit::per_second("per-tenant", 10).key(tenant()).plans(tenant(), PlanHash::new("plans"));
+/// # limit.build()?;
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanHash {
     /// The store puts its prefix before it.
@@ -45,6 +75,15 @@ pub struct PlanHash {
 }
 
 /// A rate, with its burst and cost, checked.
+///
+/// ```
+/// use tollgate_limiter::limit::algorithm::AlgorithmKind;
+/// use tollgate_limiter::limit::plan::{Plan, PlanError};
+///
+/// let plan = Plan::read(b"100/s burst=200", &AlgorithmKind::TokenBucket)?;
+/// assert_eq!(plan.algorithm().burst().get(), 200);
+/// # Ok::<(), PlanError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     algorithm: Algorithm,
@@ -89,6 +128,13 @@ pub enum PlanError {
 
 /// More than any plan that says each thing once.
 pub const LONGEST_TEXT: usize = 128;
+
+impl PlanHash {
+    /// The hash called `name`, whose plans are used for 5 s before they are read again.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), cache: Duration::from_secs(5) }
+    }
+}
 
 impl Plans {
     /// Every plan that is known beforehand, in no order.
@@ -246,6 +292,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "calendar")]
     #[test]
     fn a_plan_counts_as_its_limit_does() {
         let sliding = with_cost(Algorithm::SlidingWindow { rate: steady(5, 90) }, Some(5));

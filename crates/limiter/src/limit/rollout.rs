@@ -7,6 +7,17 @@
 use crate::algorithm::share::fnv1a;
 
 /// A share of all keys, in hundredths of a percent.
+///
+/// ```
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::limit::rollout::Rollout;
+/// use tollgate_limiter::client_ip;
+///
+/// let limit = Limit::per_second("per-client", 10).key(client_ip()).build()?.limit;
+/// let quarter = Rollout::of_hundredths(2_500).unwrap_or(Rollout::NONE);
+/// let limit = Limit { rollout: quarter, ..(*limit).clone() };
+/// # Ok::<(), tollgate_limiter::LimitError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollout(u16);
 

@@ -10,7 +10,7 @@ pub mod inspect;
 pub mod memory;
 pub(crate) mod merged_charges;
 pub(crate) mod probe;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-core")]
 pub mod redis;
 mod server;
 

@@ -18,7 +18,7 @@ pub struct OfferedLoad {
     /// Tokens per request.
     pub cost: u64,
     keys: Vec<Key>,
-    /// One per key.
+    /// A bucket for each key.
     reference_buckets: Vec<ReferenceBucket>,
     spread: KeySpread,
     /// Between two requests of a client; zero: none.

@@ -35,7 +35,7 @@ pub struct FaultyFleet<'a> {
     plan: &'a RunPlan,
     scenario: Scenario,
     load: Arc<OfferedLoad>,
-    /// One per node.
+    /// A slot for each node.
     slots: Vec<FleetSlot>,
     rng: Rng,
     next_us: u64,

@@ -35,7 +35,7 @@ fn checks(charge: BucketCharge) -> Checks {
     Checks { tokens: TokenChecks::one(charge, policy), permits: Vec::new() }
 }
 
-/// One bucket, and those who reserved tokens of it.
+/// A bucket, and the requests that reserved tokens of it.
 struct Model {
     memory: MemoryStore,
     charge: BucketCharge,
@@ -143,7 +143,7 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
         let settled: u64 = model.requests.iter().filter_map(|request| request.settled).map(|(_, actual)| actual).sum();
         let due = burst + rate * model.now / SECOND;
         assert!(settled + in_flight * reserve >= due * 97 / 100, "{settled} of {due} by {reserve} for {actual}");
-        // One round of what is in flight at a time is beyond it, and is waited for.
+        // The requests in flight at a time may go beyond it once, and are waited for.
         let beyond = model.requests.len() as u64 * actual;
         assert!(beyond <= due + burst / reserve * actual + takes_us * rate / SECOND * actual, "{beyond} of {due}");
     }
@@ -377,7 +377,7 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
     limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, &decision), 30);
     limiter.settled().await;
     let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
-    // What flowed in since the tokens were taken ahead, in a lease's time at most, may be missing.
+    // Tokens that flowed in since the lease was taken, in a lease's time at most, may be missing.
     assert!((before + 9 - 20 - 5..=before + 9 - 20).contains(&after), "{after} of {before}");
 }
 

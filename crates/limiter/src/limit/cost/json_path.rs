@@ -10,6 +10,14 @@ pub(crate) const MAX_NAMES: usize = 16;
 
 /// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one
 /// and `\\` for a backslash.
+///
+/// ```
+/// use tollgate_limiter::limit::cost::json_path::JsonPath;
+///
+/// let path = JsonPath::parse(r"usage.total\.tokens")?;
+/// assert_eq!(path.to_string(), r"usage.total\.tokens");
+/// # Ok::<(), tollgate_limiter::limit::cost::json_path::PathError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPath(Arc<[Box<[u8]>]>);
 
@@ -30,7 +38,7 @@ impl JsonPath {
         &self.0
     }
 
-    /// As it is written.
+    /// Reads a path as operators write it.
     ///
     /// # Errors
     /// When a name is empty, there are too many, or a backslash escapes nothing.

@@ -14,6 +14,22 @@ use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
 
 /// The tokens that a request takes.
+///
+/// ```
+/// use std::num::NonZeroU64;
+/// use std::sync::Arc;
+/// use tollgate_limiter::limit::cost::json_path::JsonPath;
+/// use tollgate_limiter::limit::cost::{Cost, CostField, ResponseCost};
+/// use tollgate_limiter::limit::definition::Limit;
+/// use tollgate_limiter::client_ip;
+///
+/// let nonzero = |number| NonZeroU64::new(number).unwrap();
+/// let field = CostField::Json(JsonPath::parse("usage.total_tokens")?);
+/// let cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(8_000) }));
+/// let limit = Limit::per_minute("tokens", 10_000).key(client_ip()).build()?.limit;
+/// let limit = Limit { cost, ..(*limit).clone() };
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// Every request takes as many tokens.
@@ -27,7 +43,7 @@ pub enum Cost {
     Response(Arc<ResponseCost>),
 }
 
-/// A cost that is known after the response.
+/// A cost that is known after the response. See [`Cost`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseCost {
     pub field: CostField,
@@ -117,10 +133,9 @@ fn units(length: u64, unit: NonZeroU64) -> NonZeroU64 {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, HeaderValue, Method, Uri};
+    use http::Request;
 
     use super::*;
-    use crate::limit::key::host::RequestHost;
 
     const BURST: u64 = 50;
 
@@ -129,22 +144,9 @@ mod tests {
     }
 
     fn cost(cost: &Cost, said: &[&'static str], body_length: Option<u64>) -> u64 {
-        let mut headers = HeaderMap::new();
-        for value in said {
-            headers.append("x-cost", HeaderValue::from_static(value));
-        }
-        let facts = Facts {
-            method: &Method::GET,
-            uri: &Uri::from_static("/"),
-            headers: &headers,
-            extensions: None,
-            body_length,
-            client_ip: None,
-            host: RequestHost::Known(""),
-            route: "",
-            param: &|_| None,
-        };
-        cost.of(&facts, nonzero(BURST)).get()
+        let request = said.iter().fold(Request::get("/"), |request, value| request.header("x-cost", *value));
+        let request = request.body(()).unwrap();
+        cost.of(&Facts { body_length, ..Facts::of(&request) }, nonzero(BURST)).get()
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use crate::limit::key::facts::Facts;
 
 /// A part of a key that a closure reads from a request.
+///
+/// Made by [`key_fn`](crate::key_fn) and [`extension`](crate::extension), which have examples.
 #[derive(Clone)]
 pub struct CustomKey {
     name: Arc<str>,

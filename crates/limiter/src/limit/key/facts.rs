@@ -2,11 +2,21 @@
 
 use std::net::IpAddr;
 
-use http::{Extensions, HeaderMap, Method, Uri};
+use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 use crate::limit::key::host::RequestHost;
 
 /// The facts of a request that a key can be made of.
+///
+/// ```
+/// use http::Request;
+/// use tollgate_limiter::limit::key::Facts;
+///
+/// let request = Request::get("https://Acme.example.com/orders").body(())?;
+/// let facts = Facts { route: "orders", ..Facts::of(&request) };
+/// assert_eq!(facts.host.find(), "acme.example.com");
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     pub method: &'a Method,
@@ -23,4 +33,22 @@ pub struct Facts<'a> {
     pub route: &'a str,
     /// Looks up a path parameter.
     pub param: &'a dyn Fn(&str) -> Option<&'a str>,
+}
+
+impl<'a> Facts<'a> {
+    /// The facts that the head of a request tells: no client's address, no length of the body, no route.
+    #[inline]
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: Some(request.extensions()),
+            body_length: None,
+            client_ip: None,
+            host: RequestHost::Of(request.uri(), request.headers()),
+            route: "",
+            param: &|_| None,
+        }
+    }
 }

@@ -17,6 +17,18 @@ pub use facts::Facts;
 pub use part::KeyPart;
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.
+///
+/// ```
+/// use http::Request;
+/// use tollgate_limiter::limit::key::{ExtractedKey, Facts, Key, KeySpec, OnMissing};
+/// use tollgate_limiter::{host, route};
+///
+/// let spec = KeySpec { on_missing: OnMissing::Refuse, ..[host(), route()].into() };
+/// let request = Request::get("http://a.example/").body(())?;
+/// let facts = Facts { route: "orders", ..Facts::of(&request) };
+/// assert_eq!(spec.extract("limit", &facts), ExtractedKey::Key(Key::from("limit:a.example|orders")));
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     pub parts: Vec<KeyPart>,
@@ -24,6 +36,15 @@ pub struct KeySpec {
 }
 
 /// How a request that lacks a part of the key is treated.
+///
+/// ```
+/// use http::header::AUTHORIZATION;
+/// use tollgate_limiter::limit::key::OnMissing;
+/// use tollgate_limiter::{Limit, header};
+///
+/// let limit = Limit::per_hour("per-login", 100).key(header(AUTHORIZATION)).on_missing(OnMissing::Refuse);
+/// # limit.build().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnMissing {
     /// All requests without it share one bucket.

@@ -16,6 +16,14 @@ use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
 
 /// A part of a key.
+///
+/// ```
+/// use tollgate_limiter::limit::key::KeyPart;
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let limit = Limit::per_second("searches", 10).key([client_ip(), KeyPart::Query("q".into())]);
+/// # limit.build().unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.

@@ -7,15 +7,11 @@ use crate::limit::key::host::RequestHost;
 
 fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> ExtractedKey {
     let facts = Facts {
-        method: request.method(),
-        uri: request.uri(),
-        headers: request.headers(),
-        extensions: None,
-        body_length: Some(0),
         client_ip: ip.parse().ok(),
         host: RequestHost::Known("h.example"),
         route: "orders",
         param: &|name| (name == "id").then_some("42"),
+        ..Facts::of(request)
     };
     KeySpec { parts, on_missing }.extract("l", &facts)
 }
@@ -80,18 +76,7 @@ fn secrets_and_long_values_leave_only_as_a_hash() {
 fn an_operator_writes_a_value_as_it_is_or_its_hash() {
     let field = |name: &'static str, value: &str| {
         let request = Request::builder().header(name, value).body(()).unwrap();
-        let facts = Facts {
-            method: request.method(),
-            uri: request.uri(),
-            headers: request.headers(),
-            extensions: None,
-            body_length: None,
-            client_ip: None,
-            host: RequestHost::Known(""),
-            route: "",
-            param: &|_| None,
-        };
-        let key = KeyPart::Header(HeaderName::from_static(name)).field(&facts).unwrap();
+        let key = KeyPart::Header(HeaderName::from_static(name)).field(&Facts::of(&request)).unwrap();
         assert!(!key.0.spilled());
         String::from_utf8(key.0.to_vec()).unwrap()
     };

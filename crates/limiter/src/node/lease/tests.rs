@@ -19,10 +19,10 @@ fn charge(tokens: u64, burst: u64, cost: u64) -> BucketCharge {
     BucketCharge { key: Key::from("k"), quota: shape.into(), cost, largest_cost: cost }
 }
 
-/// What happens at a node.
+/// An event at a node.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many requests come: from lease, and the rest by a call that is on its way for so long each way.
+    /// `count` requests come: served from the lease, and the rest by a call that takes so long each way.
     Requests { count: u32, there_us: u64, back_us: u64 },
     /// It gives back what it has left, which arrives so much later.
     GivesBack { there_us: u64 },
@@ -30,7 +30,7 @@ enum Event {
     Dies,
 }
 
-/// What is on its way, by when it arrives.
+/// A message on its way, by when it arrives.
 #[derive(Debug)]
 enum Message {
     Call { node: usize, requests: u32, units: u32, sent_us: u64, back_us: u64 },
@@ -46,7 +46,7 @@ struct World {
     now_us: u64,
     wire: BTreeMap<(u64, Reverse<u32>), Message>,
     sent: u32,
-    /// What passed, and when.
+    /// Tokens that passed, and when.
     admitted: Vec<(u64, u64)>,
 }
 

@@ -15,6 +15,17 @@ pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's add
      extensions";
 
 /// Why limits refuse a request.
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::header::RETRY_AFTER;
+/// use http::{HeaderMap, Response};
+/// use tollgate_limiter::request::denial::Denial;
+///
+/// let denial = Denial::QuotaExceeded { violated: vec!["per-client".into()], retry_after_secs: 3 };
+/// let answer: Response<Bytes> = denial.respond(HeaderMap::new(), None);
+/// assert_eq!((answer.status().as_u16(), &answer.headers()[RETRY_AFTER]), (429, &"3".parse().unwrap()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// The request lacks a part of a limit's key, and the limit refuses such requests.

@@ -2,7 +2,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Request, StatusCode};
 
 use super::*;
 use crate::decide::check::Checks;
@@ -11,7 +11,6 @@ use crate::limit::algorithm::{Algorithm, Rate};
 use crate::limit::cost::{Cost, CostField, ResponseCost};
 use crate::limit::definition::Limit;
 use crate::limit::fixed_response::FixedResponse;
-use crate::limit::key::host::RequestHost;
 use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
@@ -55,21 +54,9 @@ impl Guard {
 
     /// Asks for a client on this plan.
     fn ask_as(&self, plan: &'static str) -> PendingRequest {
-        let (method, uri, mut headers) = (Method::GET, Uri::from_static("/"), HeaderMap::new());
-        headers.insert("x-plan", HeaderValue::from_static(plan));
-        let facts = Facts {
-            method: &method,
-            uri: &uri,
-            headers: &headers,
-            extensions: None,
-            body_length: Some(0),
-            client_ip: None,
-            host: RequestHost::Known(""),
-            route: "",
-            param: &|_| None,
-        };
+        let request = Request::get("/").header("x-plan", plan).body(()).unwrap();
         let mut pending = PendingRequest::default();
-        self.rules.ask(&facts, &mut pending).unwrap();
+        self.rules.ask(&Facts::of(&request), &mut pending).unwrap();
         pending
     }
 

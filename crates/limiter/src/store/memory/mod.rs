@@ -36,7 +36,7 @@ const SHARDS: usize = 64;
 /// A wall clock that differs by more than this from the monotonic one was set.
 const CLOCK_STEP_US: u64 = 10_000;
 
-/// A bounded table of buckets.
+/// A bounded table of buckets. `Limiter::local` takes one.
 pub struct MemoryStore {
     /// A power of two of them.
     shards: Box<[Mutex<Shard>]>,

@@ -42,7 +42,19 @@ const BATCH: usize = 500;
 /// `!` starts no limit's name, so no bucket has this key.
 const CHANGES_KEY: &str = "!changes";
 
-/// Clones use the same connection.
+/// Reads and changes buckets in Redis. Clones use the same connection.
+///
+/// ```no_run
+/// use tollgate_limiter::limit::key::Key;
+/// use tollgate_limiter::store::inspect::Inspect;
+/// use tollgate_limiter::store::redis::inspect::RedisInspector;
+/// use tollgate_limiter::store::redis::spec::RedisSpec;
+///
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let inspector = RedisInspector::connect(&RedisSpec::new("redis://127.0.0.1"))?;
+/// let in_flight = inspector.permits_in_use(&Key::from("uploads:192.0.2.1")).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct RedisInspector {
     pub(super) topology: Arc<Topology>,

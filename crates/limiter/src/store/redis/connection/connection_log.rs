@@ -12,6 +12,7 @@ use fred::interfaces::EventInterface;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::store::redis::connection::spec::RedisSpec;
+use crate::store::redis::connection::tls;
 
 /// Certificates that failed verification, as the TLS library names them, and what that means.
 const UNTRUSTED: [(&str, &str); 6] = [
@@ -102,18 +103,16 @@ fn reason(error: &Error) -> String {
     let meaning = |known: &[(&str, &'static str)]| {
         known.iter().find(|(name, _)| details.contains(name)).map(|(_, meaning)| *meaning)
     };
+    let known = || meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES));
     let operating_system =
         || quoted(details).map_or_else(|| "the connection failed".to_owned(), |text| format!("it fails: {text}"));
     let plain = |text: &str| text.to_owned();
     match error.kind() {
         ErrorKind::Timeout => plain(TIMED_OUT),
         ErrorKind::Protocol | ErrorKind::Parse => plain("what answers there does not speak Redis's protocol"),
-        ErrorKind::IO | ErrorKind::Tls | ErrorKind::Canceled | ErrorKind::Routing => {
-            meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).map_or_else(operating_system, plain)
-        }
-        ErrorKind::Sentinel => {
-            plain(meaning(&UNTRUSTED).or_else(|| meaning(&FAILURES)).unwrap_or("no sentinel names its primary"))
-        }
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing => known().map_or_else(operating_system, plain),
+        kind if tls::is_tls_failure(kind) => known().map_or_else(operating_system, plain),
+        ErrorKind::Sentinel => plain(known().unwrap_or("no sentinel names its primary")),
         // Redis's own message.
         _ => plain(details),
     }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
 use fred::types::Builder;
-use fred::types::config::{
-    Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector, UnresponsiveConfig,
-};
+use fred::types::config::{Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, UnresponsiveConfig};
 
 use crate::store::redis::connection::address::{Address, Host, ServerLocation};
 use crate::store::redis::connection::connection_log::{self, FirstConnection};
 use crate::store::redis::connection::spec::RedisSpec;
-use crate::store::redis::connection::tls::TlsError;
+use crate::store::redis::connection::tls::{self, TlsError};
 
 /// Why a store's description cannot be used. A server that is away is no such reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,15 +63,16 @@ impl Connector {
     /// For calls that fail after `timeout`.
     pub fn new(spec: &RedisSpec, timeout: Duration, events: ConnectionEvents) -> Result<Self, ConnectError> {
         let address = Address::parse(&spec.url).ok_or(ConnectError::Url)?;
-        let tls = address.tls.then(|| spec.tls.client()).transpose()?;
-        let config = Config {
+        let mut config = Config {
             fail_fast: false,
             username: address.login.username,
             password: address.login.password,
             database: address.database,
-            tls: tls.map(|config| TlsConfig::from(TlsConnector::from(config))),
             ..Config::default()
         };
+        if address.tls {
+            spec.tls.apply(&mut config)?;
+        }
         Ok(Self { config, location: address.location, timeout, events, first_connection: FirstConnection::new(spec) })
     }
 
@@ -159,7 +158,7 @@ fn server(host: &Host) -> Server {
         true => Server::new(format!("[{}]", host.name), host.port),
         false => Server::new(&*host.name, host.port),
     };
-    server.tls_server_name = Some((&*host.name).into());
+    tls::verify_as(&mut server, &host.name);
     server
 }
 

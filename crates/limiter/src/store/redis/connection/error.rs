@@ -3,6 +3,7 @@
 use fred::error::{Error, ErrorKind};
 
 use crate::store::StoreError;
+use crate::store::redis::connection::tls;
 
 /// Redis's error codes that have a kind of their own.
 const CODES: [(&str, StoreError); 14] = [
@@ -25,7 +26,8 @@ const CODES: [(&str, StoreError); 14] = [
 pub(crate) fn store_error(error: &Error) -> StoreError {
     match error.kind() {
         ErrorKind::Timeout => StoreError::Timeout,
-        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing | ErrorKind::Tls => StoreError::Io,
+        ErrorKind::IO | ErrorKind::Canceled | ErrorKind::Routing => StoreError::Io,
+        kind if tls::is_tls_failure(kind) => StoreError::Io,
         ErrorKind::Backpressure => StoreError::Overloaded,
         ErrorKind::Protocol | ErrorKind::Parse | ErrorKind::NotFound => StoreError::Protocol,
         _ => by_code(error.details()),

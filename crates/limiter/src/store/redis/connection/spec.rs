@@ -10,6 +10,18 @@ use crate::store::redis::connection::tls::TlsSpec;
 pub const AUTONOMY: Duration = Duration::from_secs(15);
 
 /// How to reach the shared store.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use tollgate_limiter::SharedLimiter;
+/// use tollgate_limiter::store::redis::spec::RedisSpec;
+///
+/// # async fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisSpec::new("redis://127.0.0.1:6379");
+/// let spec = RedisSpec { timeout: Duration::from_millis(5), key_prefix: "shop:".into(), ..redis };
+/// let limiter = SharedLimiter::connect_with(&spec).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisSpec {
     /// A URL that [`Address::parse`](crate::store::redis::address::Address::parse) takes, credentials included: print

@@ -1,16 +1,31 @@
 //! The certificate authorities that a TLS connection to Redis trusts, and the certificate that it shows.
 //!
 //! Guarantees that the server's certificate is verified, name included; there is no way to switch that off. It takes
-//! texts, not files.
+//! texts, not files. With `redis-core` alone, a connection that needs TLS is an error.
+
+#[cfg(feature = "redis")]
+mod client;
+#[cfg(not(feature = "redis"))]
+#[path = "tls/no_client.rs"]
+mod client;
 
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+pub(crate) use client::{is_tls_failure, verify_as};
 
 /// PEM texts, checked. The default trusts the system's certificate authorities and shows nothing.
+///
+#[cfg_attr(feature = "redis", doc = "```no_run")]
+#[cfg_attr(not(feature = "redis"), doc = "```ignore")]
+/// use tollgate_limiter::store::redis::spec::RedisSpec;
+/// use tollgate_limiter::store::redis::tls::TlsSpec;
+///
+/// # fn doc() -> Result<(), Box<dyn std::error::Error>> {
+/// let tls = TlsSpec::default().trusting(std::fs::read("ca.pem")?)?;
+/// let spec = RedisSpec { tls, ..RedisSpec::new("rediss://redis.example.com") };
+/// # Ok(()) }
+/// ```
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct TlsSpec {
     ca: Option<Arc<[u8]>>,
@@ -33,42 +48,8 @@ pub enum TlsError {
     Pair,
     #[error("the system has no certificate authorities")]
     System,
-}
-
-impl TlsSpec {
-    /// # Errors
-    /// [`TlsError::Certificate`] or [`TlsError::Authority`].
-    pub fn trusting(mut self, ca: Vec<u8>) -> Result<Self, TlsError> {
-        roots(&ca)?;
-        self.ca = Some(ca.into());
-        Ok(self)
-    }
-
-    /// # Errors
-    /// [`TlsError::Certificate`], [`TlsError::Key`] or [`TlsError::Pair`].
-    pub fn showing(mut self, cert: Vec<u8>, key: Vec<u8>) -> Result<Self, TlsError> {
-        self.identity = Some((cert.into(), key.into()));
-        self.build(RootCertStore::empty())?;
-        Ok(self)
-    }
-
-    /// # Errors
-    /// [`TlsError::System`], when it is to be trusted and has nothing.
-    pub(crate) fn client(&self) -> Result<ClientConfig, TlsError> {
-        self.build(match &self.ca {
-            Some(ca) => roots(ca)?,
-            None => system_roots()?,
-        })
-    }
-
-    fn build(&self, roots: RootCertStore) -> Result<ClientConfig, TlsError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|_| TlsError::System)?.with_root_certificates(roots);
-        let Some((cert, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::Key)?;
-        builder.with_client_auth_cert(certificates(cert)?, key).map_err(|_| TlsError::Pair)
-    }
+    #[error("it needs the feature \"redis\" of tollgate-limiter")]
+    NotBuilt,
 }
 
 impl fmt::Debug for TlsSpec {
@@ -76,25 +57,4 @@ impl fmt::Debug for TlsSpec {
         let Self { ca, identity } = self;
         f.debug_struct("TlsSpec").field("ca", &ca.is_some()).field("identity", &identity.is_some()).finish()
     }
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| TlsError::Certificate)?;
-    if found.is_empty() { Err(TlsError::Certificate) } else { Ok(found) }
-}
-
-fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(pem)? {
-        roots.add(certificate).map_err(|_| TlsError::Authority)?;
-    }
-    Ok(roots)
-}
-
-/// The system's certificate authorities. Those that cannot be read or used are left out: the others still verify.
-fn system_roots() -> Result<RootCertStore, TlsError> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() { Err(TlsError::System) } else { Ok(roots) }
 }
