@@ -245,3 +245,6 @@ impl From<Window> for Quota {
         Self::Window(window)
     }
 }
+
+#[cfg(test)]
+mod tests;
