@@ -28,16 +28,6 @@ pub enum CalendarError {
 const HOUR_US: u64 = 3_600_000_000;
 
 impl CalendarUnit {
-    /// The spelling of rates: `100/h`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Minute => "m",
-            Self::Hour => "h",
-            Self::Day => "d",
-            Self::Month => "month",
-        }
-    }
-
     /// Microseconds of the longest one, summer time left aside.
     pub fn longest_us(self) -> u64 {
         match self {

@@ -90,7 +90,7 @@ proptest! {
         for (wait, units) in steps {
             now += wait;
             passed.push((now, u64::from(take(&mut entries, window, 1, units, now).granted)));
-            prop_assert!(entries.entries().len() <= MAX_ENTRIES);
+            prop_assert!(entries.entries.len() <= MAX_ENTRIES);
         }
         for (from, _) in &passed {
             let inside = passed.iter().filter(|(at, _)| at >= from && *at < from + width);
