@@ -37,10 +37,14 @@ fn a_day_of_a_clock_change_is_an_hour_longer_or_shorter() {
 }
 
 #[test]
-fn hours_are_whole_where_the_zone_is_half_an_hour_off() {
+fn hours_are_whole_where_the_zone_is_part_of_an_hour_off() {
     assert_eq!(
         window(CalendarUnit::Hour, "Asia/Kolkata", "2026-01-01T10:10:00Z"),
         ["2026-01-01T09:30:00Z", "2026-01-01T10:30:00Z"]
+    );
+    assert_eq!(
+        window(CalendarUnit::Hour, "Asia/Kathmandu", "2026-01-01T10:10:00Z"),
+        ["2026-01-01T09:15:00Z", "2026-01-01T10:15:00Z"]
     );
 }
 
@@ -55,6 +59,7 @@ fn an_unknown_zone_is_an_error_and_a_known_one_is_found_twice() {
 fn time_beyond_the_calendar_is_a_window_too() {
     let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(1 << 52);
     assert!(bounds.start_us <= 1 << 52 && bounds.end_us > 1 << 52, "{bounds:?}");
+    assert!(bounds.end_us < 1 << 53, "Lua's numbers hold it: {bounds:?}");
     Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at((1 << 53) - 1);
 }
 
