@@ -57,10 +57,18 @@ fn an_unknown_zone_is_an_error_and_a_known_one_is_found_twice() {
 
 #[test]
 fn time_beyond_the_calendar_is_a_window_too() {
-    let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(1 << 52);
-    assert!(bounds.start_us <= 1 << 52 && bounds.end_us > 1 << 52, "{bounds:?}");
-    assert!(bounds.end_us < 1 << 53, "Lua's numbers hold it: {bounds:?}");
-    Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at((1 << 53) - 1);
+    let late = micros("9999-12-29T00:00:00Z") + 10 * 86_400 * 1_000_000;
+    let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(late);
+    assert!(bounds.start_us <= late && late < bounds.end_us, "{bounds:?}");
+}
+
+#[test]
+fn a_window_that_began_before_1970_ends_like_any_other() {
+    for unit in [CalendarUnit::Day, CalendarUnit::Month] {
+        let bounds = Period::calendar(unit, "Asia/Tokyo").unwrap().window_at(1);
+        let end = if unit == CalendarUnit::Day { "1970-01-01T15:00:00Z" } else { "1970-01-31T15:00:00Z" };
+        assert_eq!(bounds, WindowBounds { start_us: 0, end_us: micros(end) });
+    }
 }
 
 proptest! {
