@@ -12,6 +12,7 @@ use crate::node::lease::LeaseSource;
 use crate::store::{Adjustment, Grant, PermitClaim, StoreError};
 
 const SECOND: u64 = 1_000_000;
+const SHORT: Duration = Duration::from_millis(4);
 
 fn charge(key: &str, tokens: u64) -> BucketCharge {
     let nonzero = |number| NonZeroU64::new(number).unwrap();
@@ -80,9 +81,10 @@ impl Store for DenyingStore {
 }
 
 /// A few tokens taken ahead, at 7 us of the store's clock.
-fn deposit(node: &Node) {
+fn deposit(node: &Node) -> LeaseSource {
     let source = LeaseSource { sent_us: clock::monotonic_micros(), taken_at_us: 7 };
     node.leases.deposit(&leased_charge(), 5, Level::default(), source);
+    source
 }
 
 struct Fixture {
@@ -165,6 +167,17 @@ async fn tokens_whose_lease_ended_while_the_store_answered_are_not_spent() {
     deposit(&fixture.node);
     assert!(fixture.decide(&[leased_charge(), exact_charge()]).await.granted);
     assert_eq!(fixture.calls(), [1, 2], "the store is asked for the leased limit after all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_return_to_the_lease_when_the_exact_limit_denies_or_the_request_is_dropped() {
+    let fixture = Fixture::new(DenyingStore { denied_key: "exact", delay: SHORT, ..DenyingStore::default() });
+    let source = deposit(&fixture.node);
+    assert!(!fixture.decide(&[leased_charge(), exact_charge()]).await.granted);
+    let both = [leased_charge(), charge("another", 10)];
+    assert!(tokio::time::timeout(SHORT / 2, fixture.decide(&both)).await.is_err());
+    assert_eq!(fixture.calls(), [1, 1], "each was paid from the lease");
+    assert_eq!(fixture.node.leases.withdraw(&leased_charge(), source), 5);
 }
 
 #[tokio::test(start_paused = true)]
