@@ -175,5 +175,5 @@ async fn a_leased_limit_beside_an_exact_one_takes_tokens_ahead_as_well() {
         assert!(request.await.unwrap().granted);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert!(of_the_exact_alone > 30, "{of_the_exact_alone}");
+    assert!(of_the_exact_alone > 0, "the leased limit is paid from its lease");
 }
