@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, Scope};
+use tollgate_limiter::decide::check::PermitCheck;
 use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::node::permits::PermitNeed;
 use tollgate_limiter::store::BucketCharge;
 
 use super::manual_store::Fixture;
-use tollgate_test_support::{SECOND, charge, decide_locally, shape};
+use tollgate_test_support::{SECOND, charge, checks, decide_locally, shape};
 
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -71,11 +75,32 @@ async fn a_changed_limit_and_a_reset_clear_the_cached_denial() {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_limits_that_denied_are_cached() {
-    let mut fixture = Fixture::new();
-    let both = [charge("wide", shape(10, SECOND, 50), 1), of_three(1)[0].clone()];
-    for _ in 0..4 {
-        fixture.decide(&both).await;
+    for wide in [shape(10, SECOND, 50), shape(1_000, SECOND, 1_000).leased(1)] {
+        let mut fixture = Fixture::new();
+        let both = [charge("wide", wide, 1), of_three(1)[0].clone()];
+        for _ in 0..4 {
+            fixture.decide(&both).await;
+        }
+        assert!(decide_locally(&fixture.limiter, &of_three(1)).is_some());
+        assert!(decide_locally(&fixture.limiter, &both[..1]).is_none_or(|decision| decision.granted));
     }
-    assert!(decide_locally(&fixture.limiter, &of_three(1)).is_some());
-    assert!(decide_locally(&fixture.limiter, &both[..1]).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_denial_of_an_exact_limit_spares_the_call_beside_a_leased_one() {
+    let fixture = spent().await;
+    let both = [charge("leased", shape(1_000, SECOND, 1_000).leased(1), 1), of_three(1)[0].clone()];
+    let decision = decide_locally(&fixture.limiter, &both).unwrap();
+    assert_eq!((decision.granted, decision.decided_by), (false, DecidedBy::DenialCache));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_known_to_lack_tokens_claims_no_permit() {
+    let fixture = spent().await;
+    let mut checks = checks(&of_three(1));
+    let limit = ConcurrencyLimit::new(10, Scope::Fleet);
+    let need = PermitNeed { key: Key::from("in flight"), limit, cost: 1 };
+    checks.permits.push(PermitCheck { need, largest_cost: 1, on_outage: OnOutage::Local });
+    let decision = fixture.limiter.decide(&checks).done().unwrap();
+    assert_eq!((decision.granted, decision.decided_by), (false, DecidedBy::DenialCache));
 }

@@ -77,6 +77,9 @@ async fn a_low_limit_is_asked_for_each_time_and_never_starves() {
 /// A fixture with tokens in stock for `charges`.
 async fn stocked(charges: &[BucketCharge]) -> Fixture {
     let mut fixture = Fixture::new();
+    // Whenever in the process this test begins, its first request is the first for long.
+    tollgate::clock::monotonic_micros();
+    tokio::time::advance(Duration::from_secs(3_600)).await;
     drive(&mut fixture, charges, 60).await;
     let decision = decide_locally(&fixture.limiter, charges).unwrap();
     assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Lease));
@@ -115,8 +118,10 @@ async fn unspent_leased_tokens_are_given_back_before_the_lease_ends() {
         tokio::time::advance(Duration::from_millis(1)).await;
         tokio::task::yield_now().await;
         while let Ok(adjustments) = fixture.adjusted.try_recv() {
-            let Change::Refund { charge, .. } = adjustments[0].change else { panic!("{adjustments:?}") };
+            let Change::Refund { charge, taken_at_us } = adjustments[0].change else { panic!("{adjustments:?}") };
             back += charge / charges[0].quota.charge(1);
+            let held_us = tollgate::clock::monotonic_micros() - taken_at_us;
+            assert!((37_500..=39_500).contains(&held_us), "three quarters of the lease, and not {held_us}");
         }
     }
     assert!(back > 0);
@@ -153,4 +158,22 @@ async fn without_leased_tokens_all_limits_are_asked_in_one_call() {
     let (decision, _) = fixture.decide(&both).await;
     assert!(decision.granted);
     assert_eq!((decision.levels[0].remaining, decision.levels[1].remaining), (9_997, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leased_limit_beside_an_exact_one_takes_tokens_ahead_as_well() {
+    let mut fixture = Fixture::new();
+    let both = [leased(100_000, HOUR, 10_000)[0].clone(), charge("exact", shape(10_000, HOUR, 10_000), 1)];
+    let mut of_the_exact_alone = 0;
+    for _ in 0..60 {
+        let request = fixture.send(&both).await;
+        tokio::task::yield_now().await;
+        while let Ok(call) = fixture.calls.try_recv() {
+            of_the_exact_alone += u32::from(call.charges == both[1..]);
+            call.answer_from(&fixture.memory).await;
+        }
+        assert!(request.await.unwrap().granted);
+        tokio::time::advance(Duration::from_millis(1)).await;
+    }
+    assert!(of_the_exact_alone > 0, "the leased limit is paid from its lease");
 }

@@ -173,6 +173,26 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_gets_no_permit_is_no_holder() {
+        let mut holders = Vec::new();
+        assert_eq!(claim(&mut holders, 1, 10, request(0, 0, 1), 0), GrantedPermits { own: 0, others: 0 });
+        assert_eq!(holders, []);
+    }
+
+    #[test]
+    fn a_request_that_finds_too_few_permits_may_try_again_soon() {
+        let limit = ConcurrencyLimit::new(10, Scope::Fleet);
+        let level_of = |used, cost| {
+            let level = level(limit, used, cost);
+            (level.remaining, level.retry_after_us, level.reset_after_us)
+        };
+        assert_eq!(level_of(0, 10), (10, 0, 0));
+        assert_eq!(level_of(7, 3), (3, 0, RETRY_US));
+        assert_eq!(level_of(7, 4), (3, RETRY_US, RETRY_US));
+        assert_eq!(level_of(12, 1), (0, RETRY_US, RETRY_US), "more than the limit, after a reload");
+    }
+
+    #[test]
     fn a_share_is_a_part_of_the_fleets_permits_and_all_of_a_nodes_own() {
         assert_eq!(ConcurrencyLimit::new(10, Scope::Fleet).shared_by(3).most(), 3);
         assert_eq!(ConcurrencyLimit::new(10, Scope::Node).shared_by(3).most(), 10);

@@ -258,3 +258,6 @@ impl From<Window> for Quota {
         Self::Window(window)
     }
 }
+
+#[cfg(test)]
+mod tests;

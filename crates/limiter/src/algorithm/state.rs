@@ -70,15 +70,6 @@ impl StoredState {
         }
     }
 
-    /// Whether no token is missing.
-    #[inline]
-    pub fn is_full(&self) -> bool {
-        match self {
-            Self::TokenBucket(backlog) => backlog.ticks == 0,
-            Self::Window(entries) => entries.is_empty(),
-        }
-    }
-
     /// This state as the limit with this quota reads it. A share reads the same as the whole limit.
     #[inline]
     pub fn read_as(self, quota: Quota, at: Timestamp) -> QuotaState {

@@ -186,16 +186,6 @@ impl WindowEntries {
         list
     }
 
-    #[inline]
-    pub fn entries(&self) -> &[WindowEntry] {
-        &self.entries
-    }
-
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Drops the tokens that expired by `now_us`. No token is out for longer than one taken now would be, so a longer
     /// window that the limit had before, or a clock that stepped back, locks nobody out. Says whether any was.
     #[inline]

@@ -416,3 +416,6 @@ const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, res
 fn uncounted(charge: &BucketCharge) -> Level {
     Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
 }
+
+#[cfg(test)]
+mod tests;

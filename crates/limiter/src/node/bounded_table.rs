@@ -128,4 +128,22 @@ mod tests {
         assert_eq!((offer("low", 9), offer("same", 10)), (None, Some(10)));
         assert_eq!(offer("11", 3), Some(3), "what is there is replaced, whatever it is worth");
     }
+
+    #[test]
+    fn rejected_values_leave_the_table_and_draining_empties_it() {
+        let table = BoundedTable::new(64);
+        let key = |n: u64| Key::from(&*n.to_string());
+        for n in 0..20_u64 {
+            table.offer(key(n), n, |n| *n);
+        }
+        table.retain(|n| *n >= 15);
+        assert_eq!(table.with(&key(14), |found| found.copied()), None);
+        let drained = || {
+            let mut values = Vec::new();
+            table.drain(|_, n| values.push(n));
+            values.sort_unstable();
+            values
+        };
+        assert_eq!((drained(), drained()), ((15..20).collect(), Vec::new()));
+    }
 }

@@ -121,8 +121,9 @@ mod tests {
     #[test]
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
-        assert_eq!(cache.find(&charge("k", 20), 3, 0), None);
+        assert_eq!((cache.is_empty(), cache.find(&charge("k", 20), 3, 0)), (true, None));
         cache.remember(&charge("k", 20), false, 3, &denied(100_000), 1_000);
+        assert!(!cache.is_empty());
         let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
         assert!(cache.find(&charge("k", 20), 3, 100_999).is_some());
@@ -169,6 +170,9 @@ mod tests {
         assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
         cache.remember(&reserved, true, 3, &denied(100_000), 0);
         assert_eq!(cache.find(&reserved, 3, 100_000), None);
+        let exact = charge("exact", 20);
+        cache.remember(&exact, false, 3, &denied(4_000_000), 0);
+        assert_eq!(cache.find(&exact, 3, 3_999_999).map(|level| level.retry_after_us), Some(1), "no cost comes back");
     }
 
     #[test]

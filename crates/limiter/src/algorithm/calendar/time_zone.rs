@@ -51,7 +51,7 @@ impl Calendar {
         let mut last = self.last.lock();
         if !(last.start_us..last.end_us).contains(&unix_us) {
             // Beyond the calendar, which ends in the year 9999, all time is one window.
-            *last = self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX >> 11 });
+            *last = self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX });
         }
         *last
     }
@@ -70,7 +70,8 @@ impl Calendar {
         // Where midnight comes twice, the time between belongs to the day before.
         let end_us = if end > now.timestamp() { end } else { now.timestamp().checked_add(1.hour()).ok()? };
         let micros = |time: Timestamp| u64::try_from(time.as_microsecond()).ok();
-        Some(WindowBounds { start_us: micros(start)?.min(unix_us), end_us: micros(end_us)? })
+        // East of Greenwich, the first windows began before 1970.
+        Some(WindowBounds { start_us: micros(start).unwrap_or(0).min(unix_us), end_us: micros(end_us)? })
     }
 
     /// The first moment of a day.

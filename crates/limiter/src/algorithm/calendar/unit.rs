@@ -28,16 +28,6 @@ pub enum CalendarError {
 const HOUR_US: u64 = 3_600_000_000;
 
 impl CalendarUnit {
-    /// The spelling of rates: `100/h`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Minute => "m",
-            Self::Hour => "h",
-            Self::Day => "d",
-            Self::Month => "month",
-        }
-    }
-
     /// Microseconds of the longest one, summer time left aside.
     pub fn longest_us(self) -> u64 {
         match self {
@@ -46,5 +36,16 @@ impl CalendarUnit {
             Self::Day => 24 * HOUR_US,
             Self::Month => 31 * 24 * HOUR_US,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_as_long_as_its_longest_window() {
+        let units = [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day, CalendarUnit::Month];
+        assert_eq!(units.map(|unit| unit.longest_us() / 1_000_000), [60, 3_600, 86_400, 2_678_400]);
     }
 }

@@ -58,3 +58,67 @@ fn forced_charges_and_refunds_change_what_is_stored() {
         assert_eq!((left(&state, quota), state.is_changed()), (18, true));
     }
 }
+
+#[test]
+fn a_reply_of_the_store_is_read_by_the_algorithm_that_asked() {
+    let read = |quota, numbers: &[u64]| StoredState::from_reply(quota, numbers, 1_000);
+    for quota in [bucket(), window()] {
+        assert_eq!(read(quota, &[]), Some(StoredState::full(quota)));
+    }
+    let backlog = Backlog { ticks: 70, tick_rate: TickRate::new(10, 3).unwrap() };
+    assert_eq!(read(bucket(), &[70, 10, 3]), Some(StoredState::TokenBucket(backlog)));
+    let mut entries = WindowEntries::of(5, 1_020);
+    entries.add(6, 1_030);
+    assert_eq!(read(window(), &[20, 5, 30, 6]), Some(StoredState::Window(entries)));
+}
+
+#[test]
+fn a_reply_that_no_algorithm_gives_is_refused() {
+    for numbers in [&[70][..], &[70, 10], &[70, 0, 3], &[70, 10, 0], &[70, 10, 3, 0]] {
+        assert_eq!(StoredState::from_reply(bucket(), numbers, 0), None, "{numbers:?}");
+    }
+    assert_eq!(StoredState::from_reply(window(), &[20, 5, 30], 0), None);
+}
+
+#[test]
+fn a_full_state_read_by_another_algorithm_need_not_be_stored() {
+    for (from, to) in [(bucket(), window()), (window(), bucket())] {
+        assert!(!StoredState::full(from).read_as(to, AT).is_changed(), "{from:?} to {to:?}");
+        assert!(StoredState::lacking(from, 1, AT).read_as(to, AT).is_changed(), "{from:?} to {to:?}");
+    }
+}
+
+#[test]
+fn a_denial_leaves_nothing_to_be_stored() {
+    for quota in [bucket(), window()] {
+        let mut state = StoredState::lacking(quota, 20, AT).read_as(quota, AT);
+        assert_eq!(state.charge(quota, 1, 0, 1).remaining, 0);
+        assert!(!state.is_changed());
+    }
+}
+
+#[test]
+fn a_refund_of_a_charge_from_the_future_is_ignored() {
+    for quota in [bucket(), window()] {
+        let mut state = StoredState::lacking(quota, 6, AT).read_as(quota, AT);
+        state.refund(quota.charge(4), AT.now_us + 1, AT.expires_at_us);
+        assert_eq!((left(&state, quota), state.is_changed()), (14, false), "the clock stepped back");
+    }
+}
+
+#[test]
+fn an_observed_level_that_is_known_already_changes_nothing() {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let faster = Quota::from(TokenBucket::new(nonzero(100), nonzero(1_000_000), nonzero(20)).unwrap());
+    let mut state = StoredState::lacking(faster, 6, AT).read_as(bucket(), AT);
+    let known = state.clone();
+    state.observe(&Level { remaining: 14, retry_after_us: 0, reset_after_us: 600_000 });
+    assert_eq!(state, known, "tokens still flow back at the faster limit's rate");
+}
+
+#[test]
+fn an_observed_level_counts_at_least_for_the_moment() {
+    let mut state = StoredState::full(window()).read_as(window(), AT);
+    state.observe(&Level { remaining: 8, retry_after_us: 0, reset_after_us: 0 });
+    assert_eq!(left(&state.stored().read_as(window(), AT), window()), 8);
+}

@@ -42,6 +42,9 @@ fn a_fine_fraction_with_a_huge_capacity_falls_back_to_whole_microseconds() {
     assert!(bucket.capacity < MAX_TICKS);
     let coarse = try_bucket(1_009, 1_009 * 30_000_000 + 1, 1_000_000).unwrap();
     assert_eq!((coarse.ticks_per_us, coarse.emission), (1, 30_000_001));
+    let fine = try_bucket(999, 1 << 23, (1 << 29) - 1).unwrap();
+    assert_eq!((fine.ticks_per_us, fine.capacity), (999, MAX_TICKS - (1 << 23)));
+    assert_eq!(try_bucket(999, 1 << 23, 1 << 29).unwrap().ticks_per_us, 1, "the bound itself is too much");
 }
 
 #[test]
@@ -127,6 +130,7 @@ fn a_bucket_too_small_for_leases_has_none() {
     for small in [bucket(1, 60 * SECOND, 1), bucket(10, SECOND, 20), bucket(50_000, SECOND, 150)] {
         assert_eq!(small.leased(1), small);
     }
+    assert_eq!(bucket(10_000, SECOND, 40).leased(1).lease_us(), 1_000, "the shortest lease");
     let dear = bucket(100, SECOND, 100);
     assert_eq!((dear.leased(2).lease_us(), dear.leased(3)), (50_000, dear));
 }
@@ -147,6 +151,13 @@ fn a_refund_returns_no_more_than_the_charge_still_weighs() {
         "of a larger limit, and still owed"
     );
     assert_eq!(force_charge(others, u64::MAX, bucket.capacity), MAX_TICKS);
+}
+
+#[test]
+fn a_reservation_keeps_its_unspent_tokens_while_no_more_flow_in_than_it_spent() {
+    let bucket = bucket(3, SECOND, 12);
+    let spent = bucket.charge(6);
+    assert_eq!([1, 2, 5].map(|seconds| covered_us(bucket, spent, seconds * SECOND)), [1, 2, 2].map(|s| s * SECOND));
 }
 
 #[test]

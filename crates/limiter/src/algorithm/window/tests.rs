@@ -75,9 +75,19 @@ fn a_debt_leaves_at_most_the_quota_out_and_never_less_than_before() {
 }
 
 #[test]
+fn beyond_their_bound_the_two_entries_that_expire_first_become_one() {
+    let mut entries = WindowEntries::default();
+    (0..MAX_ENTRIES as u64).for_each(|until_us| entries.add(1, until_us));
+    assert_eq!((entries.entries.len(), entries.entries[0]), (MAX_ENTRIES, WindowEntry { until_us: 0, tokens: 1 }));
+    entries.add(1, MAX_ENTRIES as u64);
+    assert_eq!((entries.entries.len(), entries.entries[0]), (MAX_ENTRIES, WindowEntry { until_us: 1, tokens: 2 }));
+}
+
+#[test]
 fn bounds_are_refused_by_name() {
     assert_eq!(Window::sliding(MAX_QUOTA + 1, SECOND), Err(WindowError::QuotaTooLarge));
     assert_eq!(Window::sliding(1, MAX_WIDTH_US + 1), Err(WindowError::TooLong));
+    assert!(Window::sliding(MAX_QUOTA, MAX_WIDTH_US).is_ok());
 }
 
 proptest! {
@@ -90,7 +100,7 @@ proptest! {
         for (wait, units) in steps {
             now += wait;
             passed.push((now, u64::from(take(&mut entries, window, 1, units, now).granted)));
-            prop_assert!(entries.entries().len() <= MAX_ENTRIES);
+            prop_assert!(entries.entries.len() <= MAX_ENTRIES);
         }
         for (from, _) in &passed {
             let inside = passed.iter().filter(|(at, _)| at >= from && *at < from + width);

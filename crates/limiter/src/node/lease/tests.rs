@@ -240,7 +240,38 @@ fn a_lease_covers_half_of_what_is_needed_and_no_more_than_a_fair_share() {
     leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
     // 2000 in 20 ms: 5000 in the 50 ms of the lease.
     assert_eq!(leases.ahead(&charge, 2_000, 1, 20_000), 2_500);
+    // 20000 more in 20 ms: 50000 in the 50 ms of the lease.
+    assert_eq!(leases.ahead(&charge, 20_000, 10, 40_000), 4_500, "half of a tenth of what is there");
     leases.deposit(&charge, 0, Level::default(), LeaseSource { sent_us: 0, taken_at_us: 0 });
-    assert_eq!(leases.ahead(&charge, 0, 10, 20_001), 500, "a tenth of what flows in");
+    assert_eq!(leases.ahead(&charge, 0, 10, 40_001), 500, "a tenth of what flows in");
     assert_eq!(leases.ahead(&charge, 0, 1, 400_000), 0, "nothing is needed any more");
+}
+
+#[test]
+fn a_lease_that_cannot_pay_is_filled_for_the_demand_and_not_at_every_request() {
+    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 100));
+    // 100 in 20 ms: 250 in the 50 ms of the lease, and half of that is covered.
+    assert_eq!(leases.lack(&charge, 1, 20_000), 125);
+    assert_eq!([20_001, 26_249, 26_250].map(|now_us| leases.lack(&charge, 1, now_us)), [0, 0, 125]);
+}
+
+#[test]
+fn the_demand_is_measured_for_a_quarter_of_the_lease_at_least() {
+    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
+    let full = Level { remaining: 90_000, ..Level::default() };
+    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
+    assert_eq!(leases.ahead(&charge, 2_000, 1, 12_499), 0, "too early to tell");
+    // 2000 in 12.5 ms: 8000 in the 50 ms of the lease.
+    assert_eq!(leases.ahead(&charge, 0, 1, 12_500), 4_000);
+    assert_eq!(leases.ahead(&charge, 1_000, 1, 12_501), 4_000, "a microsecond tells nothing");
+}
+
+#[test]
+fn a_pause_halves_the_measured_demand_and_one_of_four_leases_ends_it() {
+    let (leases, charge) = (Leases::new(), charge(100_000, 100_000, 1));
+    let full = Level { remaining: 90_000, ..Level::default() };
+    leases.deposit(&charge, 0, full, LeaseSource { sent_us: 0, taken_at_us: 0 });
+    let ahead = |needed, now_us| leases.ahead(&charge, needed, 1, now_us);
+    assert_eq!(ahead(4_000, 50_000), 2_000);
+    assert_eq!([150_000, 350_000, 550_001].map(|now_us| ahead(0, now_us)), [1_000, 500, 0]);
 }

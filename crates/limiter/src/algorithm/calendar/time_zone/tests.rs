@@ -37,10 +37,14 @@ fn a_day_of_a_clock_change_is_an_hour_longer_or_shorter() {
 }
 
 #[test]
-fn hours_are_whole_where_the_zone_is_half_an_hour_off() {
+fn hours_are_whole_where_the_zone_is_part_of_an_hour_off() {
     assert_eq!(
         window(CalendarUnit::Hour, "Asia/Kolkata", "2026-01-01T10:10:00Z"),
         ["2026-01-01T09:30:00Z", "2026-01-01T10:30:00Z"]
+    );
+    assert_eq!(
+        window(CalendarUnit::Hour, "Asia/Kathmandu", "2026-01-01T10:10:00Z"),
+        ["2026-01-01T09:15:00Z", "2026-01-01T10:15:00Z"]
     );
 }
 
@@ -53,9 +57,18 @@ fn an_unknown_zone_is_an_error_and_a_known_one_is_found_twice() {
 
 #[test]
 fn time_beyond_the_calendar_is_a_window_too() {
-    let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(1 << 52);
-    assert!(bounds.start_us <= 1 << 52 && bounds.end_us > 1 << 52, "{bounds:?}");
-    Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at((1 << 53) - 1);
+    let late = micros("9999-12-29T00:00:00Z") + 10 * 86_400 * 1_000_000;
+    let bounds = Period::calendar(CalendarUnit::Month, "UTC").unwrap().window_at(late);
+    assert!(bounds.start_us <= late && late < bounds.end_us, "{bounds:?}");
+}
+
+#[test]
+fn a_window_that_began_before_1970_ends_like_any_other() {
+    for unit in [CalendarUnit::Day, CalendarUnit::Month] {
+        let bounds = Period::calendar(unit, "Asia/Tokyo").unwrap().window_at(1);
+        let end = if unit == CalendarUnit::Day { "1970-01-01T15:00:00Z" } else { "1970-01-31T15:00:00Z" };
+        assert_eq!(bounds, WindowBounds { start_us: 0, end_us: micros(end) });
+    }
 }
 
 proptest! {

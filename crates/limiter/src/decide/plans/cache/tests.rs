@@ -27,6 +27,7 @@ fn a_plan_is_used_then_read_again_meanwhile_then_waited_for() {
     assert_eq!(find(&cache, "a", 1_001 + HOLD_US), (Some(7), Some(false)));
     assert_eq!(find(&cache, "a", 1_002 + HOLD_US), (Some(7), None), "one reads it for all");
     assert_eq!(find(&cache, "a", 1_002 + HOLD_US + micros(RETRY)), (Some(7), Some(false)), "and that came to nothing");
+    assert_eq!(find(&cache, "a", 1_000 + MAX_AGE * HOLD_US), (Some(7), Some(false)), "the last moment of its use");
     assert_eq!(find(&cache, "a", 1_001 + MAX_AGE * HOLD_US), (Some(7), Some(true)), "too old to go on with");
     learn(&cache, "a", None, 2_000 + MAX_AGE * HOLD_US);
     assert_eq!(find(&cache, "a", 2_000 + MAX_AGE * HOLD_US), (None, None), "having none is known as well");
@@ -64,6 +65,8 @@ fn an_invalid_plan_is_logged_once_and_not_too_often() {
     assert_eq!(cache.logged_us.load(Ordering::Relaxed), 1, "not again");
     learn(&cache, "b", Some("lots"), 3_000_000);
     assert!(logged("b"), "its turn comes");
+    learn(&cache, "a", Some("7/s burst=0"), 6_000_000);
+    assert_eq!(cache.logged_us.load(Ordering::Relaxed), 6_000_000, "it is invalid for another reason");
 }
 
 #[test]

@@ -1,0 +1,197 @@
+use std::num::NonZeroU64;
+use std::sync::Weak;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::algorithm::concurrency::GrantedPermits;
+use crate::algorithm::token_bucket::TokenBucket;
+use crate::decide::check::CheckPolicy;
+use crate::node::lease::LeaseSource;
+use crate::store::{Adjustment, Grant, PermitClaim, StoreError};
+
+const SECOND: u64 = 1_000_000;
+const SHORT: Duration = Duration::from_millis(4);
+
+fn charge(key: &str, tokens: u64) -> BucketCharge {
+    let nonzero = |number| NonZeroU64::new(number).unwrap();
+    let bucket = TokenBucket::new(nonzero(tokens), nonzero(SECOND), nonzero(tokens)).unwrap();
+    BucketCharge { key: Key::from(key), quota: bucket.into(), cost: 1, largest_cost: 1 }
+}
+
+fn leased_charge() -> BucketCharge {
+    let charge = charge("leased", 1_000);
+    BucketCharge { quota: charge.quota.leased(1), ..charge }
+}
+
+fn exact_charge() -> BucketCharge {
+    charge("exact", 10)
+}
+
+fn checks(charges: &[(BucketCharge, OnOutage)]) -> Checks {
+    let mut checks = Checks::default();
+    for (charge, on_outage) in charges {
+        checks.tokens.push(charge.clone(), CheckPolicy { on_outage: *on_outage, settled_later: false });
+    }
+    checks
+}
+
+/// Denies the requests of one key, and takes its time.
+#[derive(Default)]
+struct DenyingStore {
+    denied_key: &'static str,
+    delay: Duration,
+    /// While the store is asked, tokens taken ahead come to this node.
+    node: Mutex<Weak<Node>>,
+    /// The number of charges of each call.
+    calls: Mutex<Vec<usize>>,
+}
+
+impl Store for DenyingStore {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+        self.calls.lock().push(charges.len());
+        if let Some(node) = self.node.lock().upgrade() {
+            deposit(&node);
+        }
+        let retry_after_us = |charge: &BucketCharge| match charge.key == Key::from(self.denied_key) {
+            true => SECOND,
+            false => 0,
+        };
+        let level = |charge| Level { retry_after_us: retry_after_us(charge), ..Level::default() };
+        let levels: Levels = charges.iter().map(level).collect();
+        let denied = levels.iter().any(|level| level.retry_after_us > 0);
+        Box::pin(async move {
+            tokio::time::sleep(self.delay).await;
+            Ok(Grant { units: if denied { 0 } else { units }, levels, at_us: 50 })
+        })
+    }
+
+    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
+        Box::pin(std::future::ready(Err(StoreError::Io)))
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(20)
+    }
+}
+
+/// A few tokens taken ahead, at 7 us of the store's clock.
+fn deposit(node: &Node) -> LeaseSource {
+    let source = LeaseSource { sent_us: clock::monotonic_micros(), taken_at_us: 7 };
+    node.leases.deposit(&leased_charge(), 5, Level::default(), source);
+    source
+}
+
+struct Fixture {
+    node: Arc<Node>,
+    store: Arc<DenyingStore>,
+    limiter: Limiter,
+}
+
+impl Fixture {
+    fn new(store: DenyingStore) -> Self {
+        let (breaker, share) = (Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1)));
+        let (node, store) = (Arc::new(Node::new(Arc::new(MemoryStore::new(100)), breaker, share)), Arc::new(store));
+        Self { limiter: Limiter::of_node(node.clone(), store.clone()), node, store }
+    }
+
+    /// Tokens taken ahead come while the store is asked.
+    fn with_tokens_meanwhile(store: DenyingStore) -> Self {
+        let fixture = Self::new(store);
+        *fixture.store.node.lock() = Arc::downgrade(&fixture.node);
+        fixture
+    }
+
+    async fn decide(&self, charges: &[BucketCharge]) -> Decision {
+        let local: Vec<_> = charges.iter().map(|charge| (charge.clone(), OnOutage::Local)).collect();
+        self.limiter.decide(&checks(&local)).wait().await
+    }
+
+    fn calls(&self) -> Vec<usize> {
+        self.store.calls.lock().clone()
+    }
+
+    /// The keys of the debts, which are paid by this.
+    fn debts(&self) -> Vec<Key> {
+        let parts = self.node.debts.collect(clock::monotonic_micros(), 100);
+        parts.into_iter().flatten().map(|owed| owed.key).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_leased_limit_is_paid_with_tokens_that_came_meanwhile() {
+    let fixture = Fixture::with_tokens_meanwhile(DenyingStore { denied_key: "leased", ..DenyingStore::default() });
+    let decision = fixture.decide(&[leased_charge()]).await;
+    assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Lease));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_leased_limit_beside_an_exact_one_is_paid_with_tokens_that_came_meanwhile() {
+    let fixture = Fixture::with_tokens_meanwhile(DenyingStore { denied_key: "leased", ..DenyingStore::default() });
+    let decision = fixture.decide(&[leased_charge(), exact_charge()]).await;
+    assert_eq!((decision.granted, fixture.calls()), (true, vec![2, 1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_by_an_exact_limit_is_final() {
+    let fixture = Fixture::with_tokens_meanwhile(DenyingStore { denied_key: "exact", ..DenyingStore::default() });
+    let decision = fixture.decide(&[leased_charge(), exact_charge()]).await;
+    assert_eq!((decision.granted, fixture.calls()), (false, vec![2]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_by_the_store_spends_no_tokens_that_came_meanwhile() {
+    let fixture = Fixture::with_tokens_meanwhile(DenyingStore::default());
+    assert_eq!(fixture.decide(&[leased_charge()]).await.decided_by, DecidedBy::Redis);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_paid_by_lease_and_store_counts_from_the_earlier_of_the_two() {
+    let fixture = Fixture::new(DenyingStore::default());
+    deposit(&fixture.node);
+    let decision = fixture.decide(&[leased_charge(), exact_charge()]).await;
+    assert_eq!((decision.granted, decision.taken_at_us, fixture.calls()), (true, 7, vec![1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_whose_lease_ended_while_the_store_answered_are_not_spent() {
+    let fixture = Fixture::new(DenyingStore { delay: Duration::from_millis(60), ..DenyingStore::default() });
+    // No clock reads 0 at the start: the test is about the lease's end.
+    clock::monotonic_micros();
+    tokio::time::advance(Duration::from_millis(1)).await;
+    deposit(&fixture.node);
+    assert!(fixture.decide(&[leased_charge(), exact_charge()]).await.granted);
+    assert_eq!(fixture.calls(), [1, 2], "the store is asked for the leased limit after all");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_return_to_the_lease_when_the_exact_limit_denies_or_the_request_is_dropped() {
+    let fixture = Fixture::new(DenyingStore { denied_key: "exact", delay: SHORT, ..DenyingStore::default() });
+    let source = deposit(&fixture.node);
+    assert!(!fixture.decide(&[leased_charge(), exact_charge()]).await.granted);
+    let both = [leased_charge(), charge("another", 10)];
+    assert!(tokio::time::timeout(SHORT / 2, fixture.decide(&both)).await.is_err());
+    assert_eq!(fixture.calls(), [1, 1], "each was paid from the lease");
+    assert_eq!(fixture.node.leases.withdraw(&leased_charge(), source), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn grants_during_an_outage_are_owed_where_limits_are_local_and_denials_are_not() {
+    let fixture = Fixture::new(DenyingStore::default());
+    fixture.node.breaker.trip(&StoreError::Io);
+    let local = (charge("local", 1), OnOutage::Local);
+    for limits in [vec![local.clone()], vec![(charge("allowing", 1), OnOutage::Allow), local]] {
+        let checks = checks(&limits);
+        let granted = [(); 2].map(|()| {
+            let granted = fixture.limiter.decide(&checks).done().is_some_and(|decision| decision.granted);
+            (granted, fixture.debts())
+        });
+        assert_eq!(granted, [(true, vec![Key::from("local")]), (false, Vec::new())]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
