@@ -9,7 +9,7 @@ use crate::algorithm::concurrency::GrantedPermits;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::decide::check::CheckPolicy;
 use crate::node::lease::LeaseSource;
-use crate::store::{Adjustment, Grant, PermitClaim, StoreError};
+use crate::store::{Adjustment, Grant, PermitClaim, ServerId, StoreError, StoreFailure};
 
 const SECOND: u64 = 1_000_000;
 const SHORT: Duration = Duration::from_millis(4);
@@ -49,7 +49,7 @@ struct DenyingStore {
 }
 
 impl Store for DenyingStore {
-    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreError>> {
+    fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.calls.lock().push(charges.len());
         if let Some(node) = self.node.lock().upgrade() {
             deposit(&node);
@@ -183,7 +183,7 @@ async fn tokens_return_to_the_lease_when_the_exact_limit_denies_or_the_request_i
 #[tokio::test(start_paused = true)]
 async fn grants_during_an_outage_are_owed_where_limits_are_local_and_denials_are_not() {
     let fixture = Fixture::new(DenyingStore::default());
-    fixture.node.breaker.trip(&StoreError::Io);
+    fixture.node.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
     let local = (charge("local", 1), OnOutage::Local);
     for limits in [vec![local.clone()], vec![(charge("allowing", 1), OnOutage::Allow), local]] {
         let checks = checks(&limits);
