@@ -14,9 +14,10 @@ use futures_util::future::BoxFuture;
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
-use crate::decide::batch::Batcher;
+use crate::decide::batch::batcher::Batcher;
 use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::late_call::{LateCall, NoAnswer, note_grant};
 use crate::decide::local_decision::{self, SpentTokens};
 use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
@@ -31,7 +32,7 @@ use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, BucketCharge, Levels, Store};
+use crate::store::{BucketCharge, Levels, Store};
 
 /// Retry time of a limit that denies while the store is away. The store is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -183,7 +184,7 @@ impl Limiter {
     pub(crate) fn tokens_locally(&self, checks: &TokenChecks) -> Option<Decision> {
         match self.client() {
             None => Some(self.by_share(checks.charges(), Share::WHOLE)),
-            Some(client) if client.node.breaker.is_open() => Some(self.during_outage(checks, &client.node)),
+            Some(client) if client.node.breaker.is_open() => Some(self.without_store(checks, &client.node, None)),
             Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
             Some(client) => client.known(checks),
         }
@@ -202,11 +203,11 @@ impl Limiter {
     async fn tokens_by_store(&self, checks: &TokenChecks, deadline: Instant) -> Decision {
         let Some(batcher) = &self.0.shared else { return self.by_share(checks.charges(), Share::WHOLE) };
         let decision = match checks.charges().iter().any(BucketCharge::is_leased) {
-            _ if clock::now() >= deadline => None,
+            _ if clock::now() >= deadline => Err(NoAnswer(None)),
             true => Box::pin(leased(checks, batcher, deadline)).await,
             false => batcher.take(checks, deadline).await,
         };
-        decision.unwrap_or_else(|| self.during_outage(checks, batcher.node()))
+        decision.unwrap_or_else(|NoAnswer(late)| self.without_store(checks, batcher.node(), late.as_deref()))
     }
 
     /// The decision on a request that is known to be denied tokens, so that it need not take permits.
@@ -247,12 +248,13 @@ impl Limiter {
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
+    /// The decision of this node alone. `late`: the call that was given up.
+    fn without_store(&self, checks: &TokenChecks, node: &Node, late: Option<&LateCall>) -> Decision {
         let share = node.share.get();
         if checks.all_local() {
             let decision = self.by_share(checks.charges(), share);
             if decision.granted {
-                incur(checks.charges(), &decision.levels, share, node);
+                note_grant(checks.charges(), &decision.levels, share, node, late);
             }
             return decision;
         }
@@ -262,7 +264,7 @@ impl Limiter {
         let units = if denied { 0 } else { 1 };
         let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
         if grant.units > 0 {
-            incur(local.charges(), &grant.levels, share, node);
+            note_grant(local.charges(), &grant.levels, share, node, late);
         }
         let taken_at_us = grant.at_us;
         let mut levels = grant.levels.into_iter();
@@ -279,13 +281,13 @@ impl Limiter {
 }
 
 /// The decision where some limits are leased.
-async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
+async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Result<Decision, NoAnswer> {
     let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
     match if mixed { batcher.client.spend(checks) } else { None } {
         Some(spent) => from_lease_and_store(checks, spent, batcher, deadline).await,
         None => match batcher.take(checks, deadline).await {
-            Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
-                from_lease(checks, batcher, deadline).await.or(Some(denied))
+            Ok(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
+                Ok(from_lease(checks, batcher, deadline).await.unwrap_or(denied))
             }
             other => other,
         },
@@ -298,7 +300,7 @@ async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Inst
     if checks.charges().iter().all(BucketCharge::is_leased) {
         return Some(local_decision::paid(&spent));
     }
-    from_lease_and_store(checks, spent, batcher, deadline).await
+    from_lease_and_store(checks, spent, batcher, deadline).await.ok()
 }
 
 /// Leased limits from tokens taken ahead, the others from the store.
@@ -307,7 +309,7 @@ async fn from_lease_and_store(
     spent: SpentTokens,
     batcher: &Arc<Batcher>,
     deadline: Instant,
-) -> Option<Decision> {
+) -> Result<Decision, NoAnswer> {
     let exact = checks.filtered(|charge, _| !charge.is_leased());
     let uncommitted = UncommittedTokens { client: &batcher.client, charges: checks.charges(), spent };
     let decision = batcher.take(&exact, deadline).await?;
@@ -325,7 +327,7 @@ async fn from_lease_and_store(
     if decision.granted {
         uncommitted.commit();
     }
-    Some(Decision { levels, taken_at_us, ..decision })
+    Ok(Decision { levels, taken_at_us, ..decision })
 }
 
 /// Tokens taken ahead that are spent while the store is asked for the other limits. They return to the lease unless
@@ -352,19 +354,6 @@ impl UncommittedTokens<'_> {
 impl Drop for UncommittedTokens<'_> {
     fn drop(&mut self) {
         self.client.put_back(self.charges, &self.spent);
-    }
-}
-
-/// Notes a grant without the store as a debt to it. A limit that lets everything pass meanwhile has no debt.
-fn incur(charges: &[BucketCharge], levels: &[Level], share: Share, node: &Node) {
-    let now_us = clock::monotonic_micros();
-    for (charge, level) in charges.iter().zip(levels) {
-        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-        // The local bucket before this charge: without a debt, that is the level that the store knew.
-        let charged_us = part.flow_us(store::cost_of(charges, charge));
-        let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let at = node.memory.timestamp(charge.quota, now_us);
-        node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
     }
 }
 

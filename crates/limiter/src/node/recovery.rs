@@ -12,7 +12,7 @@ use crate::clock;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
-use crate::store::{BucketCharge, Store};
+use crate::store::{BucketCharge, Store, StoreError};
 
 /// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
 /// connection.
@@ -38,7 +38,7 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
             () = node.debts.until_owed() => {}
         }
         while breaker.is_open() {
-            let answers = join_all(stores.iter().map(|store| store.take(&charges, 1))).await;
+            let answers = join_all(stores.iter().map(|store| decides(&**store, &charges))).await;
             // The outcomes show an operator what is wrong: requests no longer do.
             answers.iter().for_each(|answer| node.outcomes.count(answer));
             if answers.iter().all(Result::is_ok) {
@@ -71,12 +71,18 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
     let Some(charges) = probe() else { return };
     let deadline = clock::now() + timeout;
-    while let Err(error) = store.take(&charges, 1).await {
+    while let Err(error) = decides(store, &charges).await {
         if clock::now() >= deadline {
             return breaker.trip(&error);
         }
         tokio::time::sleep(FIRST_INTERVAL).await;
     }
+}
+
+/// Whether `store` decides within its time limit.
+async fn decides(store: &dyn Store, charges: &[BucketCharge]) -> Result<(), StoreError> {
+    let answer = tokio::time::timeout(store.timeout(), store.take(charges, 1)).await;
+    answer.unwrap_or(Err(StoreError::Timeout)).map(drop)
 }
 
 /// A request on a bucket of its own, wide enough to be granted, so that it proves writing too.

@@ -1,9 +1,9 @@
 //! The store that a worker asks: buckets and permits in Redis.
 //!
-//! Guarantees that a call ends within the store's time limit, and that a call which was given up charges nothing long
-//! after. Each call carries a deadline in Redis's own time, past which the script refuses: no client can take back a
-//! command that already left for a server that is stopped or behind. A call is given up at the time limit; the script
-//! refuses it at the latest two time limits after it was sent.
+//! Guarantees that a call which was given up charges nothing long after. Each call carries a deadline in Redis's own
+//! time, past which the script refuses: no client can take back a command that already left for a server that is stopped
+//! or behind. The script refuses a call at the latest two time limits after it was sent. A call that takes waits longer
+//! for its answer than any request, since it may have been carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::timeout_at;
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
 use crate::store::merged_charges::MergedCharges;
-use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::topology::any_topology::Topology;
-use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, late_answer_limit};
 
 /// A worker's connections to Redis. Clones use the same connections.
 #[derive(Clone)]
@@ -36,7 +36,8 @@ impl RedisStore {
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let topology = Arc::new(Topology::start(spec, spec.timeout, ConnectionEvents::Silent)?);
+        let limits = CallLimits { timeout: spec.timeout, answer: late_answer_limit(spec.timeout) };
+        let topology = Arc::new(Topology::start(spec, limits, ConnectionEvents::Silent)?);
         Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout })
     }
 
