@@ -11,3 +11,4 @@ mod fewer_calls;
 mod honest_headers;
 mod model;
 mod parity;
+mod slow_store;

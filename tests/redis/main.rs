@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that lacks what it needs fails")]
 
 mod inspect;
+mod late_answers;
 mod outage;
 mod plans;
 mod shared_limiter;

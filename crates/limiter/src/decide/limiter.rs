@@ -14,9 +14,10 @@ use futures_util::future::BoxFuture;
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
-use crate::decide::batch::Batcher;
+use crate::decide::batch::batcher::Batcher;
 use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::late_call::{LateCall, NoAnswer, note_grant};
 use crate::decide::local_decision::{self, SpentTokens};
 use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
@@ -31,7 +32,7 @@ use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{self, Adjustment, BucketCharge, Change, Levels, Store};
+use crate::store::{Adjustment, BucketCharge, Change, Levels, Store};
 
 /// Retry time of a limit that denies while the store is away. The store is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -199,9 +200,9 @@ impl Limiter {
     pub(crate) fn tokens_locally(&self, checks: &TokenChecks) -> Option<Decision> {
         match self.client() {
             None => Some(self.by_share(checks.charges(), Share::WHOLE)),
-            Some(client) if client.node.breaker.is_open() && client.is_any_away(checks) => {
+            Some(client) if client.is_any_away(checks) => {
                 // Where only some are, the store has to be asked for the others.
-                client.are_all_away(checks).then(|| self.during_outage(checks, &client.node))
+                client.are_all_away(checks).then(|| self.during_outage(checks, &client.node, None))
             }
             Some(_) if checks.is_empty() => Some(self.by_share(checks.charges(), Share::WHOLE)),
             Some(client) => client.known(checks),
@@ -222,10 +223,8 @@ impl Limiter {
         if batcher.client.is_any_away(checks) {
             return Box::pin(self.partly_by_store(checks, batcher, deadline)).await;
         }
-        match by_store(checks, batcher, deadline).await {
-            Some(decision) => decision,
-            None => self.during_outage(checks, batcher.node()),
-        }
+        let decision = by_store(checks, batcher, deadline).await;
+        decision.unwrap_or_else(|NoAnswer(late)| self.during_outage(checks, batcher.node(), late.as_deref()))
     }
 
     /// The decision on a request that is known to be denied tokens, so that it need not take permits.
@@ -265,18 +264,18 @@ impl Limiter {
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    /// The decision without the store. What it grants is owed to the store.
-    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
+    /// The decision of this node alone. What it grants is owed to the store. `late`: the call that was given up.
+    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node, late: Option<&LateCall>) -> Decision {
         let share = node.share.get();
-        let decision = self.without_store(checks, share);
+        let decision = self.take_locally(checks, share);
         if decision.granted {
-            incur(checks, &decision.levels, share, node);
+            note_grant(checks, &decision.levels, share, node, late);
         }
         decision
     }
 
     /// The decision by each limit's `on_outage`.
-    pub(crate) fn without_store(&self, checks: &TokenChecks, share: Share) -> Decision {
+    pub(crate) fn take_locally(&self, checks: &TokenChecks, share: Share) -> Decision {
         if checks.all_local() {
             return self.by_share(checks.charges(), share);
         }
@@ -298,7 +297,7 @@ impl Limiter {
         Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
     }
 
-    /// Undoes [`Self::without_store`].
+    /// Undoes [`Self::take_locally`].
     pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
         let now_us = clock::monotonic_micros();
         for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage == OnOutage::Local) {
@@ -310,22 +309,26 @@ impl Limiter {
 }
 
 /// The decision from the store, if it answers by `deadline`. A request whose time is over does not ask it any more.
-pub(crate) async fn by_store(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
+pub(crate) async fn by_store(
+    checks: &TokenChecks,
+    batcher: &Arc<Batcher>,
+    deadline: Instant,
+) -> Result<Decision, NoAnswer> {
     match checks.charges().iter().any(BucketCharge::is_leased) {
-        _ if clock::now() >= deadline => None,
+        _ if clock::now() >= deadline => Err(NoAnswer(None)),
         true => Box::pin(leased(checks, batcher, deadline)).await,
         false => batcher.take(checks, deadline).await,
     }
 }
 
 /// The decision where some limits are leased.
-async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Option<Decision> {
+async fn leased(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Instant) -> Result<Decision, NoAnswer> {
     let mixed = !checks.charges().iter().all(BucketCharge::is_leased);
     match if mixed { batcher.client.spend(checks) } else { None } {
         Some(spent) => from_lease_and_store(checks, spent, batcher, deadline).await,
         None => match batcher.take(checks, deadline).await {
-            Some(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
-                from_lease(checks, batcher, deadline).await.or(Some(denied))
+            Ok(denied) if local_decision::lacks_leased(checks.charges(), &denied) => {
+                Ok(from_lease(checks, batcher, deadline).await.unwrap_or(denied))
             }
             other => other,
         },
@@ -338,7 +341,7 @@ async fn from_lease(checks: &TokenChecks, batcher: &Arc<Batcher>, deadline: Inst
     if checks.charges().iter().all(BucketCharge::is_leased) {
         return Some(local_decision::paid(&spent));
     }
-    from_lease_and_store(checks, spent, batcher, deadline).await
+    from_lease_and_store(checks, spent, batcher, deadline).await.ok()
 }
 
 /// Leased limits from tokens taken ahead, the others from the store.
@@ -347,7 +350,7 @@ async fn from_lease_and_store(
     spent: SpentTokens,
     batcher: &Arc<Batcher>,
     deadline: Instant,
-) -> Option<Decision> {
+) -> Result<Decision, NoAnswer> {
     let exact = checks.filtered(|charge, _| !charge.is_leased());
     let uncommitted = UncommittedTokens { client: &batcher.client, charges: checks.charges(), spent };
     let decision = batcher.take(&exact, deadline).await?;
@@ -365,7 +368,7 @@ async fn from_lease_and_store(
     if decision.granted {
         uncommitted.commit();
     }
-    Some(Decision { levels, taken_at_us, ..decision })
+    Ok(Decision { levels, taken_at_us, ..decision })
 }
 
 /// Tokens taken ahead that are spent while the store is asked for the other limits. They return to the lease unless
@@ -392,20 +395,6 @@ impl UncommittedTokens<'_> {
 impl Drop for UncommittedTokens<'_> {
     fn drop(&mut self) {
         self.client.put_back(self.charges, &self.spent);
-    }
-}
-
-/// Notes a grant without the store as a debt to it. A limit that lets everything pass meanwhile has no debt.
-pub(crate) fn incur(checks: &TokenChecks, levels: &[Level], share: Share, node: &Node) {
-    let now_us = clock::monotonic_micros();
-    let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage == OnOutage::Local);
-    for ((charge, _), level) in local {
-        let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-        // The local bucket before this charge: without a debt, that is the level that the store knew.
-        let charged_us = part.flow_us(store::cost_of(checks.charges(), charge));
-        let known_us = level.reset_after_us.saturating_sub(charged_us);
-        let at = node.memory.timestamp(charge.quota, now_us);
-        node.debts.incur(charge, part.parts_of(charge.quota), known_us, at);
     }
 }
 

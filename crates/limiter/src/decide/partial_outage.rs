@@ -9,10 +9,11 @@ use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
 use crate::clock::Instant;
-use crate::decide::batch::Batcher;
+use crate::decide::batch::batcher::Batcher;
 use crate::decide::check::TokenChecks;
 use crate::decide::decision::Decision;
-use crate::decide::limiter::{Limiter, by_store, incur};
+use crate::decide::late_call::{NoAnswer, note_grant};
+use crate::decide::limiter::{Limiter, by_store};
 use crate::store::Levels;
 
 /// The checks of a request, by whether the store may be asked.
@@ -34,17 +35,17 @@ impl Limiter {
         let parted = PartedChecks::of(checks, batcher);
         let node = batcher.node();
         let share = node.share.get();
-        let local = self.without_store(&parted.local, share);
+        let local = self.take_locally(&parted.local, share);
         if !local.granted {
             return parted.denied_locally(local);
         }
         let shared = match batcher.client.known(&parted.shared) {
-            Some(known) => Some(known),
+            Some(known) => Ok(known),
             None => by_store(&parted.shared, batcher, deadline).await,
         };
-        let shared = shared.unwrap_or_else(|| self.during_outage(&parted.shared, node));
+        let shared = shared.unwrap_or_else(|NoAnswer(late)| self.during_outage(&parted.shared, node, late.as_deref()));
         if shared.granted {
-            incur(&parted.local, &local.levels, share, node);
+            note_grant(&parted.local, &local.levels, share, node, None);
         } else {
             self.put_back(&parted.local, local.taken_at_us, share);
         }

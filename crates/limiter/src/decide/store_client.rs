@@ -1,13 +1,15 @@
 //! Calls the shared store, measures the calls and learns from their answers.
 //!
 //! Guarantees that the whole node learns from each answer: the breaker, the local buckets that an outage starts from,
-//! remembered denials, leases, metrics.
+//! remembered denials, leases, metrics. The breaker does not learn from answers that come too late.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use metrics::{Histogram, histogram};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::algorithm::concurrency::GrantedPermits;
@@ -24,24 +26,30 @@ use crate::store::{
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
 
+/// Calls of a worker that go on after their requests have given up, about 1 KiB each. Beyond, a call is dropped, and
+/// what its requests were granted is owed.
+const MAX_LATE_CALLS: usize = 1_024;
+
+/// The estimate of a call's duration follows a rise at once, and a fall by one of so many parts with each call.
+const ESTIMATE_DECAY: u64 = 8;
+
 /// A worker's access to the shared store.
 pub(crate) struct StoreClient {
     pub node: Arc<Node>,
     pub store: Arc<dyn Store>,
+    /// A place for each call that may still go on after its requests have given up.
+    pub late_calls: Arc<Semaphore>,
+    /// Microseconds that a call takes: near the longest of the last few.
+    duration_us: AtomicU64,
     seconds: Histogram,
-}
-
-/// An answer of the store, and its times in microseconds of this node's monotonic clock.
-struct StoreAnswer<T> {
-    answer: T,
-    sent_us: u64,
-    now_us: u64,
 }
 
 impl StoreClient {
     /// Metrics go to the recorder that is installed by now.
     pub fn new(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
-        Self { node, store, seconds: histogram!("tollgate_store_call_duration_seconds") }
+        let late_calls = Arc::new(Semaphore::new(MAX_LATE_CALLS));
+        let seconds = histogram!("tollgate_store_call_duration_seconds");
+        Self { node, store, late_calls, duration_us: AtomicU64::new(0), seconds }
     }
 
     /// The longest that a request may wait.
@@ -77,37 +85,53 @@ impl StoreClient {
         clock::now() + self.timeout()
     }
 
-    /// The store's answer for `requests` equal requests. `None`: it could not decide by `deadline`. A leased limit also
-    /// takes tokens ahead, as many as are of use.
-    pub async fn take(self: &Arc<Self>, checks: &TokenChecks, requests: u32, deadline: Instant) -> Option<Grant> {
-        let ahead = match checks.charges() {
-            [charge] if charge.is_leased() => {
-                let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
-                self.node.leases.ahead(charge, needed, nodes, clock::monotonic_micros()) / charge.cost.max(1)
-            }
-            _ => 0,
-        };
-        self.take_units(checks, requests, u32::try_from(ahead).unwrap_or(u32::MAX), deadline).await
+    /// The time in which nearly every call ends now.
+    pub fn usual_duration(&self) -> Duration {
+        Duration::from_micros(self.duration_us.load(Ordering::Relaxed))
     }
 
-    /// Takes `ahead` units for the lease: for a single leased limit only.
+    fn learn_duration(&self, us: u64) {
+        let known = self.duration_us.load(Ordering::Relaxed);
+        self.duration_us.store(us.max(known - known.saturating_sub(us) / ESTIMATE_DECAY), Ordering::Relaxed);
+    }
+
+    /// Units that a call for `requests` equal requests takes ahead for the lease. Only a single leased limit has some.
+    pub fn units_ahead(&self, checks: &TokenChecks, requests: u32, now_us: u64) -> u32 {
+        let [charge] = checks.charges() else { return 0 };
+        if !charge.is_leased() {
+            return 0;
+        }
+        let (needed, nodes) = (charge.cost.saturating_mul(requests.into()), self.node.share.get().nodes());
+        let ahead = self.node.leases.ahead(charge, needed, nodes, now_us) / charge.cost.max(1);
+        u32::try_from(ahead).unwrap_or(u32::MAX)
+    }
+
+    /// Takes `ahead` units for the lease: for a single leased limit only. No request waits for it.
     pub async fn take_ahead(self: &Arc<Self>, checks: &TokenChecks, ahead: u32) {
-        self.take_units(checks, 0, ahead, self.deadline()).await;
+        let sent_us = clock::monotonic_micros();
+        let limit = store::late_answer_limit(self.timeout());
+        match timeout_at(clock::now() + limit, self.ask(checks, 0, ahead, sent_us)).await {
+            Ok(Ok(_)) if waited(sent_us) > self.timeout() => self.node.outcomes.count_late(),
+            Ok(answer) => drop(self.hear_grant(answer, checks, 0, sent_us)),
+            Err(_) => self.fail(self.server_of_all(checks.charges()), &StoreError::Timeout, 0, sent_us),
+        }
     }
 
-    /// Like [`Self::take`], with `ahead` more units, which go to the lease. The levels in the answer do not tell the two
-    /// apart.
-    async fn take_units(
+    /// Asks for `requests` units, and for `ahead` more, which go to the lease. The levels in the answer do not tell the
+    /// two apart. The node learns from the answer, however late it is.
+    pub async fn ask(
         self: &Arc<Self>,
         checks: &TokenChecks,
         requests: u32,
         ahead: u32,
-        deadline: Instant,
-    ) -> Option<Grant> {
+        sent_us: u64,
+    ) -> Result<Grant, StoreFailure> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
-        let StoreAnswer { answer: grant, sent_us, now_us } =
-            self.call(self.store.take(charges, units), requests, deadline, || self.server_of_all(charges)).await?;
-        self.decided(charges.iter().map(|charge| self.store.server_of(&charge.key)));
+        let answer = self.store.take(charges, units).await;
+        let now_us = clock::monotonic_micros();
+        self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
+        let grant = answer?;
+        self.learn_duration(now_us.saturating_sub(sent_us));
         for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
@@ -127,7 +151,62 @@ impl StoreClient {
                 self.return_later(charge, source);
             }
         }
+        Ok(grant)
+    }
+
+    /// The answer to `requests` requests that waited for it since `sent_us`, counted.
+    fn hear<T>(&self, answer: Result<T, StoreFailure>, requests: u32, sent_us: u64) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                self.node.outcomes.count(Ok(()));
+                Some(answer)
+            }
+            Err(StoreFailure { server, error }) => {
+                self.fail(Some(server), &error, requests, sent_us);
+                None
+            }
+        }
+    }
+
+    /// Like [`Self::hear`], of a call to take from the buckets of `checks`. Their servers have decided.
+    pub fn hear_grant(
+        &self,
+        answer: Result<Grant, StoreFailure>,
+        checks: &TokenChecks,
+        requests: u32,
+        sent_us: u64,
+    ) -> Option<Grant> {
+        let grant = self.hear(answer, requests, sent_us)?;
+        self.decided(checks.charges().iter().map(|charge| self.store.server_of(&charge.key)));
         Some(grant)
+    }
+
+    /// Counts a failure. The breaker hears of it, unless the call was given up within half of the time limit: its requests
+    /// had spent the rest on something else. `server` is `None` where nobody knows which of several is late.
+    fn fail(&self, server: Option<ServerId>, error: &StoreError, requests: u32, sent_us: u64) {
+        self.node.outcomes.count(Err::<(), _>(error));
+        let in_vain = *error != StoreError::Timeout || waited(sent_us) >= self.timeout() / 2;
+        if let Some(server) = server.filter(|_| in_vain) {
+            self.node.breaker.failed(server, error, requests, || self.store.server_name(server));
+        }
+    }
+
+    /// Notes that `requests` requests gave up the call of `sent_us`, which takes longer than this at least.
+    pub fn give_up(&self, checks: &TokenChecks, requests: u32, sent_us: u64) {
+        self.learn_duration(u64::try_from(waited(sent_us).as_micros()).unwrap_or(u64::MAX));
+        self.fail(self.server_of_all(checks.charges()), &StoreError::Timeout, requests, sent_us);
+    }
+
+    /// Refunds `units` that were taken at `taken_at_us` of the store's clock, and that no request used.
+    pub async fn refund(&self, checks: &TokenChecks, units: u32, taken_at_us: u64) {
+        let refund = |charge: &BucketCharge| {
+            // A client that was denied for lack of these tokens may pass now.
+            self.node.denials.forget(&charge.key);
+            let charge_back = charge.quota.charge(charge.cost.saturating_mul(units.into()));
+            let change = Change::Refund { charge: charge_back, taken_at_us };
+            Adjustment { key: charge.key.clone(), quota: charge.quota, change }
+        };
+        self.adjust(&checks.charges().iter().map(refund).collect::<Vec<_>>()).await;
     }
 
     /// Gives back the tokens of `source` that are not spent by the end of the lease's useful time.
@@ -168,6 +247,19 @@ impl StoreClient {
         self.claim_by(claims, self.deadline()).await
     }
 
+    /// Like [`Self::claim`], for a request that waits until `deadline` at most.
+    pub async fn claim_by(&self, claims: &[PermitClaim], deadline: Instant) -> Option<Vec<GrantedPermits>> {
+        if clock::now() >= deadline {
+            return None;
+        }
+        let server = || claims.first().map(|first| self.store.server_of_permits(&first.key));
+        let call = self.store.claim(claims);
+        let call = call.map_err(|error| StoreFailure { server: server().unwrap_or(ServerId::ONLY), error });
+        let answer = self.call(call, 1, deadline, server).await?;
+        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
+        Some(answer)
+    }
+
     /// The server that has the buckets of all of these charges.
     fn server_of_all(&self, charges: &[BucketCharge]) -> Option<ServerId> {
         let mut servers = charges.iter().map(|charge| self.store.server_of(&charge.key));
@@ -183,46 +275,28 @@ impl StoreClient {
         }
     }
 
-    /// Like [`Self::claim`], for a request that waits until `deadline` at most.
-    pub async fn claim_by(&self, claims: &[PermitClaim], deadline: Instant) -> Option<Vec<GrantedPermits>> {
-        if clock::now() >= deadline {
-            return None;
-        }
-        let server = || claims.first().map(|first| self.store.server_of_permits(&first.key));
-        let call = self.store.claim(claims);
-        let call = call.map_err(|error| StoreFailure { server: server().unwrap_or(ServerId::ONLY), error });
-        let answer = self.call(call, 1, deadline, server).await?.answer;
-        self.decided(claims.iter().map(|claim| self.store.server_of_permits(&claim.key)));
-        Some(answer)
-    }
-
-    /// Makes a call that is given up at `deadline`. The breaker hears of the failure, unless the call had less than half
-    /// of the time limit: its request had spent the rest on something else. `server` is asked when the time is over. `None`:
-    /// the call is to several servers, and nobody knows which of them is late.
+    /// Makes a call that is given up at `deadline`. `server` is asked when the time is over. `None`: the call is to several
+    /// servers, and nobody knows which of them is late.
     async fn call<T>(
         &self,
         call: impl Future<Output = Result<T, StoreFailure>>,
         requests: u32,
         deadline: Instant,
         server: impl Fn() -> Option<ServerId>,
-    ) -> Option<StoreAnswer<T>> {
+    ) -> Option<T> {
         let sent_us = clock::monotonic_micros();
-        let answer = match timeout_at(deadline, call).await {
-            Ok(answer) => answer.map_err(|StoreFailure { server, error }| (Some(server), error)),
-            Err(_) => Err((server(), StoreError::Timeout)),
-        };
-        let now_us = clock::monotonic_micros();
-        self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
-        self.node.outcomes.count(answer.as_ref().map_err(|(_, error)| error));
+        let answer = timeout_at(deadline, call).await;
+        self.seconds.record(waited(sent_us));
         match answer {
-            Ok(answer) => Some(StoreAnswer { answer, sent_us, now_us }),
-            Err((server, error)) => {
-                let in_vain = Duration::from_micros(now_us.saturating_sub(sent_us)) >= self.timeout() / 2;
-                if let Some(server) = server.filter(|_| in_vain || error != StoreError::Timeout) {
-                    self.node.breaker.failed(server, &error, requests, || self.store.server_name(server));
-                }
+            Ok(answer) => self.hear(answer, requests, sent_us),
+            Err(_) => {
+                self.fail(server(), &StoreError::Timeout, requests, sent_us);
                 None
             }
         }
     }
+}
+
+fn waited(since_us: u64) -> Duration {
+    Duration::from_micros(clock::monotonic_micros().saturating_sub(since_us))
 }

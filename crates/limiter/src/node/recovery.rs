@@ -96,9 +96,8 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 /// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
 /// decision, the breaker opens: a store that is away at start is an outage like any other.
 pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
-    let Some(charge) = probe::charge(Key::from(probe::KEY)) else { return };
     let deadline = clock::now() + timeout;
-    while let Err(failure) = store.take(std::slice::from_ref(&charge), 1).await {
+    while let Err(failure) = probe::take(store, Key::from(probe::KEY)).await {
         if clock::now() >= deadline {
             return breaker.trip(failure.server, &failure.error, || store.server_name(failure.server));
         }

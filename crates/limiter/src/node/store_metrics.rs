@@ -7,6 +7,7 @@ use crate::store::StoreError;
 /// The counters of calls, by outcome.
 pub(crate) struct CallOutcomes {
     ok: Counter,
+    late: Counter,
     failed: [Counter; StoreError::NAMES.len()],
 }
 
@@ -15,6 +16,7 @@ impl CallOutcomes {
     pub fn new() -> Self {
         Self {
             ok: counter!("tollgate_store_calls_total", "outcome" => "ok"),
+            late: counter!("tollgate_store_calls_total", "outcome" => "late"),
             failed: StoreError::NAMES.map(|outcome| counter!("tollgate_store_calls_total", "outcome" => outcome)),
         }
     }
@@ -24,5 +26,10 @@ impl CallOutcomes {
             Ok(_) => self.ok.increment(1),
             Err(error) => self.failed[error.index()].increment(1),
         }
+    }
+
+    /// Counts an answer that came after the requests had given up, beside their timeout.
+    pub fn count_late(&self) {
+        self.late.increment(1);
     }
 }

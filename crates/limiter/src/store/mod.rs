@@ -16,7 +16,8 @@ mod server;
 
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, ready};
+use futures_util::TryFutureExt;
+use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
 
 use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
@@ -99,8 +100,11 @@ pub trait Store: Send + Sync + 'static {
     /// Takes as many of `units` equal requests as each bucket has room for, and charges that many to each: all or
     /// nothing over the buckets. A denied unit charges nothing. Charges of the same key are taken together.
     ///
+    /// Requests wait for [`Self::timeout`] at most. The limiter goes on polling a call that takes longer, for
+    /// [`late_answer_limit`] at most: a late answer says that what they were granted meanwhile is charged already.
+    ///
     /// # Errors
-    /// When the store could not decide. It has answered by then, or its own time limit has passed.
+    /// When the store could not decide. What it was asked for is owed then.
     fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>>;
 
     /// Corrects buckets: see [`Change`]. A refund returns no more than the charge still weighs.
@@ -117,16 +121,12 @@ pub trait Store: Send + Sync + 'static {
     /// When the store did not do so, or may not have. The node's next claim puts it right.
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
 
-    /// Finds out whether `server` decides, by the script that requests use.
+    /// Finds out whether `server` decides within the time limit, by the script that requests use.
     ///
     /// # Errors
     /// When it does not.
     fn probe(&self, _server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let Some(charge) = probe::charge(Key::from(probe::KEY)) else { return Box::pin(ready(Ok(()))) };
-        Box::pin(async move {
-            let taken = self.take(std::slice::from_ref(&charge), 1).await;
-            taken.map(drop).map_err(|failure| failure.error)
-        })
+        Box::pin(probe::take(self, Key::from(probe::KEY)).map_err(|failure| failure.error))
     }
 
     /// The server that has the bucket of `key`, as far as is known.
@@ -144,6 +144,11 @@ pub trait Store: Send + Sync + 'static {
         String::new()
     }
 
-    /// The longest that a call takes, and that a request may wait.
+    /// The longest that a request may wait for a call.
     fn timeout(&self) -> Duration;
+}
+
+/// The longest that a call goes on whose requests waited for `timeout` and gave up.
+pub fn late_answer_limit(timeout: Duration) -> Duration {
+    Duration::from_secs(1).max(timeout * 10)
 }

@@ -30,7 +30,8 @@ impl Recorder for StoreCalls {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        if key.name() != CALLS {
+        // A late call was counted as a timeout already.
+        if key.name() != CALLS || key.labels().any(|label| label.value() == "late") {
             return Counter::noop();
         }
         let ok = key.labels().any(|label| label.value() == "ok");

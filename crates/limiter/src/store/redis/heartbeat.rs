@@ -15,7 +15,7 @@ use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::store::StoreError;
 use crate::store::fleet_share::FleetShare;
-use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script;
 use crate::store::redis::topology::any_topology::Topology;
@@ -63,7 +63,7 @@ impl Heartbeat {
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn join(spec: &RedisSpec, share: Arc<FleetShare>) -> Result<Self, ConnectError> {
         Ok(Self {
-            topology: Topology::start(spec, TIMEOUT, ConnectionEvents::Logged)?,
+            topology: Topology::start(spec, CallLimits::strict(TIMEOUT), ConnectionEvents::Logged)?,
             key: Key::from(format!("{}{NODES_KEY}", spec.key_prefix)),
             id: format!("{:032x}", fastrand::u128(..)),
             share,

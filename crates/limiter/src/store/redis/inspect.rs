@@ -19,7 +19,7 @@ use crate::algorithm::token_bucket as bucket;
 
 use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
-use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::permits;
 use crate::store::redis::script::{self, Input, Script, integer};
@@ -71,7 +71,7 @@ impl RedisInspector {
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let topology = Arc::new(Topology::start(spec, TIMEOUT, ConnectionEvents::Silent)?);
+        let topology = Arc::new(Topology::start(spec, CallLimits::strict(TIMEOUT), ConnectionEvents::Silent)?);
         Ok(Self { topology, prefix: spec.key_prefix.clone() })
     }
 

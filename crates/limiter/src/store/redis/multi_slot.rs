@@ -3,7 +3,8 @@
 //! Guarantees all or nothing, from below: the hash slots are charged in turn, each as many units as those before it
 //! granted, and units that a later slot denies are refunded to the earlier ones. A request is never admitted without a
 //! charge to each of its buckets. A refund that fails, and a charge whose reply is lost, leave a bucket emptier than it
-//! need be until it has filled up. On a single server, and within one hash slot, it is one call.
+//! need be until it has filled up. When the time limit has passed, no further slot is charged. On a single server, and
+//! within one hash slot, it is one call.
 
 use futures_util::future::join_all;
 use smallvec::SmallVec;
@@ -16,7 +17,7 @@ use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::slot_call::SlotReply;
 use crate::store::redis::topology::server::CallError;
-use crate::store::{Adjustment, Change, Grant, Store, StoreError, StoreFailure};
+use crate::store::{Adjustment, Change, Grant, Store, StoreError, StoreFailure, late_answer_limit};
 
 /// The reply of one hash slot, and the places of its charges in the request.
 struct SlotGrant {
@@ -25,11 +26,10 @@ struct SlotGrant {
 }
 
 impl RedisStore {
-    /// Charges each bucket, wherever its key is, within the time limit.
+    /// Charges each bucket, wherever its key is.
     pub(super) async fn take_all(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
         if self.topology.is_single_server() {
             let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
-            // A single call ends in time by itself.
             let reply = self.take_slot(&all, 0, units).await.map_err(CallError::of_one_key)?;
             return Ok(Grant { units: reply.units, levels: charges.spread(&reply.levels), at_us: reply.at_us });
         }
@@ -37,11 +37,12 @@ impl RedisStore {
     }
 
     async fn take_by_hash_slot(&self, charges: &MergedCharges<'_>, units: u32) -> Result<Grant, StoreFailure> {
-        let deadline = clock::now() + self.timeout;
+        let sent = clock::now();
+        let last = sent + late_answer_limit(self.timeout);
         let mut hash_slots = self.by_hash_slot(charges.list.iter().enumerate(), |(_, charge)| charge.key);
         if let [(hash_slot, all)] = &hash_slots[..] {
             let all: Vec<&MergedCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
-            match within(deadline, self.take_slot(&all, *hash_slot, units)).await {
+            match within(last, self.take_slot(&all, *hash_slot, units)).await {
                 Ok(reply) => {
                     let levels = charges.spread(&reply.levels);
                     return Ok(Grant { units: reply.units, levels, at_us: reply.at_us });
@@ -54,7 +55,7 @@ impl RedisStore {
             let (hash_slot, all) = hash_slots.swap_remove(0);
             hash_slots = all.into_iter().map(|one| (hash_slot, vec![one])).collect();
         }
-        self.take_in_turn(charges, hash_slots, units, deadline).await
+        self.take_in_turn(charges, hash_slots, units, sent).await
     }
 
     async fn take_in_turn<'a>(
@@ -62,14 +63,19 @@ impl RedisStore {
         charges: &MergedCharges<'a>,
         hash_slots: Vec<(u16, Vec<(usize, &MergedCharge<'a>)>)>,
         units: u32,
-        deadline: Instant,
+        sent: Instant,
     ) -> Result<Grant, StoreFailure> {
+        let deadline = sent + self.timeout;
         let mut grants = Vec::with_capacity(hash_slots.len());
         let mut granted = units;
         // After a denial, the remaining slots are asked for 0 units: the answer has their levels all the same.
         for (hash_slot, part) in hash_slots {
             let (places, list): (Vec<_>, Vec<_>) = part.into_iter().unzip();
-            match within(deadline, self.take_slot(&list, hash_slot, granted)).await {
+            let reply = match clock::now() < deadline {
+                true => within(sent + late_answer_limit(self.timeout), self.take_slot(&list, hash_slot, granted)).await,
+                false => Err(CallError::Store(StoreError::Timeout)),
+            };
+            match reply {
                 Ok(reply) => {
                     granted = reply.units;
                     grants.push(SlotGrant { places, reply });

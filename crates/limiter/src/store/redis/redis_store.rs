@@ -1,15 +1,16 @@
 //! The store that a worker asks: buckets and permits in Redis.
 //!
-//! Guarantees that a call ends within the store's time limit, and that a call which was given up charges nothing long
-//! after. Each call carries a deadline in Redis's own time, past which the script refuses: no client can take back a
-//! command that already left for a server that is stopped or behind. A call is given up at the time limit; the script
-//! refuses it at the latest two time limits after it was sent.
+//! Guarantees that a call which was given up charges nothing long after. Each call carries a deadline in Redis's own
+//! time, past which the script refuses: no client can take back a command that already left for a server that is stopped
+//! or behind. The script refuses a call at the latest two time limits after it was sent. A call that takes waits longer
+//! for its answer than any request, since it may have been carried out.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fred::types::Key;
 use fred::util::redis_keyslot;
+use futures_util::TryFutureExt;
 use futures_util::future::{BoxFuture, ready};
 use tokio::time::timeout_at;
 
@@ -20,11 +21,13 @@ use crate::limit::key::Key as BucketKey;
 use crate::store::fleet_share::FleetShare;
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::probe;
-use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::permits;
 use crate::store::redis::topology::any_topology::Topology;
-use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
+use crate::store::{
+    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit,
+};
 
 /// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of them is there.
 const PROBE_KEYS: u32 = 8_192;
@@ -45,7 +48,8 @@ impl RedisStore {
     /// # Errors
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
-        let topology = Arc::new(Topology::start(spec, spec.timeout, ConnectionEvents::Silent)?);
+        let limits = CallLimits { timeout: spec.timeout, answer: late_answer_limit(spec.timeout) };
+        let topology = Arc::new(Topology::start(spec, limits, ConnectionEvents::Silent)?);
         Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout, fleet: None })
     }
 
@@ -128,11 +132,10 @@ impl Store for RedisStore {
     }
 
     fn probe(&self, server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
-        let Some(charge) = self.probe_key(server).and_then(probe::charge) else { return Box::pin(ready(Ok(()))) };
-        Box::pin(async move {
-            let taken = self.take(std::slice::from_ref(&charge), 1).await;
-            taken.map(drop).map_err(|failure| failure.error)
-        })
+        match self.probe_key(server) {
+            Some(key) => Box::pin(probe::take(self, key).map_err(|failure| failure.error)),
+            None => Box::pin(ready(Ok(()))),
+        }
     }
 
     fn server_of(&self, key: &BucketKey) -> ServerId {

@@ -35,11 +35,27 @@ pub(crate) enum ConnectionEvents {
     Silent,
 }
 
+/// The times of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct CallLimits {
+    /// The longest that a request waits. Past it the script refuses.
+    pub timeout: Duration,
+    /// The longest that an answer may take.
+    pub answer: Duration,
+}
+
+impl CallLimits {
+    /// Calls whose answer is of no use after `timeout`.
+    pub fn strict(timeout: Duration) -> Self {
+        Self { timeout, answer: timeout }
+    }
+}
+
 /// Opens the connections of a store: the settings that they share.
 pub(crate) struct Connector {
     config: Config,
     pub location: ServerLocation,
-    pub timeout: Duration,
+    pub limits: CallLimits,
     events: ConnectionEvents,
     first_connection: FirstConnection,
 }
@@ -60,8 +76,7 @@ const SILENCE: Duration = Duration::from_millis(50);
 const MAX_WAITING_COMMANDS: usize = 8_192;
 
 impl Connector {
-    /// For calls that fail after `timeout`.
-    pub fn new(spec: &RedisSpec, timeout: Duration, events: ConnectionEvents) -> Result<Self, ConnectError> {
+    pub fn new(spec: &RedisSpec, limits: CallLimits, events: ConnectionEvents) -> Result<Self, ConnectError> {
         let address = Address::parse(&spec.url).ok_or(ConnectError::Url)?;
         let mut config = Config {
             fail_fast: false,
@@ -73,7 +88,7 @@ impl Connector {
         if address.tls {
             spec.tls.apply(&mut config)?;
         }
-        Ok(Self { config, location: address.location, timeout, events, first_connection: FirstConnection::new(spec) })
+        Ok(Self { config, location: address.location, limits, events, first_connection: FirstConnection::new(spec) })
     }
 
     /// Starts a client of the one server, or of the primary that the sentinels name, in the current runtime. Returns
@@ -121,10 +136,11 @@ impl Connector {
         server: ServerConfig,
         first_connection: Option<FirstConnection>,
     ) -> Result<Client, ConnectError> {
-        let connect_timeout = CONNECT_TIMEOUT.max(self.timeout);
+        let CallLimits { timeout, answer } = self.limits;
+        let connect_timeout = CONNECT_TIMEOUT.max(timeout);
         let label = label(&server);
         let client = Builder::from_config(Config { server, ..config.clone() })
-            .with_performance_config(|performance| performance.default_command_timeout = self.timeout)
+            .with_performance_config(|performance| performance.default_command_timeout = answer)
             .with_connection_config(|connection| {
                 connection.connection_timeout = connect_timeout;
                 connection.internal_command_timeout = connect_timeout;
@@ -132,7 +148,7 @@ impl Connector {
                 connection.max_command_buffer_len = MAX_WAITING_COMMANDS;
                 connection.reconnect_on_auth_error = true;
                 connection.unresponsive =
-                    UnresponsiveConfig { max_timeout: Some(self.timeout + SILENCE), interval: SILENCE / 2 };
+                    UnresponsiveConfig { max_timeout: Some(timeout + SILENCE), interval: SILENCE / 2 };
                 connection.tcp =
                     TcpConfig { nodelay: Some(true), user_timeout: Some(connect_timeout), ..Default::default() };
             })

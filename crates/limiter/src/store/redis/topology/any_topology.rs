@@ -3,12 +3,11 @@
 //! Guarantees that a demoted primary is left, and that each connection is closed on [`Topology::quit`].
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fred::types::FromValue;
 
 use crate::store::redis::connection::address::ServerLocation;
-use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents, Connector};
+use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents, Connector};
 use crate::store::redis::connection::error;
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script::{Input, Script};
@@ -26,10 +25,11 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Starts connecting, in the current runtime, and returns at once. Calls fail after `timeout`.
-    pub fn start(spec: &RedisSpec, timeout: Duration, events: ConnectionEvents) -> Result<Self, ConnectError> {
-        let connector = Connector::new(spec, timeout, events)?;
-        let connect = |connector: &Connector| connector.connect().map(|client| Arc::new(Server::new(client, timeout)));
+    /// Starts connecting, in the current runtime, and returns at once.
+    pub fn start(spec: &RedisSpec, limits: CallLimits, events: ConnectionEvents) -> Result<Self, ConnectError> {
+        let connector = Connector::new(spec, limits, events)?;
+        let connect =
+            |connector: &Connector| connector.connect().map(|client| Arc::new(Server::new(client, limits.timeout)));
         match connector.location {
             ServerLocation::Cluster(_) => Cluster::start(connector).map(Self::Cluster),
             ServerLocation::Server(_) | ServerLocation::Socket(_) => connect(&connector).map(Self::Single),

@@ -150,7 +150,7 @@ impl ClusterServers {
             return Ok(server.clone());
         }
         let _entered = self.runtime.enter();
-        let server = Arc::new(Server::new(self.connector.connect_node(host)?, self.connector.timeout));
+        let server = Arc::new(Server::new(self.connector.connect_node(host)?, self.connector.limits.timeout));
         map.connected.insert(host.clone(), server.clone());
         Ok(server)
     }

@@ -55,25 +55,31 @@ impl Server {
         Self { client, time: ServerTime::default(), timeout, reconnecting: AtomicBool::new(false) }
     }
 
-    /// Runs a script within the time limit. The client library bounds the first try. A second one is needed only for a
-    /// server that was not asked before, or has forgotten the script.
+    /// Runs a script. The client library bounds each try. A second one is needed only for a server that was not asked
+    /// before, or has forgotten the script, and none begins when the time limit has passed.
     pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         let sent_us = clock::monotonic_micros();
         let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
         if let Some(answer) = self.result(script, sent_us, reply) {
             return answer;
         }
-        let spent = Duration::from_micros(clock::monotonic_micros().saturating_sub(sent_us));
-        let again = Box::pin(self.run_again(script, input, asking));
-        let answer = tokio::time::timeout(self.timeout.saturating_sub(spent), again).await;
-        answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no time to repeat")))
+        Box::pin(self.run_again(script, input, asking, sent_us)).await
     }
 
     /// Runs a script by its text, for a server that has forgotten it. Twice, since it may be a new server, whose time
     /// has to be learned first.
-    async fn run_again(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
+    async fn run_again(
+        &self,
+        script: &Script,
+        input: impl Fn(i64) -> Input,
+        asking: bool,
+        since_us: u64,
+    ) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
+            if Duration::from_micros(sent_us.saturating_sub(since_us)) >= self.timeout {
+                break;
+            }
             let reply = script.run_text(&self.client, input(self.deadline(sent_us)), asking).await;
             if let Some(answer) = self.result(script, sent_us, reply) {
                 return answer;

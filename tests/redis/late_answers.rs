@@ -1,0 +1,136 @@
+//! A Redis that answers a little later than its time limit: it has carried out the calls that were given up.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tollgate::clock;
+use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::redis::spec::RedisSpec;
+use tollgate_test_support::node::{LimiterNode, connected};
+use tollgate_test_support::redis::{RedisServer, spec_at};
+use tollgate_test_support::{HOUR, charge, decide, eventually, shape};
+
+const TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Calls arrive well before the time limit, and their answers after it.
+const LATENCY: Duration = Duration::from_millis(64);
+
+const FULL: u64 = 10_000;
+
+/// The server, a way to it that takes time, and a node that uses it.
+struct DelayedNode {
+    server: RedisServer,
+    way: DelayingProxy,
+    node: LimiterNode,
+}
+
+impl DelayedNode {
+    async fn start() -> Self {
+        let server = RedisServer::start();
+        let way = DelayingProxy::to(server.port()).await;
+        let node = LimiterNode::started(&RedisSpec { timeout: TIMEOUT, ..spec_at(way.address.port()) }).await;
+        Self { server, way, node }
+    }
+
+    /// What is charged in Redis when all late answers and debts have had their time.
+    async fn charged(&self) -> u64 {
+        self.way.set(Duration::ZERO);
+        self.node.recovers().await;
+        let since = clock::now();
+        eventually("what is owed is charged", || async { since.elapsed() > Duration::from_secs(2) }).await;
+        let look = connected(&self.server.spec()).await.take(&[request()], 0).await.unwrap();
+        FULL - look.levels[0].remaining
+    }
+}
+
+fn request() -> tollgate_limiter::store::BucketCharge {
+    charge("k", shape(FULL, 1_000 * HOUR, FULL), 1)
+}
+
+#[tokio::test]
+async fn single_requests_are_charged_once() {
+    let delayed = DelayedNode::start().await;
+    assert_eq!(decide(&delayed.node.limiter, &[request()]).await.decided_by, DecidedBy::Redis);
+    delayed.way.set(LATENCY);
+    for _ in 0..4 {
+        let decision = decide(&delayed.node.limiter, &[request()]).await;
+        assert!(decision.granted && decision.decided_by == DecidedBy::Local);
+    }
+    assert_eq!(delayed.charged().await, 5);
+}
+
+#[tokio::test]
+async fn a_hot_key_is_charged_what_was_admitted() {
+    let delayed = DelayedNode::start().await;
+    delayed.way.set(LATENCY);
+    let mut granted = 0;
+    for _ in 0..20 {
+        let decisions = join_all((0..20).map(|_| async { decide(&delayed.node.limiter, &[request()]).await })).await;
+        granted += decisions.iter().filter(|decision| decision.granted).count() as u64;
+    }
+    assert!(delayed.node.breaker.is_open());
+    assert_eq!((granted, delayed.charged().await), (400, 400));
+}
+
+/// Passes bytes on after half of the latency, in each direction.
+struct DelayingProxy {
+    address: SocketAddr,
+    latency_us: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+impl DelayingProxy {
+    async fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let latency_us = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        let latency = latency_us.clone();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                connections.spawn(pass_on(from_client, to_server, latency.clone()));
+                connections.spawn(pass_on(from_server, to_client, latency.clone()));
+            }
+        });
+        Self { address, latency_us, _tasks: tasks }
+    }
+
+    fn set(&self, latency: Duration) {
+        self.latency_us.store(u64::try_from(latency.as_micros()).unwrap(), Ordering::Relaxed);
+    }
+}
+
+async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, latency_us: Arc<AtomicU64>) {
+    let (queue, mut queued) = unbounded_channel::<(clock::Instant, Vec<u8>)>();
+    let read = async move {
+        let mut buffer = vec![0; 65_536];
+        while let Ok(length @ 1..) = from.read(&mut buffer).await {
+            let half = Duration::from_micros(latency_us.load(Ordering::Relaxed) / 2);
+            if queue.send((clock::now() + half, buffer[..length].to_vec())).is_err() {
+                return;
+            }
+        }
+    };
+    let write = async move {
+        while let Some((at, bytes)) = queued.recv().await {
+            sleep_until(at).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(read, write);
+}
