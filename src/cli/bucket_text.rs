@@ -26,8 +26,9 @@ pub fn show_bucket(bucket: &BucketView) -> String {
 }
 
 /// `response_header x-used, 8000 at most`.
-pub fn show_settled(SettledView { by, max }: &SettledView) -> String {
-    format!("{by}, {max} at most")
+pub fn show_settled(SettledView { by, max, absent }: &SettledView) -> String {
+    let absent = absent.map_or_else(String::new, |absent| format!(", {absent} if it does not say"));
+    format!("{by}, {max} at most{absent}")
 }
 
 /// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.

@@ -115,7 +115,7 @@ impl RequestContext {
     ) -> Response<Body> {
         let mut response = match result {
             Ok(response) => {
-                account.permit.answered(response.headers());
+                account.permit.answered(response.status(), response.headers());
                 response
             }
             Err(failure) => {

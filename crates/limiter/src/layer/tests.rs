@@ -78,7 +78,8 @@ fn settling(field: CostField) -> RateLimitLayer {
     layer(|limit| {
         let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
         limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
-        limit.cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(700) }));
+        limit.cost =
+            Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(700), absent: None }));
     })
 }
 
@@ -114,7 +115,7 @@ async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() 
     let response = answered(&layer, Body::from("whatever")).await;
     assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
 
-    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(JsonPath::parse("used").unwrap().into());
     let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
     let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
     let response = answered(&layer, streamed()).await;
@@ -131,7 +132,7 @@ async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() 
 
 #[tokio::test]
 async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
-    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(JsonPath::parse("used").unwrap().into());
     for _ in 0..10 {
         assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
     }

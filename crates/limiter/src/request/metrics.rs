@@ -73,7 +73,7 @@ pub enum SettlementOutcome {
     Even,
     /// Less, but the rest has flowed in since.
     Late,
-    /// The response does not tell; as with the two below, the reservation stands.
+    /// The response does not tell; as with the two below, what is reserved or the cost of an absent number is charged.
     Absent,
     Unreadable,
     /// The response broke off.
@@ -118,7 +118,7 @@ impl SettlementMetrics {
         if outcome == SettlementOutcome::Unreadable && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 limit = %self.limit,
-                "a response tells its cost in a way that cannot be read: encoded, or no whole number; what is reserved stands"
+                "a response tells its cost in a way that cannot be read: encoded, or no whole number; what is reserved stands, or what an absent number costs"
             );
         }
     }

@@ -1,12 +1,12 @@
 //! A limit of one route at work: its charges, its counters, and its level in a client's terms.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::algorithm::level::Level;
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::ResponseCost;
+use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::definition::{Limit, LimitUse};
 use crate::limit::key::{ExtractedKey, Facts, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit};
@@ -70,16 +70,16 @@ impl Rule {
 
     /// The policy for clients without a plan.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let (counting, usual_cost) = self.compiled.usual();
-        self.policy_of(counting, usual_cost)
+        let (counting, scale) = self.compiled.usual();
+        self.policy_of(counting, scale)
     }
 
-    pub fn policy_of(&self, counting: CompiledAlgorithm, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+    pub fn policy_of(&self, counting: CompiledAlgorithm, scale: QuotaScale) -> PolicyItem<'_> {
         let window_secs = match counting {
             CompiledAlgorithm::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
             CompiledAlgorithm::Permits(_) => None,
         };
-        PolicyItem { name: self.name(), quota: counting.burst() / usual_cost, window_secs }
+        PolicyItem { name: self.name(), quota: scale.quota(counting.burst()), unit: scale.unit, window_secs }
     }
 
     /// Whether the limit is enforced on any request.
@@ -106,14 +106,14 @@ impl Rule {
     }
 }
 
-/// The standing of a client, in requests of the usual cost.
-pub(crate) fn standing(counting: CompiledAlgorithm, usual_cost: NonZeroU64, level: &Level) -> Standing {
-    let (quota, remaining) = (counting.burst() / usual_cost, level.remaining / usual_cost);
+/// The standing of a client.
+pub(crate) fn standing(counting: CompiledAlgorithm, scale: QuotaScale, level: &Level) -> Standing {
+    let (quota, remaining) = (scale.quota(counting.burst()), scale.remaining(level.remaining));
     let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, with nothing left: the next request passes once its cost is back.
-            level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost.get()))
+            level.reset_after_us.saturating_sub(tokens.spare_us(scale.usual_cost.get()))
         }
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,

@@ -4,14 +4,17 @@
 //! only the response tells is reserved before and settled after. No request's body is read for it.
 
 pub mod json_path;
+pub mod quota_unit;
+mod response;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
+
+pub use crate::limit::cost::response::{CostField, JsonTerm, ResponseCost};
 
 /// The tokens that a request takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,24 +28,6 @@ pub enum Cost {
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
     Response(Arc<ResponseCost>),
-}
-
-/// A cost that is known after the response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponseCost {
-    pub field: CostField,
-    /// Tokens taken before; the cost of the request if the response does not tell.
-    pub reserve: NonZeroU64,
-    /// Tokens that it costs at most. May be more than a bucket holds.
-    pub max: NonZeroU64,
-}
-
-/// Where a response tells its cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CostField {
-    Header(HeaderName),
-    /// In its body: JSON, several JSON texts on lines, or JSON in the data of an event stream.
-    Json(JsonPath),
 }
 
 impl Cost {
@@ -62,7 +47,7 @@ impl Cost {
         }
     }
 
-    /// Tokens that an ordinary request takes: the fields of a response count in these.
+    /// Tokens that an ordinary request takes: where all take as much, the fields of a response count in these.
     pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::decide::limiter::Limiter;
@@ -15,7 +15,7 @@ use crate::decide::settlement::{Reservation, SettlementResult, Settler};
 use crate::limit::cost::ResponseCost;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
-use crate::request::response::usage::reader::{Usage, UsageReader};
+use crate::request::response::usage::reader::{Untold, Usage, UsageReader};
 
 /// The permit of one request. When it is dropped before its end, reservations stand.
 #[derive(Debug, Default)]
@@ -123,9 +123,9 @@ impl Permit {
     }
 
     /// The head of the response.
-    pub fn answered(&mut self, fields: &HeaderMap) {
+    pub fn answered(&mut self, status: StatusCode, fields: &HeaderMap) {
         let Some(held) = &mut self.0 else { return };
-        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.head(fields));
+        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.head(status, fields));
         // A cost in the head need not wait for the body.
         held.reserved_costs
             .extract_if(.., |reserved_cost| !reserved_cost.reading.reads_on())
@@ -139,7 +139,7 @@ impl Permit {
     pub fn failed(&mut self, unanswered: Unanswered) {
         let usage = match unanswered {
             Unanswered::NotForwarded => Usage::Unreached,
-            Unanswered::Forwarded => Usage::Nothing,
+            Unanswered::Forwarded => Usage::AtLeast(0, Untold::Absent),
         };
         let Some(held) = self.0.take() else { return };
         held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.settled_by.settle(usage));
@@ -192,9 +192,7 @@ impl Settling {
         let reserved = self.reservation.charge.cost;
         let (actual, outcome) = match usage {
             Usage::Tokens(tokens) => (tokens, None),
-            Usage::Nothing => (reserved, Some(Outcome::Absent)),
-            Usage::Unreadable => (reserved, Some(Outcome::Unreadable)),
-            Usage::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
+            Usage::AtLeast(least, why) => (reserved.max(least), Some(untold(why))),
             Usage::Unreached => (0, Some(Outcome::Unreached)),
         };
         let settled = self.settler.settle(self.reservation, actual);
@@ -204,6 +202,14 @@ impl Settling {
             SettlementResult::Even => Outcome::Even,
             SettlementResult::Late => Outcome::Late,
         }));
+    }
+}
+
+fn untold(why: Untold) -> Outcome {
+    match why {
+        Untold::Absent => Outcome::Absent,
+        Untold::Unreadable => Outcome::Unreadable,
+        Untold::Cut => Outcome::Cut,
     }
 }
 

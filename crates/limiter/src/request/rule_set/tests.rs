@@ -207,7 +207,7 @@ fn learn(cache: &PlanCache, field: &str, text: &str) {
 /// Burst, cost, the largest of any request, and the cost that clients are told in.
 fn held_to(pending: &PendingRequest) -> (u64, u64, u64, u64) {
     let (charge, owner) = (&pending.checks.tokens.charges()[0], &pending.owners[0]);
-    (charge.quota.burst(), charge.cost, charge.largest_cost, owner.usual_cost.get())
+    (charge.quota.burst(), charge.cost, charge.largest_cost, owner.scale.usual_cost.get())
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn left(guard: &Guard) -> Vec<u64> {
 
 fn settled(name: &str, reserve: u64) -> Limit {
     let field = CostField::Header(HeaderName::from_static("x-used"));
-    let by = ResponseCost { field, reserve: nonzero(reserve), max: nonzero(50) };
+    let by = ResponseCost { field, reserve: nonzero(reserve), max: nonzero(50), absent: None };
     Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
 }
 
@@ -286,7 +286,7 @@ fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settl
     };
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
     assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
-    holding.answered(&told("20"));
+    holding.answered(StatusCode::OK, &told("20"));
     assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
     guard.pass().0.reserved.hold(&guard.limiter).failed(Unanswered::NotForwarded);
     assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
@@ -311,7 +311,10 @@ fn what_becomes_of_a_reservation_without_a_response() {
 fn a_shadow_settles_as_if_it_were_enforced() {
     let guard = Guard::new([Limit { rollout: Rollout::NONE, ..settled("a", 10) }]);
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
-    holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+    holding.answered(
+        StatusCode::OK,
+        &HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]),
+    );
     let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
     assert_eq!(left(&enforced), [75]);
 }
