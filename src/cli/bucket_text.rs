@@ -12,8 +12,10 @@ pub fn show_bucket(bucket: &BucketView) -> String {
     let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
     let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
     let settled = policy.settled.as_ref().map_or_else(String::new, settled);
+    let counted = |counted: &String| format!(" for responses with {counted}");
+    let counted = policy.counted.as_ref().map_or_else(String::new, counted);
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}{counted}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         show_level(level, policy.burst),
         show_wait(level, policy.cost),

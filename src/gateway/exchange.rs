@@ -119,7 +119,7 @@ impl RequestContext {
                 response
             }
             Err(failure) => {
-                account.permit.failed(failure.unanswered());
+                account.permit.failed(failure.status(), failure.unanswered());
                 account.problem = Some(failure.name());
                 failure.respond(&self.request_id)
             }

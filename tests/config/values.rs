@@ -17,6 +17,7 @@ use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_limiter::limit::status_set::StatusSet;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -85,6 +86,19 @@ fn reads_every_kind_of_cost() {
     };
     assert_eq!(["reserve", "max", "20"].map(absent), [None, Some(80), Some(20)]);
     assert_eq!(cost("4"), tokens(4));
+}
+
+#[test]
+fn reads_the_responses_that_count() {
+    let count = |count: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 9/s{count}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0]
+            .count
+            .clone()
+    };
+    assert_eq!(count(""), None);
+    let set = StatusSet::new([401.into(), 403.into(), (500..=599).into()]).unwrap();
+    assert_eq!(count(", count: {status: [401, '403', 5xx]}"), Some(set));
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub struct PolicyView {
     /// How the cost is settled after the response; none: it is known before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledView>,
+    /// The status codes of the responses that count: `401, 5xx`; none: all count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<String>,
     pub on_outage: String,
     /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +88,7 @@ impl PolicyView {
             burst: algorithm.burst().get(),
             cost,
             settled,
+            counted: limit.count.as_ref().map(ToString::to_string),
             on_outage: on_outage.to_owned(),
             leased_us: None,
             plan: None,

@@ -16,6 +16,7 @@ use crate::limit::exemption::Exemption;
 use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{OnLimit, Queueing};
 use crate::limit::rollout::Rollout;
+use crate::limit::status_set::{NoStatus, StatusRange, StatusSet};
 
 /// A limit in the making. Made by [`Limit::per_second`] and its like.
 ///
@@ -38,6 +39,7 @@ pub struct LimitBuilder {
     key: Option<KeySpec>,
     on_missing: OnMissing,
     cost: u64,
+    count: Vec<StatusRange>,
     on_outage: OnOutage,
     on_limit: OnLimit,
     consistency: Consistency,
@@ -68,6 +70,12 @@ pub enum LimitError {
     Cost { limit: Arc<str>, cost: u64, burst: u64 },
     #[error("the limit {limit:?}: {error}")]
     Quota { limit: Arc<str>, error: QuotaError },
+    #[error("the limit {limit:?}: {error}")]
+    Statuses { limit: Arc<str>, error: NoStatus },
+    #[error("the limit {0:?}: requests in flight count whatever their status; leave out the status codes")]
+    StatusesInFlight(Arc<str>),
+    #[error("the limit {0:?}: tokens that are taken ahead are not given back by the status; leave out one of the two")]
+    StatusesLeased(Arc<str>),
     #[error("two limits are called {0:?}: each needs a name of its own")]
     Twice(Arc<str>),
 }
@@ -115,6 +123,7 @@ impl LimitBuilder {
             key: None,
             on_missing: OnMissing::default(),
             cost: 1,
+            count: Vec::new(),
             on_outage: OnOutage::default(),
             on_limit: OnLimit::default(),
             consistency: Consistency::default(),
@@ -151,6 +160,24 @@ impl LimitBuilder {
     /// Tokens that a request takes; 1 without it.
     pub fn cost(self, tokens: u64) -> Self {
         Self { cost: tokens, ..self }
+    }
+
+    /// Counts only requests whose response has one of these status codes: the others get back what they took, once their
+    /// response has begun. A request takes its tokens before, so as many as are in flight never exceed the limit. One that
+    /// is given up before its response counts. Without it: all count.
+    ///
+    /// Five wrong passwords a minute, and any number of right ones:
+    /// ```
+    /// use tollgate_limiter::{Limit, client_ip};
+    ///
+    /// let logins = Limit::per_minute("failed-logins", 5).sliding_window().key(client_ip()).count_statuses([401, 403]);
+    /// let failures = Limit::per_minute("failures", 100).key(client_ip()).count_statuses([500..=599]);
+    /// # (logins.build()?, failures.build()?);
+    /// # Ok::<(), tollgate_limiter::LimitError>(())
+    /// ```
+    pub fn count_statuses<S: Into<StatusRange>>(self, statuses: impl IntoIterator<Item = S>) -> Self {
+        let count = self.count.into_iter().chain(statuses.into_iter().map(Into::into)).collect();
+        Self { count, ..self }
     }
 
     /// Sets how the limit is enforced while the shared store is away. Without it: each node enforces its share.
@@ -194,6 +221,7 @@ impl LimitBuilder {
             return Err(LimitError::Name(self.name));
         }
         let algorithm = self.algorithm()?;
+        let count = self.counted()?;
         let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, .. } = self;
         let quota = |error| LimitError::Quota { limit: name.clone(), error };
         let burst = algorithm.compile().map_err(quota)?.burst();
@@ -203,9 +231,34 @@ impl LimitBuilder {
         }
         let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
         let cost = Cost::Fixed(cost);
-        let limit =
-            Limit { name, key, algorithm, cost, on_outage, on_limit, rollout, exemption, plans: None, consistency };
+        let limit = Limit {
+            name,
+            key,
+            algorithm,
+            cost,
+            count,
+            on_outage,
+            on_limit,
+            rollout,
+            exemption,
+            plans: None,
+            consistency,
+        };
         Ok(LimitUse { limit: Arc::new(limit), cost: None })
+    }
+
+    /// The status codes to count by, if any are set.
+    fn counted(&self) -> Result<Option<StatusSet>, LimitError> {
+        if self.count.is_empty() {
+            return Ok(None);
+        }
+        match (self.counting, self.consistency) {
+            (CountingBy::Concurrency, _) => return Err(LimitError::StatusesInFlight(self.name.clone())),
+            (_, Consistency::Leased) => return Err(LimitError::StatusesLeased(self.name.clone())),
+            (_, Consistency::Exact) => {}
+        }
+        let set = StatusSet::new(self.count.iter().cloned());
+        set.map(Some).map_err(|error| LimitError::Statuses { limit: self.name.clone(), error })
     }
 
     fn algorithm(&self) -> Result<Algorithm, LimitError> {
@@ -352,6 +405,12 @@ mod tests {
         assert!(
             zero(Limit::per_second("l", 5).burst(6).sliding_window()).contains("a burst belongs to a token bucket")
         );
+        assert_eq!(
+            zero(Limit::per_second("l", 1).count_statuses([401, 600])),
+            "the limit \"l\": status codes of responses are 200 to 599"
+        );
+        assert!(zero(Limit::in_flight("l", 5).count_statuses([401])).contains("count whatever their status"));
+        assert!(zero(Limit::per_second("l", 5).leased().count_statuses([401])).contains("leave out one of the two"));
         assert!(zero(Limit::per_second("l", 1_000_000_000)).starts_with("the limit \"l\": "));
     }
 }

@@ -80,9 +80,11 @@ pub enum SettlementOutcome {
     Cut,
     /// Refunded: no upstream had the request.
     Unreached,
+    /// Refunded: the limit does not count responses of this status.
+    Uncounted,
 }
 
-const OUTCOMES: [(SettlementOutcome, &str); 8] = [
+const OUTCOMES: [(SettlementOutcome, &str); 9] = [
     (SettlementOutcome::More, "more"),
     (SettlementOutcome::Less, "less"),
     (SettlementOutcome::Even, "even"),
@@ -91,6 +93,7 @@ const OUTCOMES: [(SettlementOutcome, &str); 8] = [
     (SettlementOutcome::Unreadable, "unreadable"),
     (SettlementOutcome::Cut, "cut"),
     (SettlementOutcome::Unreached, "unreached"),
+    (SettlementOutcome::Uncounted, "uncounted"),
 ];
 
 /// The counters of the settlements of one limit.

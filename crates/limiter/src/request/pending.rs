@@ -81,6 +81,7 @@ impl NewCheck {
     pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, QuotaScale, Option<LaterCost>) {
         let Charge { counting, cost, scale, largest_cost, later } = charge;
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
+        let later = rule.later(later);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {
                 let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
@@ -90,7 +91,7 @@ impl NewCheck {
                 Self::Permit(PermitCheck { need: PermitNeed { key, limit, cost }, largest_cost, on_outage })
             }
         };
-        (check, scale, rule.later(later))
+        (check, scale, later)
     }
 
     fn key(&self) -> &Key {

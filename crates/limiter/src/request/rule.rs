@@ -63,9 +63,14 @@ impl Rule {
         self.limit().key.extract(self.name(), facts)
     }
 
-    /// The later settlement of such a cost.
+    /// The later settlement of such a cost: what the response tells, or whether it counts.
+    #[inline]
     pub fn later(&self, by: Option<Arc<ResponseCost>>) -> Option<LaterCost> {
-        Some(LaterCost { by: by?, settlements: self.settlements.clone()? })
+        let counted = &self.limit().count;
+        if by.is_none() && counted.is_none() {
+            return None;
+        }
+        Some(LaterCost { by, counted: counted.clone(), settlements: self.settlements.clone()? })
     }
 
     /// The policy for clients without a plan.
@@ -133,8 +138,11 @@ fn may_count(limit: &Limit, counted: CountedAs) -> bool {
     }
 }
 
-/// Whether the cost of some request is known only after its response.
+/// Whether what some request costs is known only after its response.
 fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
+    if limit.count.is_some() {
+        return true;
+    }
     let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
     match cost {
         Some(cost) => cost.later().is_some(),

@@ -19,6 +19,10 @@ pub(crate) enum Usage {
     Tokens(u64),
     /// Not all of the cost was told: what is reserved, and no less than this.
     AtLeast(u64, Untold),
+    /// The whole reservation: the cost was known, and the response counts.
+    Whole,
+    /// Nothing: responses of this status do not count.
+    Uncounted,
     /// No upstream was reached.
     Unreached,
 }
@@ -60,8 +64,8 @@ impl UsageReader {
         matches!(self.by.field, CostField::Json(_))
     }
 
-    /// Reads the head of the response. One that reports a failure has no cost to tell.
-    pub fn head(&mut self, status: StatusCode, fields: &HeaderMap) {
+    /// Reads the head of the response. One that reports a failure has no cost to tell. `None`: the body may tell more.
+    pub fn head(&mut self, status: StatusCode, fields: &HeaderMap) -> Option<Usage> {
         if let Some(absent) = self.by.absent.filter(|_| status.is_success()) {
             self.least = absent.get();
         }
@@ -79,11 +83,7 @@ impl UsageReader {
             CostField::Json(_) if is_encoded(fields) => self.usage = self.unreadable(),
             CostField::Json(terms) => self.body = Some(Box::new(BodyScanner::new(terms, fields))),
         }
-    }
-
-    /// Whether the body may tell more.
-    pub fn reads_on(&self) -> bool {
-        self.body.is_some()
+        self.body.is_none().then_some(self.usage)
     }
 
     /// Reads a piece of the body.
@@ -181,8 +181,8 @@ mod tests {
     fn a_field_of_the_head_is_one_whole_number() {
         let header = |values: &[(&'static str, &'static str)], complete| {
             let mut reading = by(CostField::Header(HeaderName::from_static("x-used")), None);
-            reading.head(StatusCode::OK, &fields(values));
-            assert!(!reading.reads_on());
+            let known = reading.head(StatusCode::OK, &fields(values));
+            assert_eq!(known, Some(reading.usage), "it need not wait for the body");
             reading.end(complete)
         };
         assert_eq!(header(&[("x-used", "7")], false), Usage::Tokens(7), "whatever becomes of the body");
