@@ -117,6 +117,6 @@ mod tests {
         }
         assert_eq!(StatusSet::new([]), Err(NoStatus));
         assert_eq!(StatusSet::new([101.into()]), Err(NoStatus));
-        assert_eq!(StatusSet::new([StatusRange(403..=401)]), Err(NoStatus));
+        assert_eq!(StatusSet::new([StatusRange(RangeInclusive::new(403, 401))]), Err(NoStatus));
     }
 }

@@ -115,11 +115,9 @@ impl Decode for RawJsonTerm {
 impl RawJsonTermOptions {
     fn choose(self, report: &mut Report) -> Option<JsonTerm> {
         let Self { location, path, first_of, weight } = self;
-        let listed = match first_of.valid() {
-            Some(NonEmptyList(paths)) => Some(paths.iter().map(|at| at.value.clone()).collect()),
-            None => None,
-        };
-        let choices = [path.take(|at| Some(vec![at.value])), first_of.build(|_| listed)];
+        let values =
+            |NonEmptyList(paths): NonEmptyList<Located<JsonPath>>| Some(paths.into_iter().map(|at| at.value).collect());
+        let choices = [path.take(|at| Some(vec![at.value])), first_of.take(values)];
         let first_of = only_one(choices).unwrap_or_else(|_| {
             let problem = ValueProblem::new("a part of the cost has exactly one of path and first_of");
             report
