@@ -12,8 +12,10 @@ pub fn show_bucket(bucket: &BucketView) -> String {
     let notes: String = from.chain(notes.map(|note| format!("  note     {note}\n"))).collect();
     let settled = |settled: &SettledView| format!(" reserved and settled by {}", show_settled(settled));
     let settled = policy.settled.as_ref().map_or_else(String::new, settled);
+    let counted = |counted: &String| format!(" for responses with {counted}");
+    let counted = policy.counted.as_ref().map_or_else(String::new, counted);
     format!(
-        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}, on outage: {}\n  source   {}\n{notes}",
+        "{}\n  level    {}\n  next     {}\n  full     {}\n  policy   {}, cost {}{settled}{counted}, on outage: {}\n  source   {}\n{notes}",
         bucket.key,
         show_level(level, policy.burst),
         show_wait(level, policy.cost),
@@ -26,8 +28,9 @@ pub fn show_bucket(bucket: &BucketView) -> String {
 }
 
 /// `response_header x-used, 8000 at most`.
-pub fn show_settled(SettledView { by, max }: &SettledView) -> String {
-    format!("{by}, {max} at most")
+pub fn show_settled(SettledView { by, max, absent }: &SettledView) -> String {
+    let absent = absent.map_or_else(String::new, |absent| format!(", {absent} if it does not say"));
+    format!("{by}, {max} at most{absent}")
 }
 
 /// `10/s by plan gold, burst 20`, or `1000/month in Europe/Berlin, fixed_window`.

@@ -112,6 +112,9 @@ fn show_limit(limit: &LimitView) -> String {
     if let Some(settled) = &policy.settled {
         line("cost", &format!("{} are reserved; settled by {}", policy.cost, show_settled(settled)));
     }
+    if let Some(counted) = &policy.counted {
+        line("counts", &format!("responses with {counted}; what others took is given back"));
+    }
     if let Some(bucket) = &limit.bucket {
         line("bucket", bucket);
     }

@@ -115,11 +115,11 @@ impl RequestContext {
     ) -> Response<Body> {
         let mut response = match result {
             Ok(response) => {
-                account.permit.answered(response.headers());
+                account.permit.answered(response.status(), response.headers());
                 response
             }
             Err(failure) => {
-                account.permit.failed(failure.unanswered());
+                account.permit.failed(failure.status(), failure.unanswered());
                 account.problem = Some(failure.name());
                 failure.respond(&self.request_id)
             }

@@ -11,12 +11,13 @@ use tollgate::upstream::Balance;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::cost::json_path::JsonPath;
-use tollgate_limiter::limit::cost::{Cost, CostField, ResponseCost};
+use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
 use tollgate_limiter::limit::definition::{Consistency, OnOutage};
 use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
+use tollgate_limiter::limit::status_set::StatusSet;
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -59,14 +60,45 @@ fn reads_every_kind_of_cost() {
     );
     assert_eq!(cost("{body: 2KiB, max: 5}"), Cost::Body { unit: nonzero(2_048), max: nonzero(5) });
     let by = |field, reserve, max| {
-        Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(reserve), max: nonzero(max) }))
+        Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(reserve), max: nonzero(max), absent: None }))
     };
     let header = CostField::Header(HeaderName::from_static("x-used"));
     assert_eq!(cost("{response_header: X-Used}"), by(header.clone(), 1, 9));
     assert_eq!(cost("{response_header: x-used, reserve: 5, max: 8000}"), by(header, 5, 8_000));
     let path = JsonPath::parse(r"usage.total\.tokens").unwrap();
-    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(CostField::Json(path), 2, 9));
+    assert_eq!(cost(r"{response_json: usage.total\.tokens, reserve: 2}"), by(path.into(), 2, 9));
+    let term = |paths: &[&str], weight| JsonTerm {
+        first_of: paths.iter().map(|path| JsonPath::parse(path).unwrap()).collect(),
+        weight: nonzero(weight),
+    };
+    let sum = |terms: &[JsonTerm]| by(CostField::Json(terms.into()), 1, 9);
+    assert_eq!(
+        cost("{response_json: [usage.in, {path: usage.out, weight: 4}]}"),
+        sum(&[term(&["usage.in"], 1), term(&["usage.out"], 4)])
+    );
+    assert_eq!(
+        cost("{response_json: {first_of: [usage.total, response.usage.total]}}"),
+        sum(&[term(&["usage.total", "response.usage.total"], 1)])
+    );
+    let absent = |absent: &str| match cost(&format!("{{response_json: used, reserve: 2, max: 80, absent: {absent}}}")) {
+        Cost::Response(by) => by.absent.map(NonZeroU64::get),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(["reserve", "max", "20"].map(absent), [None, Some(80), Some(20)]);
     assert_eq!(cost("4"), tokens(4));
+}
+
+#[test]
+fn reads_the_responses_that_count() {
+    let count = |count: &str| {
+        let limits = format!("limits: {{a: {{key: client_ip, rate: 9/s{count}}}}}");
+        good(&format!("{LISTENERS}{limits}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n")).limits[0]
+            .count
+            .clone()
+    };
+    assert_eq!(count(""), None);
+    let set = StatusSet::new([401.into(), 403.into(), (500..=599).into()]).unwrap();
+    assert_eq!(count(", count: {status: [401, '403', 5xx]}"), Some(set));
 }
 
 #[test]

@@ -170,9 +170,11 @@ limits:
   tried: {key: client_ip, rate: 1/s, on_limit: shadow}
   priced: {key: client_ip, rate: 100/s, cost: {body: 1KiB}, on_limit: {reject: {status: 503}}}
   settled: {key: client_ip, rate: 100/s, cost: {response_json: usage.total_tokens, reserve: 20, max: 800}}
+  logins: {key: client_ip, rate: 5/m, count: {status: [401, 5xx]}}
 routes:
   - {name: all, match: {path: /all}, echo: true, limits: [planned, cheaper, tried, priced]}
   - {name: settled, match: {path: /settled}, echo: true, limits: [settled]}
+  - {name: login, match: {path: /login}, echo: true, limits: [logins]}
 ";
 
 #[test]
@@ -197,7 +199,8 @@ fn a_limit_is_explained_with_its_policy_and_its_on_limit_action() {
     assert_eq!(limits[2]["policy"]["leased_us"], 50_000);
     assert_eq!(limits[3]["enforced"], "not at all: it counts, and lets everything pass");
     assert_eq!(limits[4]["policy"]["cost"], 5);
-    let fields = "\"everyone\";q=10;w=1, \"planned\";q=100;w=1, \"cheaper\";q=100;w=1, \"priced\";q=100;w=1";
+    let fields = "\"everyone\";q=10;w=1, \"planned\";q=100;w=1, \"cheaper\";q=100;w=1, \
+        \"priced\";q=102400;w=1;qu=\"content-bytes\"";
     assert_eq!(view["ratelimit_policy"], fields);
 
     let other = explained(LENIENT, &["http://a/all", "-H", "x-tenant: other", "--client-ip", "10.1.2.3"]);
@@ -223,6 +226,15 @@ fn a_cost_settled_by_the_response_is_explained_with_its_reservation() {
     assert_eq!(policy["settled"], json!({"by": "response_json usage.total_tokens", "max": 800}));
     let said = String::from_utf8(explain(LENIENT, &["http://a/settled"]).stdout).unwrap();
     let line = "cost    20 are reserved; settled by response_json usage.total_tokens, 800 at most\n";
+    assert!(said.contains(line), "{said}");
+}
+
+#[test]
+fn a_limit_that_counts_by_status_is_explained_with_the_codes() {
+    let policy = &explained(LENIENT, &["http://a/login"])["limits"][1]["policy"];
+    assert_eq!((&policy["counted"], policy.get("settled")), (&json!("401, 5xx"), None));
+    let said = String::from_utf8(explain(LENIENT, &["http://a/login"]).stdout).unwrap();
+    let line = "           counts  responses with 401, 5xx; what others took is given back\n";
     assert!(said.contains(line), "{said}");
 }
 

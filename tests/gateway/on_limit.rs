@@ -279,9 +279,10 @@ fn a_request_costs_what_a_header_says() {
         Gateway::start(&echo_behind("{key: client_ip, rate: 100/h, cost: {header: x-cost, default: 2, max: 40}}"));
     let url = gateway.url("/");
     let costing = |said: &str| head(&["-H", &format!("x-cost: {said}"), &url]);
-    assert!(costing("30").contains("\"l\";r=35;"), "in requests of two tokens");
-    assert!(head(&[&url]).contains("\"l\";r=34;"));
-    assert!(costing("lots").contains("\"l\";r=14;"));
+    let thirty = costing("30");
+    assert!(thirty.contains("\"l\";q=100;w=3600;qu=\"tokens\"\r\n") && thirty.contains("\"l\";r=70;"), "{thirty}");
+    assert!(head(&[&url]).contains("\"l\";r=68;"));
+    assert!(costing("lots").contains("\"l\";r=28;"));
     assert!(costing("29").starts_with("http/1.1 429"));
     assert!(costing("28").starts_with("http/1.1 200"));
 }
@@ -291,10 +292,12 @@ fn a_request_costs_by_its_content_length_and_the_maximum_without_one() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 20/h, cost: {body: 10B, max: 8}}"));
     let url = gateway.url("/");
-    assert!(head(&[&url]).contains("\"l\";r=19;"), "a request without a body is one");
-    assert!(head(&["-d", "0123456789", &url]).contains("\"l\";r=18;"));
-    assert!(head(&["-d", "0123456789a", &url]).contains("\"l\";r=16;"));
-    assert!(head(&["--http2-prior-knowledge", &url]).contains("\"l\";r=15;"));
+    let bare = head(&[&url]);
+    assert!(bare.contains("\"l\";q=200;w=3600;qu=\"content-bytes\"\r\n"), "twenty tokens of ten bytes: {bare}");
+    assert!(bare.contains("\"l\";r=190;"), "a request without a body is one token: {bare}");
+    assert!(head(&["-d", "0123456789", &url]).contains("\"l\";r=180;"));
+    assert!(head(&["-d", "0123456789a", &url]).contains("\"l\";r=160;"));
+    assert!(head(&["--http2-prior-knowledge", &url]).contains("\"l\";r=150;"));
     let chunked = head(&["-H", "transfer-encoding: chunked", "-d", "0", &url]);
-    assert!(chunked.contains("\"l\";r=7;"), "{chunked}");
+    assert!(chunked.contains("\"l\";r=70;"), "{chunked}");
 }

@@ -195,6 +195,34 @@ fn a_field_of_the_body_settles_the_cost_and_the_body_passes_as_it_is() {
 }
 
 #[test]
+fn input_and_output_are_weighed_and_a_stream_without_its_numbers_costs_the_most() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    let (upstream, _go) = Upstream::start();
+    for store in [None, Some(redis.port())] {
+        let cost = "response_json: [{first_of: [usage.in, message.usage.in]}, {path: usage.out, weight: 4}],
+            reserve: 10, max: 400, absent: max";
+        let gateway = Gateway::start(&routes(store, &limit(cost), upstream.address));
+        let target = gateway.url(&format!("/?{}", encode(&close("", r#"{"usage":{"in":20,"out":5}}"#))));
+        let head = curl(&["-i", &target]);
+        assert!(head.contains("ratelimit-policy: \"l\";q=1000;w=86400;qu=\"tokens\""), "{head}");
+        assert!(head.contains("ratelimit: \"l\";r=990;"), "{head}");
+        until_left(&gateway, 960);
+        let streamed = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+        let started = "data: {\"message\":{\"usage\":{\"in\":30}}}\n\n";
+        ask(&gateway, &format!("{streamed}{started}data: {{\"usage\":{{\"out\":5}}}}\n\n"));
+        until_left(&gateway, 910);
+        ask(&gateway, &format!("{streamed}{started}data: [DONE]\n\n"));
+        until_left(&gateway, 510);
+        let failed = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+        assert_eq!(ask(&gateway, failed), "busy");
+        until_left(&gateway, 500);
+        assert_eq!(settlements(&gateway, "absent"), 2.0);
+        redis.command(&["FLUSHALL"]);
+    }
+}
+
+#[test]
 fn an_unreached_upstream_costs_nothing_and_a_broken_response_the_reservation() {
     let _turn = turns::beside_others();
     let redis = RedisServer::start();

@@ -1,11 +1,13 @@
 //! The numbers of a limit or a plan as JSON, and the level of a bucket.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Serialize};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::FieldContent;
 use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
-use tollgate_limiter::limit::cost::{CostField, ResponseCost};
+use tollgate_limiter::limit::cost::ResponseCost;
 use tollgate_limiter::limit::definition::{Limit, OnOutage};
 use tollgate_limiter::limit::units::show_rate;
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
@@ -24,6 +26,9 @@ pub struct PolicyView {
     /// How the cost is settled after the response; none: it is known before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<SettledView>,
+    /// The status codes of the responses that count: `401, 5xx`; none: all count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<String>,
     pub on_outage: String,
     /// Microseconds for which a node may hold tokens that it took ahead; none: the store is asked for each request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,6 +48,9 @@ pub struct SettledView {
     pub by: String,
     /// Tokens at most.
     pub max: u64,
+    /// Tokens of a successful response that does not say; none: those that are reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<u64>,
 }
 
 /// The level of a bucket.
@@ -80,6 +88,7 @@ impl PolicyView {
             burst: algorithm.burst().get(),
             cost,
             settled,
+            counted: limit.count.as_ref().map(ToString::to_string),
             on_outage: on_outage.to_owned(),
             leased_us: None,
             plan: None,
@@ -90,11 +99,7 @@ impl PolicyView {
 
 impl SettledView {
     fn of(later: &ResponseCost) -> Self {
-        let by = match &later.field {
-            CostField::Header(name) => format!("response_header {name}"),
-            CostField::Json(path) => format!("response_json {path}"),
-        };
-        Self { by, max: later.max.get() }
+        Self { by: later.field.to_string(), max: later.max.get(), absent: later.absent.map(NonZeroU64::get) }
     }
 }
 

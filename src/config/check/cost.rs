@@ -7,7 +7,7 @@ use tollgate_limiter::algorithm::token_bucket::{MAX_BURST, TokenBucket, TokenBuc
 use tollgate_limiter::limit::algorithm::Algorithm;
 use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 
-use crate::config::file::limit::RawCost;
+use crate::config::file::limit::{AbsentCost, RawCost};
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::report::{Location, Report, ValueProblem};
 use crate::config::yaml::decode::{Located, Setting};
@@ -38,7 +38,7 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
             report.mistake(field.location(), problem.hint("give it a fixed cost, or one by the request"));
             None
         }
-        RawCost::Response { field, reserve, max } => {
+        RawCost::Response { field, reserve, absent, max } => {
             let reserve = optional(reserve, NonZeroU64::MIN, burst, whose, report)?;
             let max = match max {
                 Setting::Absent => burst,
@@ -50,13 +50,35 @@ pub fn build(raw: &RawCost, algorithm: &Algorithm, whose: &str, report: &mut Rep
                 report.mistake(field.location(), problem.hint("raise \"max\" or lower \"reserve\""));
                 return None;
             }
-            Some(Cost::Response(Arc::new(ResponseCost { field: field.field(), reserve, max })))
+            let absent = absent.build(|at| self::absent(at, reserve, max, report))?.flatten();
+            Some(Cost::Response(Arc::new(ResponseCost { field: field.field(), reserve, max, absent })))
         }
         RawCost::Body { unit, max } => {
             let max = optional(max, Cost::UNBOUNDED, burst, whose, report)?;
             Some(Cost::Body { unit: NonZeroU64::new(unit.value.0)?, max })
         }
     }
+}
+
+/// Tokens of a successful response that does not tell its cost; `Some(None)`: what is reserved.
+fn absent(
+    at: &Located<AbsentCost>,
+    reserve: NonZeroU64,
+    max: NonZeroU64,
+    report: &mut Report,
+) -> Option<Option<NonZeroU64>> {
+    let tokens = match at.value {
+        AbsentCost::Reserve => return Some(None),
+        AbsentCost::Max => return Some(Some(max)),
+        AbsentCost::Tokens(tokens) => tokens,
+    };
+    if (reserve..=max).contains(&tokens) {
+        return Some(Some(tokens));
+    }
+    let problem =
+        ValueProblem::new(format!("{tokens} tokens are not between the reserve, {reserve}, and the max, {max}"));
+    report.mistake(&at.location, problem.hint("write reserve, max or a number between them"));
+    None
 }
 
 /// A bound on what a request may turn out to cost. All later requests wait until that has flowed back, and no wait is

@@ -32,6 +32,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
     };
     let enforcement = on_limit(raw, context.upstreams, report);
     let exempt = raw.exempt.build(|raw| raw.build(report));
+    let count = raw.count.build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
     let key = raw.key.valid().and_then(RawKey::parts);
     let plans = raw.plans.build(|raw| {
         let limit = PlanContext {
@@ -48,6 +49,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         key: KeySpec { parts: key?, on_missing: raw.on_missing.value()? },
         algorithm: algorithm?,
         cost: cost?,
+        count: count?,
         on_outage: raw.on_outage.value()?,
         on_limit,
         rollout: enforced,

@@ -38,7 +38,7 @@ where
         let Admitted { fields, mut permit, degraded } = admitted;
         if let Some(Degrade::Respond(fixed)) = degraded {
             let response: Response<PermitBody<A>> = fixed.response();
-            permit.answered(response.headers());
+            permit.answered(response.status(), response.headers());
             permit.ended(true);
             return ControlFlow::Break(with_id(told(response, fields), request_id(self)));
         }
@@ -61,7 +61,7 @@ where
     }
 
     fn finish((fields, mut permit): Self::Kept, answer: Response<A>) -> Self::Response {
-        permit.answered(answer.headers());
+        permit.answered(answer.status(), answer.headers());
         told(answer.map(|body| PermitBody::new(body, permit)), fields)
     }
 }

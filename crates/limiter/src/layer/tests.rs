@@ -9,6 +9,7 @@ use tower::{ServiceExt, service_fn};
 
 use super::*;
 use crate::limit::algorithm::{Algorithm, Rate};
+use crate::limit::builder::everyone;
 use crate::limit::cost::json_path::JsonPath;
 use crate::limit::cost::{Cost, CostField, ResponseCost};
 use crate::limit::fixed_response::FixedResponse;
@@ -78,7 +79,8 @@ fn settling(field: CostField) -> RateLimitLayer {
     layer(|limit| {
         let rate = Rate { tokens: nonzero(1_000), period_us: nonzero(3_600_000_000) };
         limit.algorithm = Algorithm::TokenBucket { rate, burst: nonzero(1_000) };
-        limit.cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(700) }));
+        limit.cost =
+            Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(700), absent: None }));
     })
 }
 
@@ -114,7 +116,7 @@ async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() 
     let response = answered(&layer, Body::from("whatever")).await;
     assert_eq!((left(&layer), response.headers().get("x-asked-for")), (960, None));
 
-    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(JsonPath::parse("used").unwrap().into());
     let pieces = ["{\"us", "ed\":1", "50}"].map(|piece| Ok::<_, Infallible>(Bytes::from(piece)));
     let streamed = || Body::from_stream(futures_util::stream::iter(pieces.clone()));
     let response = answered(&layer, streamed()).await;
@@ -131,11 +133,29 @@ async fn a_header_settles_at_once_and_a_body_when_it_has_passed_or_is_dropped() 
 
 #[tokio::test]
 async fn an_answer_that_is_not_the_services_own_leaves_what_is_reserved() {
-    let layer = settling(CostField::Json(JsonPath::parse("used").unwrap()));
+    let layer = settling(JsonPath::parse("used").unwrap().into());
     for _ in 0..10 {
         assert_eq!(answered(&layer, Body::empty()).await.status(), StatusCode::OK);
     }
     assert_eq!((left(&layer), ask(&layer).await.status()), (0, StatusCode::TOO_MANY_REQUESTS));
+}
+
+#[tokio::test]
+async fn only_responses_with_a_counted_status_are_charged() {
+    let logins = Limit::per_hour("logins", 3).key(everyone()).count_statuses([401, 403]);
+    let layer = RateLimitLayer::in_memory([logins]).unwrap();
+    let mut statuses = [200, 401, 200, 403, 204, 500, 401, 200].into_iter();
+    let mut passed = Vec::new();
+    for _ in 0..8 {
+        let status = StatusCode::from_u16(statuses.next().unwrap()).unwrap();
+        let inner = service_fn(move |_: Request<Body>| {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = status;
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        passed.push(layer.layer(inner).oneshot(Request::new(Body::empty())).await.unwrap().status().as_u16());
+    }
+    assert_eq!(passed, [200, 401, 200, 403, 204, 500, 401, 429]);
 }
 
 #[tokio::test]

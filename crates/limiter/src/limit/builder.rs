@@ -17,6 +17,7 @@ use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{OnLimit, Queueing};
 use crate::limit::plan::{PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
+use crate::limit::status_set::{NoStatus, StatusRange, StatusSet};
 
 /// A limit in the making. Made by [`Limit::per_second`] and its like.
 ///
@@ -39,6 +40,7 @@ pub struct LimitBuilder {
     key: Option<KeySpec>,
     on_missing: OnMissing,
     cost: u64,
+    count: Vec<StatusRange>,
     on_outage: OnOutage,
     on_limit: OnLimit,
     consistency: Consistency,
@@ -81,6 +83,12 @@ pub enum LimitError {
     PlanHash { limit: Arc<str>, hash: Arc<str> },
     #[error("the limit {0:?} has plans in Redis, and its layer reads none: make the layer of a SharedLimiter")]
     PlansUnread(Arc<str>),
+    #[error("the limit {limit:?}: {error}")]
+    Statuses { limit: Arc<str>, error: NoStatus },
+    #[error("the limit {0:?}: requests in flight count whatever their status; leave out the status codes")]
+    StatusesInFlight(Arc<str>),
+    #[error("the limit {0:?}: tokens that are taken ahead are not given back by the status; leave out one of the two")]
+    StatusesLeased(Arc<str>),
     #[error("two limits are called {0:?}: each needs a name of its own")]
     Twice(Arc<str>),
 }
@@ -128,6 +136,7 @@ impl LimitBuilder {
             key: None,
             on_missing: OnMissing::default(),
             cost: 1,
+            count: Vec::new(),
             on_outage: OnOutage::default(),
             on_limit: OnLimit::default(),
             consistency: Consistency::default(),
@@ -165,6 +174,24 @@ impl LimitBuilder {
     /// Tokens that a request takes; 1 without it.
     pub fn cost(self, tokens: u64) -> Self {
         Self { cost: tokens, ..self }
+    }
+
+    /// Counts only requests whose response has one of these status codes: the others get back what they took, once their
+    /// response has begun. A request takes its tokens before, so as many as are in flight never exceed the limit. One that
+    /// is given up before its response counts. Without it: all count.
+    ///
+    /// Five wrong passwords a minute, and any number of right ones:
+    /// ```
+    /// use tollgate_limiter::{Limit, client_ip};
+    ///
+    /// let logins = Limit::per_minute("failed-logins", 5).sliding_window().key(client_ip()).count_statuses([401, 403]);
+    /// let failures = Limit::per_minute("failures", 100).key(client_ip()).count_statuses([500..=599]);
+    /// # (logins.build()?, failures.build()?);
+    /// # Ok::<(), tollgate_limiter::LimitError>(())
+    /// ```
+    pub fn count_statuses<S: Into<StatusRange>>(self, statuses: impl IntoIterator<Item = S>) -> Self {
+        let count = self.count.into_iter().chain(statuses.into_iter().map(Into::into)).collect();
+        Self { count, ..self }
     }
 
     /// Sets how the limit is enforced while the shared store is away. Without it: each node enforces its share.
@@ -218,6 +245,7 @@ impl LimitBuilder {
             return Err(LimitError::PlanHash { limit: self.name, hash: hash.clone() });
         }
         let algorithm = self.algorithm()?;
+        let count = self.counted()?;
         let Self { name, key, on_missing, on_outage, on_limit, consistency, rollout, exemption, plans, .. } = self;
         let quota = |error| LimitError::Quota { limit: name.clone(), error };
         let burst = algorithm.compile().map_err(quota)?.burst();
@@ -227,8 +255,23 @@ impl LimitBuilder {
         }
         let key = KeySpec { on_missing, ..key.ok_or_else(|| LimitError::NoKey(name.clone()))? };
         let cost = Cost::Fixed(cost);
-        let limit = Limit { name, key, algorithm, cost, on_outage, on_limit, rollout, exemption, plans, consistency };
+        let limit =
+            Limit { name, key, algorithm, cost, count, on_outage, on_limit, rollout, exemption, plans, consistency };
         Ok(LimitUse { limit: Arc::new(limit), cost: None })
+    }
+
+    /// The status codes to count by, if any are set.
+    fn counted(&self) -> Result<Option<StatusSet>, LimitError> {
+        if self.count.is_empty() {
+            return Ok(None);
+        }
+        match (self.counting, self.consistency) {
+            (CountingBy::Concurrency, _) => return Err(LimitError::StatusesInFlight(self.name.clone())),
+            (_, Consistency::Leased) => return Err(LimitError::StatusesLeased(self.name.clone())),
+            (_, Consistency::Exact) => {}
+        }
+        let set = StatusSet::new(self.count.iter().cloned());
+        set.map(Some).map_err(|error| LimitError::Statuses { limit: self.name.clone(), error })
     }
 
     fn algorithm(&self) -> Result<Algorithm, LimitError> {
@@ -343,46 +386,4 @@ pub fn extension<T: Send + Sync + 'static>(name: &str, read: impl Fn(&T) -> Stri
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::limit::algorithm::CompiledAlgorithm;
-
-    fn error(limit: LimitBuilder) -> String {
-        limit.build().unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_limit_is_what_was_said() {
-        let built = Limit::per_second("per-client", 10).burst(20).key([client_ip(), host()]).cost(2).build().unwrap();
-        let Algorithm::TokenBucket { rate, burst } = built.limit.algorithm.clone() else { panic!("{built:?}") };
-        assert_eq!((rate.tokens.get(), rate.period_us.get(), burst.get()), (10, 1_000_000, 20));
-        assert_eq!((built.limit.key.parts.len(), &*built.limit.name), (2, "per-client"));
-        let window = Limit::per_hour("w", 5).fixed_window().key(everyone()).build().unwrap();
-        assert!(matches!(window.limit.algorithm, Algorithm::FixedWindow { .. }));
-        let permits = Limit::in_flight("p", 5).key(everyone()).build().unwrap();
-        assert!(matches!(permits.limit.algorithm.compile(), Ok(CompiledAlgorithm::Permits(_))));
-    }
-
-    #[test]
-    fn an_error_names_the_limit_and_what_to_do() {
-        for name in ["", "a:b", "!in-flight", "a\"b", "a\nb", "{a}", &"a".repeat(65)] {
-            assert!(error(Limit::per_second(name, 1).key(everyone())).contains("is no name of a limit"), "{name}");
-        }
-        assert!(error(Limit::per_second("l", 1)).starts_with("the limit \"l\" has no key: say whom it counts"));
-        let zero = |limit: LimitBuilder| error(limit.key(everyone()));
-        assert_eq!(
-            zero(Limit::per_second("l", 0)),
-            "the limit \"l\": the number of tokens is 0, and must be at least 1"
-        );
-        assert_eq!(zero(Limit::per_second("l", 1).burst(0)), "the limit \"l\": the burst is 0, and must be at least 1");
-        assert_eq!(zero(Limit::per_second("l", 1).cost(0)), "the limit \"l\": the cost is 0, and must be at least 1");
-        assert!(zero(Limit::every("l", 1, Duration::ZERO)).contains("the period in microseconds is 0"));
-        assert!(zero(Limit::per_second("l", 5).cost(6)).contains("costs 6 never passes a limit of 5"));
-        assert!(
-            zero(Limit::per_second("l", 5).burst(6).sliding_window()).contains("a burst belongs to a token bucket")
-        );
-        assert!(zero(Limit::per_second("l", 1_000_000_000)).starts_with("the limit \"l\": "));
-        let hash = zero(Limit::per_second("l", 1).plans(host(), PlanHash::new("a:b")));
-        assert!(hash.starts_with("the limit \"l\": \"a:b\" is no name of a hash of plans"), "{hash}");
-    }
-}
+mod tests;

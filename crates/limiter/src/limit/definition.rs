@@ -10,6 +10,7 @@ use crate::limit::key::{KeyPart, KeySpec};
 use crate::limit::on_limit::OnLimit;
 use crate::limit::plan::Plans;
 use crate::limit::rollout::Rollout;
+use crate::limit::status_set::StatusSet;
 
 /// How a limit is enforced while the store is away.
 ///
@@ -72,6 +73,8 @@ pub struct Limit {
     pub algorithm: Algorithm,
     /// Tokens one request takes, unless the route or the client's plan says otherwise.
     pub cost: Cost,
+    /// The responses that count: what a request took is refunded if its response has another status. `None`: all.
+    pub count: Option<StatusSet>,
     /// The decision while the store is away.
     pub on_outage: OnOutage,
     /// How a denied request is treated.
@@ -135,6 +138,7 @@ impl Limit {
             key,
             algorithm: Algorithm::TokenBucket { rate, burst },
             cost: Cost::Fixed(NonZeroU64::MIN),
+            count: None,
             on_outage: OnOutage::default(),
             consistency: Consistency::default(),
             on_limit: OnLimit::default(),

@@ -15,4 +15,5 @@ pub mod key;
 pub mod on_limit;
 pub mod plan;
 pub mod rollout;
+pub mod status_set;
 pub mod units;

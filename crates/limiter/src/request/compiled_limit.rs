@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::clock;
 use crate::decide::plans::cache::{PlanCache, PlanCaches, PlanQuery, PlanReading};
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
+use crate::limit::cost::quota_unit::{QuotaScale, QuotaUnit};
 use crate::limit::cost::{Cost, ResponseCost};
 use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
@@ -34,8 +35,8 @@ pub(crate) struct CompiledLimit {
 pub(crate) struct Charge {
     pub counting: CompiledAlgorithm,
     pub cost: NonZeroU64,
-    /// The cost of a usual request: clients are told how many such requests they have left.
-    pub usual_cost: NonZeroU64,
+    /// How clients are told of it.
+    pub scale: QuotaScale,
     pub largest_cost: u64,
     /// Set when the cost is settled after the response.
     pub later: Option<Arc<ResponseCost>>,
@@ -122,8 +123,9 @@ impl CompiledLimit {
         };
         let (limit, counting) = (limit.clone(), limit.algorithm.compile()?);
         // A cost that depends on the request is read off each; the rest is the same for all.
-        let (cost, usual_cost) = (NonZeroU64::MIN, NonZeroU64::MIN);
-        let usual = Charge { counting, cost, usual_cost, largest_cost: 1, later: None };
+        let (cost, unit) = (NonZeroU64::MIN, QuotaUnit::Requests);
+        let usual =
+            Charge { counting, cost, scale: QuotaScale { usual_cost: cost, unit }, largest_cost: 1, later: None };
         let compiled = Self { limit, counting, usual, own_cost, largest, plans };
         Ok(Self { usual: compiled.charge_by(None, Cost::usual), ..compiled })
     }
@@ -161,9 +163,9 @@ impl CompiledLimit {
         }
     }
 
-    /// The counting and usual cost for clients without a plan.
-    pub fn usual(&self) -> (CompiledAlgorithm, NonZeroU64) {
-        (self.counting, self.cost().usual(burst(self.counting)))
+    /// The counting for clients without a plan, and how they are told of it.
+    pub fn usual(&self) -> (CompiledAlgorithm, QuotaScale) {
+        (self.counting, scale(self.cost(), self.counting))
     }
 
     /// The cost of requests of clients without a plan.
@@ -200,20 +202,31 @@ impl CompiledLimit {
         let largest_cost = self.largest.of(default_cost, burst);
         // Permits come back by themselves, when the response has ended.
         let later = cost.later().filter(|_| matches!(counting, CompiledAlgorithm::Tokens(_))).cloned();
-        let (usual_cost, cost) = (cost.usual(burst).min(most), read(cost, burst).min(most));
+        let scale = scale(cost, counting);
+        let scale = QuotaScale { usual_cost: scale.usual_cost.min(most), ..scale };
+        let cost = read(cost, burst).min(most);
         let counting = match (counting, self.limit.consistency) {
             (CompiledAlgorithm::Tokens(quota), Consistency::Leased) => {
                 CompiledAlgorithm::Tokens(quota.leased(largest_cost))
             }
             (counting, _) => counting,
         };
-        Charge { counting, cost, usual_cost, largest_cost, later }
+        Charge { counting, cost, scale, largest_cost, later }
     }
 
     /// The cost that a request states, whatever its plan: see [`Self::late_charge`].
     pub fn stated_cost(&self, facts: &Facts<'_>) -> NonZeroU64 {
         self.cost().of(facts, Cost::UNBOUNDED)
     }
+}
+
+/// How a client is told of what requests of this cost leave. Permits are requests in flight, whatever they take.
+fn scale(cost: &Cost, counting: CompiledAlgorithm) -> QuotaScale {
+    let unit = match counting {
+        CompiledAlgorithm::Tokens(_) => QuotaUnit::of(cost),
+        CompiledAlgorithm::Permits(_) => QuotaUnit::Requests,
+    };
+    QuotaScale { usual_cost: cost.usual(burst(counting)), unit }
 }
 
 /// Tokens in a full bucket, or permits in all.

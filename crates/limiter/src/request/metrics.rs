@@ -73,16 +73,18 @@ pub enum SettlementOutcome {
     Even,
     /// Less, but the rest has flowed in since.
     Late,
-    /// The response does not tell; as with the two below, the reservation stands.
+    /// The response does not tell; as with the two below, what is reserved or the cost of an absent number is charged.
     Absent,
     Unreadable,
     /// The response broke off.
     Cut,
     /// Refunded: no upstream had the request.
     Unreached,
+    /// Refunded: the limit does not count responses of this status.
+    Uncounted,
 }
 
-const OUTCOMES: [(SettlementOutcome, &str); 8] = [
+const OUTCOMES: [(SettlementOutcome, &str); 9] = [
     (SettlementOutcome::More, "more"),
     (SettlementOutcome::Less, "less"),
     (SettlementOutcome::Even, "even"),
@@ -91,6 +93,7 @@ const OUTCOMES: [(SettlementOutcome, &str); 8] = [
     (SettlementOutcome::Unreadable, "unreadable"),
     (SettlementOutcome::Cut, "cut"),
     (SettlementOutcome::Unreached, "unreached"),
+    (SettlementOutcome::Uncounted, "uncounted"),
 ];
 
 /// The counters of the settlements of one limit.
@@ -118,7 +121,7 @@ impl SettlementMetrics {
         if outcome == SettlementOutcome::Unreadable && !self.logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 limit = %self.limit,
-                "a response tells its cost in a way that cannot be read: encoded, or no whole number; what is reserved stands"
+                "a response tells its cost in a way that cannot be read: encoded, or no whole number; what is reserved stands, or what an absent number costs"
             );
         }
     }

@@ -9,6 +9,7 @@ use crate::decide::check::{CheckPolicy, Checks, PermitCheck};
 use crate::decide::decision::Decision;
 use crate::decide::plans::cache::PlanQuery;
 use crate::limit::algorithm::CompiledAlgorithm;
+use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::key::{Facts, Key};
 use crate::node::permits::PermitNeed;
 use crate::request::compiled_limit::Charge;
@@ -34,7 +35,7 @@ pub struct PendingRequest {
 pub(crate) struct Owner {
     pub rule: usize,
     pub check: CheckIndex,
-    pub usual_cost: NonZeroU64,
+    pub scale: QuotaScale,
     pub planned: bool,
     pub later: Option<LaterCost>,
 }
@@ -76,10 +77,11 @@ impl PlanLookup {
 }
 
 impl NewCheck {
-    /// The check of a request with this key at this charge, its usual cost, and its later settlement.
-    pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, NonZeroU64, Option<LaterCost>) {
-        let Charge { counting, cost, usual_cost, largest_cost, later } = charge;
+    /// The check of a request with this key at this charge, how its client is told of it, and its later settlement.
+    pub fn of(rule: &Rule, key: Key, charge: Charge) -> (Self, QuotaScale, Option<LaterCost>) {
+        let Charge { counting, cost, scale, largest_cost, later } = charge;
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
+        let later = rule.later(later);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {
                 let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
@@ -89,7 +91,7 @@ impl NewCheck {
                 Self::Permit(PermitCheck { need: PermitNeed { key, limit, cost }, largest_cost, on_outage })
             }
         };
-        (check, usual_cost, rule.later(later))
+        (check, scale, later)
     }
 
     fn key(&self) -> &Key {
@@ -116,7 +118,7 @@ impl PendingRequest {
     pub(crate) fn add(&mut self, index: usize, rule: &Rule, key: Key, facts: &Facts<'_>) {
         let (plan, query) = rule.compiled.plan(facts);
         let charge = rule.compiled.charge(plan.as_deref(), facts);
-        let (check, usual_cost, later) = NewCheck::of(rule, key, charge);
+        let (check, scale, later) = NewCheck::of(rule, key, charge);
         let acts = rule.limit().rollout.takes(check.key().as_bytes());
         if let Some(mut query) = query {
             query.urgent &= acts;
@@ -137,7 +139,7 @@ impl PendingRequest {
                 CheckIndex::Permit(self.checks.permits.len() - 1)
             }
         };
-        self.owners.push(Owner { rule: index, check: place, usual_cost, planned: plan.is_some(), later });
+        self.owners.push(Owner { rule: index, check: place, scale, planned: plan.is_some(), later });
     }
 
     /// Replaces the check of `owner` by the one for a plan that was read: a plan has its limit's algorithm.

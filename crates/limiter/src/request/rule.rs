@@ -1,12 +1,12 @@
 //! A limit of one route at work: its charges, its counters, and its level in a client's terms.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::algorithm::level::Level;
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::{CompiledAlgorithm, QuotaError};
 use crate::limit::cost::ResponseCost;
+use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::definition::{Limit, LimitUse};
 use crate::limit::key::{ExtractedKey, Facts, OnMissing};
 use crate::limit::on_limit::{Degrade, OnLimit};
@@ -63,23 +63,28 @@ impl Rule {
         self.limit().key.extract(self.name(), facts)
     }
 
-    /// The later settlement of such a cost.
+    /// The later settlement of such a cost: what the response tells, or whether it counts.
+    #[inline]
     pub fn later(&self, by: Option<Arc<ResponseCost>>) -> Option<LaterCost> {
-        Some(LaterCost { by: by?, settlements: self.settlements.clone()? })
+        let counted = &self.limit().count;
+        if by.is_none() && counted.is_none() {
+            return None;
+        }
+        Some(LaterCost { by, counted: counted.clone(), settlements: self.settlements.clone()? })
     }
 
     /// The policy for clients without a plan.
     pub fn policy(&self) -> PolicyItem<'_> {
-        let (counting, usual_cost) = self.compiled.usual();
-        self.policy_of(counting, usual_cost)
+        let (counting, scale) = self.compiled.usual();
+        self.policy_of(counting, scale)
     }
 
-    pub fn policy_of(&self, counting: CompiledAlgorithm, usual_cost: NonZeroU64) -> PolicyItem<'_> {
+    pub fn policy_of(&self, counting: CompiledAlgorithm, scale: QuotaScale) -> PolicyItem<'_> {
         let window_secs = match counting {
             CompiledAlgorithm::Tokens(quota) => Some(seconds_up(quota.fill_us()).max(1)),
             CompiledAlgorithm::Permits(_) => None,
         };
-        PolicyItem { name: self.name(), quota: counting.burst() / usual_cost, window_secs }
+        PolicyItem { name: self.name(), quota: scale.quota(counting.burst()), unit: scale.unit, window_secs }
     }
 
     /// Whether the limit is enforced on any request.
@@ -106,14 +111,14 @@ impl Rule {
     }
 }
 
-/// The standing of a client, in requests of the usual cost.
-pub(crate) fn standing(counting: CompiledAlgorithm, usual_cost: NonZeroU64, level: &Level) -> Standing {
-    let (quota, remaining) = (counting.burst() / usual_cost, level.remaining / usual_cost);
+/// The standing of a client.
+pub(crate) fn standing(counting: CompiledAlgorithm, scale: QuotaScale, level: &Level) -> Standing {
+    let (quota, remaining) = (scale.quota(counting.burst()), scale.remaining(level.remaining));
     let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
     let wait_us = match (level.retry_after_us, remaining) {
         (0, 0) => {
             // Granted, with nothing left: the next request passes once its cost is back.
-            level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost.get()))
+            level.reset_after_us.saturating_sub(tokens.spare_us(scale.usual_cost.get()))
         }
         (0, _) => level.reset_after_us,
         (retry_after_us, _) => retry_after_us,
@@ -133,8 +138,11 @@ fn may_count(limit: &Limit, counted: CountedAs) -> bool {
     }
 }
 
-/// Whether the cost of some request is known only after its response.
+/// Whether what some request costs is known only after its response.
 fn may_settle(LimitUse { limit, cost }: &LimitUse) -> bool {
+    if limit.count.is_some() {
+        return true;
+    }
     let planned = || limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost).chain([&limit.cost]);
     match cost {
         Some(cost) => cost.later().is_some(),

@@ -145,10 +145,10 @@ impl RuleSet {
             let (index, Some(key)) = (owner.rule, pending.key(owner.check).cloned()) else { continue };
             let (plan, rule) = (query.cache.plan(&query.field), &self.rules[index]);
             let charge = rule.compiled.late_charge(plan.as_ref(), stated_cost);
-            let (check, usual_cost, later) = NewCheck::of(rule, key, charge);
+            let (check, scale, later) = NewCheck::of(rule, key, charge);
             pending.replace(at, check);
             if let Some(owner) = pending.owners.get_mut(at) {
-                (owner.usual_cost, owner.planned, owner.later) = (usual_cost, plan.is_some(), later);
+                (owner.scale, owner.planned, owner.later) = (scale, plan.is_some(), later);
             }
         }
     }
@@ -157,7 +157,7 @@ impl RuleSet {
     pub fn explain(&self, facts: &Facts<'_>) -> LimitsExplanation {
         let limits: Vec<AppliedLimit> = self.rules.iter().map(|rule| AppliedLimit::of(&rule.compiled, facts)).collect();
         let acting = self.rules.iter().zip(&limits).filter(|(_, limit)| limit.acts());
-        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.usual_cost));
+        let policy = acting.map(|(rule, limit)| rule.policy_of(limit.counting, limit.scale));
         LimitsExplanation { policy: headers::policy_value(policy), limits }
     }
 
@@ -268,14 +268,12 @@ impl RuleSet {
         let policy = if pending.owners.len() == self.acting && !pending.owners.iter().any(|owner| owner.planned) {
             self.policy.clone()
         } else {
-            let item = |(owner, counting, _): (&Owner, _, &Level)| {
-                self.rules[owner.rule].policy_of(counting, owner.usual_cost)
-            };
+            let item =
+                |(owner, counting, _): (&Owner, _, &Level)| self.rules[owner.rule].policy_of(counting, owner.scale);
             headers::policy_value(shown.clone().map(item))
         };
-        let standings = shown.map(|(owner, counting, level)| {
-            (&**self.rules[owner.rule].name(), standing(counting, owner.usual_cost, level))
-        });
+        let standings = shown
+            .map(|(owner, counting, level)| (&**self.rules[owner.rule].name(), standing(counting, owner.scale, level)));
         RateLimitFields::render(policy, standings, self.legacy_headers)
     }
 

@@ -3,12 +3,11 @@
 use http::HeaderName;
 use serde_json::{Value as Json, json};
 use tollgate_limiter::algorithm::token_bucket::MAX_BURST;
-use tollgate_limiter::limit::cost::CostField;
-use tollgate_limiter::limit::cost::json_path::JsonPath;
 
+use super::response_cost::{AbsentCost, RawJsonSum, RawResponseField};
 use crate::config::file::scalar::number::{ByteSize, WholeNumber};
-use crate::config::report::{Location, Report, ValueProblem, quote};
-use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, only_one};
+use crate::config::report::{Location, Report, ValueProblem};
+use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, Setting, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
 
@@ -24,10 +23,12 @@ record! {
         /// The header field of the response that says how many tokens the request took. Settled after it.
         optional response_header: Located<HeaderName>,
         /// Like response_header, by a field of a JSON body or of an event stream, names joined by dots:
-        /// `usage.total_tokens`.
-        optional response_json: Located<JsonPath>,
-        /// Tokens to take before the response, and when the response lacks the field. Default: 1.
+        /// `usage.total_tokens`. A list adds several, each with a weight if need be.
+        optional response_json: RawJsonSum,
+        /// Tokens to take before the response. Default: 1.
         optional reserve: Located<WholeNumber<1, MAX_BURST>>,
+        /// Tokens that a successful response costs which lacks the field: reserve, max or a number. Default: reserve.
+        optional absent: Located<AbsentCost>,
         /// Tokens at most, and when the field cannot be read or the length is not known. Default: the burst.
         optional max: Located<WholeNumber<1, MAX_BURST>>,
     }
@@ -48,31 +49,9 @@ pub enum RawCost {
     Response {
         field: RawResponseField,
         reserve: Setting<Located<WholeNumber<1, MAX_BURST>>>,
+        absent: Setting<Located<AbsentCost>>,
         max: Setting<Located<WholeNumber<1, MAX_BURST>>>,
     },
-}
-
-/// The part of a response that says how many tokens its request took.
-pub enum RawResponseField {
-    Header(Located<HeaderName>),
-    Json(Located<JsonPath>),
-}
-
-impl RawResponseField {
-    /// The location of the key that decides.
-    pub fn location(&self) -> &Location {
-        match self {
-            Self::Header(at) => &at.location,
-            Self::Json(at) => &at.location,
-        }
-    }
-
-    pub fn field(&self) -> CostField {
-        match self {
-            Self::Header(at) => CostField::Header(at.value.clone()),
-            Self::Json(at) => CostField::Json(at.value.clone()),
-        }
-    }
 }
 
 impl RawCost {
@@ -110,23 +89,22 @@ enum RawCostBasis {
 
 impl RawCostOptions {
     fn choose(self, report: &mut Report) -> Option<RawCost> {
-        let Self { location, header, default, body, response_header, response_json, reserve, max } = self;
+        let Self { location, header, default, body, response_header, response_json, reserve, absent, max } = self;
+        let of_response = reserve.is_present() || absent.is_present();
         let bases = [
             header.take(|name| Some(RawCostBasis::Header(name))),
             body.take(|unit| Some(RawCostBasis::Body(unit))),
             response_header.take(|name| Some(RawCostBasis::Response(RawResponseField::Header(name)))),
-            response_json.take(|path| Some(RawCostBasis::Response(RawResponseField::Json(path)))),
+            response_json.take(|sum| Some(RawCostBasis::Response(RawResponseField::Json(sum)))),
         ];
         match only_one(bases) {
             Ok(None) => None,
-            Ok(Some(RawCostBasis::Header(name))) if !reserve.is_present() => {
-                Some(RawCost::Header { name, default, max })
-            }
-            Ok(Some(RawCostBasis::Body(unit))) if !default.is_present() && !reserve.is_present() => {
+            Ok(Some(RawCostBasis::Header(name))) if !of_response => Some(RawCost::Header { name, default, max }),
+            Ok(Some(RawCostBasis::Body(unit))) if !default.is_present() && !of_response => {
                 Some(RawCost::Body { unit, max })
             }
             Ok(Some(RawCostBasis::Response(field))) if !default.is_present() => {
-                Some(RawCost::Response { field, reserve, max })
+                Some(RawCost::Response { field, reserve, absent, max })
             }
             Ok(Some(_)) | Err(_) => ambiguous(&location, report),
         }
@@ -139,19 +117,4 @@ fn ambiguous(location: &Location, report: &mut Report) -> Option<RawCost> {
         {response_header: x-used, reserve: 1, max: 100}";
     report.mistake(location, problem.hint(forms));
     None
-}
-
-impl Scalar for JsonPath {
-    const WHAT: &'static str = "a field's path";
-
-    fn read(text: &str) -> Result<Self, ValueProblem> {
-        Self::parse(text).map_err(|error| {
-            let problem = ValueProblem::new(format!("{} is not a field's path: {error}", quote(text)));
-            problem.hint("write names joined by dots, such as usage.total_tokens, and \\. for a dot within a name")
-        })
-    }
-
-    fn schema() -> Json {
-        json!({ "type": "string", "minLength": 1 })
-    }
 }

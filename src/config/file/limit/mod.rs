@@ -1,16 +1,18 @@
 //! `limits`: a rate limit as the file has it.
 //!
 //! `policy` is the whole limit. Each question that a limit answers has a file: `key` (what is counted), `algorithm`
-//! (how, and how much), `cost` (what a request takes), `plan` (other numbers for some clients) and `on_limit` (what
+//! (how, and how much), `cost` and `response_cost` (what a request takes), `count` (which requests take it), `plan` (other numbers for some clients) and `on_limit` (what
 //! happens beyond). `limit_use` is how a listener or a route refers to a limit.
 
 mod algorithm;
 mod cost;
+mod count;
 mod key;
 mod limit_use;
 mod on_limit;
 mod plan;
 mod policy;
+mod response_cost;
 
 pub use algorithm::AlgorithmChoice;
 pub use cost::RawCost;
@@ -19,3 +21,4 @@ pub use limit_use::RawLimitUse;
 pub use on_limit::{RawDegrade, RawOnLimit};
 pub use plan::{RawPlan, RawPlanHash, RawPlans};
 pub use policy::RawLimit;
+pub use response_cost::AbsentCost;

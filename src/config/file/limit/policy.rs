@@ -10,6 +10,7 @@ use tollgate_limiter::limit::units;
 
 use super::algorithm::RawAlgorithm;
 use super::cost::RawCost;
+use super::count::RawCount;
 use super::key::RawKey;
 use super::on_limit::RawOnLimit;
 use super::plan::RawPlans;
@@ -31,6 +32,8 @@ record! {
         group algorithm: RawAlgorithm,
         /// Tokens one request takes.
         default(1) cost: RawCost,
+        /// The responses that count; requests with another get back what they took. Default: all.
+        optional count: RawCount,
         /// While the store is away: this node's share of the limit, let all pass, or deny all.
         default("local") on_outage: Located<OnOutage>,
         /// Ask the store for each request, or take tokens ahead and spend them in process.

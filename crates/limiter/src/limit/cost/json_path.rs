@@ -8,8 +8,9 @@ use std::sync::Arc;
 /// Names of a path at most.
 pub(crate) const MAX_NAMES: usize = 16;
 
-/// The way to a field: a name for each object to go into. Written with dots between the names, `\.` for a dot in one
-/// and `\\` for a backslash.
+/// The way to a field: a name for each object to go into. Written with dots between the names. A backslash before a dot,
+/// or before a character that query languages give a meaning, makes it part of the name: `\.`, `\\`, `\$`, `\*`, `\[`,
+/// `\]`, `\+` and `\ `.
 ///
 /// ```
 /// use tollgate_limiter::limit::cost::json_path::JsonPath;
@@ -28,9 +29,20 @@ pub enum PathError {
     EmptyName,
     #[error("there are more than 16 names")]
     TooDeep,
-    #[error("a backslash stands before neither a dot nor a backslash")]
+    #[error("a backslash stands before a character that needs none")]
     Escape,
+    #[error("it begins with \"$\", which is no name")]
+    Root,
+    #[error("\"*\" is no name")]
+    Wildcard,
+    #[error("it goes into an array, which has no names")]
+    Array,
+    #[error("\"+\" and spaces are no part of a name")]
+    Sum,
 }
+
+/// Characters of query languages: a path with one of them was meant as something else than names.
+const SPECIAL: [char; 8] = ['.', '\\', '$', '*', '[', ']', '+', ' '];
 
 impl JsonPath {
     /// From the outermost object inwards; at least one.
@@ -41,7 +53,8 @@ impl JsonPath {
     /// Reads a path as operators write it.
     ///
     /// # Errors
-    /// When a name is empty, there are too many, or a backslash escapes nothing.
+    /// When a name is empty, there are too many, a backslash escapes nothing, or the text is of another language: such a
+    /// path would never match.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         let (mut names, mut name) = (Vec::new(), String::new());
         let mut letters = text.chars();
@@ -49,9 +62,15 @@ impl JsonPath {
             match letter {
                 '.' => names.push(std::mem::take(&mut name)),
                 '\\' => match letters.next() {
-                    Some(escaped @ ('.' | '\\')) => name.push(escaped),
+                    Some(escaped) if SPECIAL.contains(&escaped) => name.push(escaped),
                     _ => return Err(PathError::Escape),
                 },
+                '$' if names.is_empty() && name.is_empty() && matches!(letters.clone().next(), None | Some('.')) => {
+                    return Err(PathError::Root);
+                }
+                '*' => return Err(PathError::Wildcard),
+                '[' | ']' => return Err(PathError::Array),
+                '+' | ' ' => return Err(PathError::Sum),
                 _ => name.push(letter),
             }
         }
@@ -69,8 +88,13 @@ impl JsonPath {
 impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
-            let name = String::from_utf8_lossy(name).replace('\\', "\\\\").replace('.', "\\.");
-            write!(f, "{}{name}", if index > 0 { "." } else { "" })?;
+            f.write_str(if index > 0 { "." } else { "" })?;
+            // A dollar means something else only where it is all of the first name.
+            let dollar = index == 0 && **name == *b"$";
+            for letter in String::from_utf8_lossy(name).chars() {
+                let escaped = SPECIAL.contains(&letter) && (letter != '$' || dollar);
+                write!(f, "{}{letter}", if escaped { "\\" } else { "" })?;
+            }
         }
         Ok(())
     }

@@ -4,14 +4,17 @@
 //! only the response tells is reserved before and settled after. No request's body is read for it.
 
 pub mod json_path;
+pub mod quota_unit;
+mod response;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use http::HeaderName;
 
-use crate::limit::cost::json_path::JsonPath;
 use crate::limit::key::Facts;
+
+pub use crate::limit::cost::response::{CostField, JsonTerm, ResponseCost};
 
 /// The tokens that a request takes.
 ///
@@ -19,13 +22,14 @@ use crate::limit::key::Facts;
 /// use std::num::NonZeroU64;
 /// use std::sync::Arc;
 /// use tollgate_limiter::limit::cost::json_path::JsonPath;
-/// use tollgate_limiter::limit::cost::{Cost, CostField, ResponseCost};
+/// use tollgate_limiter::limit::cost::{Cost, ResponseCost};
 /// use tollgate_limiter::limit::definition::Limit;
 /// use tollgate_limiter::client_ip;
 ///
 /// let nonzero = |number| NonZeroU64::new(number).unwrap();
-/// let field = CostField::Json(JsonPath::parse("usage.total_tokens")?);
-/// let cost = Cost::Response(Arc::new(ResponseCost { field, reserve: nonzero(100), max: nonzero(8_000) }));
+/// let field = JsonPath::parse("usage.total_tokens")?.into();
+/// let (reserve, max) = (nonzero(100), nonzero(8_000));
+/// let cost = Cost::Response(Arc::new(ResponseCost { field, reserve, max, absent: None }));
 /// let limit = Limit::per_minute("tokens", 10_000).key(client_ip()).build()?.limit;
 /// let limit = Limit { cost, ..(*limit).clone() };
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -41,24 +45,6 @@ pub enum Cost {
     Body { unit: NonZeroU64, max: NonZeroU64 },
     /// The response says how many.
     Response(Arc<ResponseCost>),
-}
-
-/// A cost that is known after the response. See [`Cost`] for an example.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponseCost {
-    pub field: CostField,
-    /// Tokens taken before; the cost of the request if the response does not tell.
-    pub reserve: NonZeroU64,
-    /// Tokens that it costs at most. May be more than a bucket holds.
-    pub max: NonZeroU64,
-}
-
-/// Where a response tells its cost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CostField {
-    Header(HeaderName),
-    /// In its body: JSON, several JSON texts on lines, or JSON in the data of an event stream.
-    Json(JsonPath),
 }
 
 impl Cost {
@@ -78,7 +64,7 @@ impl Cost {
         }
     }
 
-    /// Tokens that an ordinary request takes: the fields of a response count in these.
+    /// Tokens that an ordinary request takes: where all take as much, the fields of a response count in these.
     pub fn usual(&self, burst: NonZeroU64) -> NonZeroU64 {
         match self {
             Self::Fixed(cost) => *cost,

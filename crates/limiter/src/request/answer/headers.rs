@@ -1,10 +1,12 @@
 //! The rate limit fields of an answer: the one place that knows their syntax.
 //!
 //! `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, in RFC 9651 syntax. Quotas are in
-//! requests, not tokens. Guarantees that a client which makes `r` more requests, then waits `t` seconds, is not denied
-//! for it.
+//! requests where all requests cost the same, and name their unit (`qu`) where they do not. Guarantees that a client
+//! which makes requests worth `r` more, then waits `t` seconds, is not denied for it.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::limit::cost::quota_unit::QuotaUnit;
 
 /// The policies that applied to a request.
 pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -20,9 +22,9 @@ const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 /// The rest of one limit for this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Requests in a full bucket.
+    /// A full bucket, in the unit of the policy.
     pub quota: u64,
-    /// Requests that would pass now.
+    /// What would pass now, in the same unit.
     pub remaining: u64,
     /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once
     /// requests in flight have ended.
@@ -44,12 +46,13 @@ struct RareFields {
     degraded: Option<HeaderValue>,
 }
 
-/// A policy: `"per-client";q=20;w=2`.
+/// A policy: `"per-client";q=20;w=2`, with a unit (`qu`) where that is not requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyItem<'a> {
     pub name: &'a str,
-    /// Requests in a full bucket.
+    /// A full bucket, in the unit.
     pub quota: u64,
+    pub unit: QuotaUnit,
     /// Seconds until an empty bucket is full. `None`: it counts requests in flight, whatever time they take.
     pub window_secs: Option<u64>,
 }
@@ -57,9 +60,12 @@ pub struct PolicyItem<'a> {
 /// The value of `RateLimit-Policy` for these items.
 pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<HeaderValue> {
     let mut text = FieldText::new();
-    for PolicyItem { name, quota, window_secs } in items {
+    for PolicyItem { name, quota, unit, window_secs } in items {
         match window_secs {
-            Some(window_secs) => text.item(name, [(b";q=", quota), (b";w=", window_secs)]),
+            Some(window_secs) => {
+                text.item(name, [(b";q=", quota), (b";w=", window_secs)]);
+                text.unit(unit);
+            }
             None => text.item_in_flight(name, quota),
         }
     }
@@ -118,7 +124,17 @@ impl FieldText {
         }
     }
 
-    /// An item of another quota unit than requests (§2.1.2 of the draft).
+    /// The quota unit of an item, which is requests where nothing is said (§3.1.2 of the draft). Its registry has no word
+    /// for tokens, so that one is ours: a client that does not know it must not take tokens for requests.
+    fn unit(&mut self, unit: QuotaUnit) {
+        match unit {
+            QuotaUnit::Requests => {}
+            QuotaUnit::Tokens => self.push(b";qu=\"tokens\""),
+            QuotaUnit::ContentBytes(_) => self.push(b";qu=\"content-bytes\""),
+        }
+    }
+
+    /// An item of requests in flight.
     fn item_in_flight(&mut self, name: &str, quota: u64) {
         self.item(name, [(b";q=", quota)]);
         self.push(b";qu=\"concurrent-requests\"");
@@ -198,7 +214,8 @@ mod tests {
 
     #[test]
     fn writes_the_fields_of_the_draft() {
-        let item = |name, quota, window_secs| PolicyItem { name, quota, window_secs };
+        let unit = QuotaUnit::Requests;
+        let item = |name, quota, window_secs| PolicyItem { name, quota, unit, window_secs };
         let policy = policy_value([item("per-client", 20, Some(2)), item("t", 1000, Some(3600))].into_iter());
         let fields = RateLimitFields::render(policy, [("per-client", SPENT), ("t", HALF)].into_iter(), false);
         let mut headers = HeaderMap::new();
@@ -210,13 +227,26 @@ mod tests {
 
     #[test]
     fn requests_in_flight_have_a_quota_unit_and_no_time() {
-        let policy = policy_value(std::iter::once(PolicyItem { name: "slots", quota: 5, window_secs: None }));
+        let policy = policy_value(std::iter::once(PolicyItem {
+            name: "slots",
+            quota: 5,
+            unit: QuotaUnit::Requests,
+            window_secs: None,
+        }));
         let standing = Standing { quota: 5, remaining: 2, reset_secs: None };
         let fields = RateLimitFields::render(policy, std::iter::once(("slots", standing)), false);
         let mut headers = HeaderMap::new();
         fields.apply(&mut headers);
         assert_eq!(headers[RATELIMIT_POLICY], "\"slots\";q=5;qu=\"concurrent-requests\"");
         assert_eq!(headers[RATELIMIT], "\"slots\";r=2");
+    }
+
+    #[test]
+    fn a_quota_of_something_else_than_requests_names_its_unit() {
+        let item = |name, unit| PolicyItem { name, quota: 20, unit, window_secs: Some(2) };
+        let kibibytes = QuotaUnit::ContentBytes(std::num::NonZeroU32::new(1_024).unwrap());
+        let policy = policy_value([item("llm", QuotaUnit::Tokens), item("uploads", kibibytes)].into_iter());
+        assert_eq!(policy.unwrap(), "\"llm\";q=20;w=2;qu=\"tokens\", \"uploads\";q=20;w=2;qu=\"content-bytes\"");
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl CatalogEntry {
     /// The bucket with this key as a usual request of the description client meets it.
     pub fn meet(&self, key: Key, description: &RequestDescription) -> (BucketUse, AppliedLimit) {
         let mut applied = description.with_facts(|facts| AppliedLimit::of(&self.0, facts));
-        applied.cost = applied.usual_cost;
+        applied.cost = applied.scale.usual_cost;
         (applied.use_of(key), applied)
     }
 

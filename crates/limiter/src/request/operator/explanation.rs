@@ -11,6 +11,7 @@ use http::HeaderValue;
 use crate::decide::plans::cache::PlanQuery;
 use crate::limit::algorithm::{Algorithm, CompiledAlgorithm};
 use crate::limit::cost::ResponseCost;
+use crate::limit::cost::quota_unit::QuotaScale;
 use crate::limit::definition::Limit;
 use crate::limit::key::{ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::plan::Plan;
@@ -45,7 +46,8 @@ pub struct AppliedLimit {
     pub counting: CompiledAlgorithm,
     /// Tokens that this request takes.
     pub cost: NonZeroU64,
-    pub usual_cost: NonZeroU64,
+    /// How the client is told of what is left.
+    pub scale: QuotaScale,
     largest_cost: u64,
     /// Set when the cost is settled after the response; then `cost` is the reservation.
     pub later: Option<Arc<ResponseCost>>,
@@ -79,7 +81,7 @@ pub enum CountedBy {
 impl AppliedLimit {
     pub(crate) fn of(compiled: &CompiledLimit, facts: &Facts<'_>) -> Self {
         let (plan, lookup) = compiled.plan(facts);
-        let Charge { counting, cost, usual_cost, largest_cost, later } = compiled.charge(plan.as_deref(), facts);
+        let Charge { counting, cost, scale, largest_cost, later } = compiled.charge(plan.as_deref(), facts);
         let limit = compiled.limit.clone();
         Self {
             plan: plan.as_ref().and_then(|_| shown(&limit.plans.as_ref()?.by, facts)),
@@ -88,7 +90,7 @@ impl AppliedLimit {
             algorithm: plan.as_deref().map_or(&limit.algorithm, Plan::algorithm).clone(),
             counting,
             cost,
-            usual_cost,
+            scale,
             largest_cost,
             later,
             lacking: lacking(&limit.key, facts),

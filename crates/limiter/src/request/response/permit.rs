@@ -1,4 +1,4 @@
-//! Reservations and permits that a request holds until its response's body has ended.
+//! Reservations and permits that a request holds until its response's body has ended, or told all that they wait for.
 //!
 //! The owner of the response hands its head and its body to a [`Permit`], or drops it. A request that holds nothing,
 //! which is nearly every one, costs a null pointer. Guarantees that a reservation is settled once, whatever becomes of
@@ -7,15 +7,16 @@
 use std::sync::Arc;
 
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::sync::oneshot;
 
 use crate::decide::limiter::Limiter;
 use crate::decide::settlement::{Reservation, SettlementResult, Settler};
 use crate::limit::cost::ResponseCost;
+use crate::limit::status_set::StatusSet;
 use crate::node::permits::ConcurrencyPermit;
 use crate::request::metrics::{SettlementMetrics, SettlementOutcome as Outcome};
-use crate::request::response::usage::reader::{Usage, UsageReader};
+use crate::request::response::usage::reader::{Untold, Usage, UsageReader};
 
 /// The permit of one request. When it is dropped before its end, reservations stand.
 #[derive(Debug, Default)]
@@ -39,10 +40,15 @@ struct HeldUntilEnd {
     end_listeners: Vec<oneshot::Sender<()>>,
 }
 
-/// Reserved tokens, and the reader of the cost in the response.
+/// Reserved tokens, and what the response decides of them.
 #[derive(Debug)]
 struct ReservedCost {
-    reading: UsageReader,
+    /// The responses that count. `None`: all.
+    counted: Option<StatusSet>,
+    /// The reader of the cost in the response. `None`: the cost is what is reserved.
+    reading: Option<UsageReader>,
+    /// The usage, once it is known.
+    known: Option<Usage>,
     settled_by: SettledBy,
 }
 
@@ -57,7 +63,10 @@ enum SettledBy {
 /// A cost that is settled after the response.
 #[derive(Clone, Debug)]
 pub(crate) struct LaterCost {
-    pub by: Arc<ResponseCost>,
+    /// Where the response tells the cost. `None`: it is known.
+    pub by: Option<Arc<ResponseCost>>,
+    /// The responses that count. `None`: all.
+    pub counted: Option<StatusSet>,
     pub settlements: Arc<SettlementMetrics>,
 }
 
@@ -78,14 +87,14 @@ impl LaterCost {
 impl Permit {
     /// Holds a reservation until the response has told its cost.
     pub(crate) fn reserve(&mut self, later: LaterCost, reservation: Reservation, limiter: &Limiter) {
-        let by = later.by.clone();
-        self.add(by, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
+        let (by, counted) = (later.by.clone(), later.counted.clone());
+        self.add(by, counted, SettledBy::Request(Box::new(later.settling(reservation, limiter))));
     }
 
     /// Resolves with the usage that the response tells.
     pub(crate) fn report(&mut self, later: &LaterCost) -> oneshot::Receiver<Usage> {
         let (sender, usage) = oneshot::channel();
-        self.add(later.by.clone(), SettledBy::Shadow(sender));
+        self.add(later.by.clone(), later.counted.clone(), SettledBy::Shadow(sender));
         usage
     }
 
@@ -103,9 +112,10 @@ impl Permit {
         ended
     }
 
-    fn add(&mut self, by: Arc<ResponseCost>, settled_by: SettledBy) {
+    fn add(&mut self, by: Option<Arc<ResponseCost>>, counted: Option<StatusSet>, settled_by: SettledBy) {
+        let reading = by.map(UsageReader::new);
         let held = self.0.get_or_insert_default();
-        held.reserved_costs.push(ReservedCost { reading: UsageReader::new(by), settled_by });
+        held.reserved_costs.push(ReservedCost { counted, reading, known: None, settled_by });
     }
 
     /// Whether nothing is held, and the rest need not be called.
@@ -116,39 +126,37 @@ impl Permit {
     /// Prepares the request: where the body of the response has the cost, asks for one without a content coding.
     pub fn prepare(&self, fields: &mut HeaderMap) {
         let Some(held) = &self.0 else { return };
-        if held.reserved_costs.iter().any(|reserved_cost| reserved_cost.reading.wants_plain_text()) {
+        if held.reserved_costs.iter().any(ReservedCost::wants_plain_text) {
             // Without the field any coding would be welcome (RFC 9110 §12.5.3).
             fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
     }
 
     /// The head of the response.
-    pub fn answered(&mut self, fields: &HeaderMap) {
+    pub fn answered(&mut self, status: StatusCode, fields: &HeaderMap) {
         let Some(held) = &mut self.0 else { return };
-        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.head(fields));
-        // A cost in the head need not wait for the body.
+        held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.head(status, fields));
+        // What the head tells need not wait for the body.
         held.reserved_costs
-            .extract_if(.., |reserved_cost| !reserved_cost.reading.reads_on())
+            .extract_if(.., |reserved_cost| reserved_cost.known.is_some())
             .for_each(|reserved_cost| reserved_cost.end(true));
         if held.is_empty() {
             self.0 = None;
         }
     }
 
-    /// Ends the permit without a response. Where no upstream had the request, the whole reservation is refunded.
-    pub fn failed(&mut self, unanswered: Unanswered) {
-        let usage = match unanswered {
-            Unanswered::NotForwarded => Usage::Unreached,
-            Unanswered::Forwarded => Usage::Nothing,
-        };
+    /// Ends the permit without a response: the failure is answered with `status`. Where no upstream had the request, a
+    /// reservation of a cost that only a response could have told is refunded.
+    pub fn failed(&mut self, status: StatusCode, unanswered: Unanswered) {
         let Some(held) = self.0.take() else { return };
-        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.settled_by.settle(usage));
+        held.reserved_costs.into_iter().for_each(|reserved_cost| reserved_cost.fail(status, unanswered));
     }
 
     /// A piece of the response's body.
     pub fn saw(&mut self, piece: &[u8]) {
         if let Some(held) = &mut self.0 {
-            held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.reading.feed(piece));
+            let readers = held.reserved_costs.iter_mut().filter_map(|reserved_cost| reserved_cost.reading.as_mut());
+            readers.for_each(|reading| reading.feed(piece));
         }
     }
 
@@ -172,8 +180,37 @@ impl Drop for Permit {
 }
 
 impl ReservedCost {
+    fn wants_plain_text(&self) -> bool {
+        self.reading.as_ref().is_some_and(UsageReader::wants_plain_text)
+    }
+
+    fn counts(&self, status: StatusCode) -> bool {
+        self.counted.as_ref().is_none_or(|counted| counted.contains(status))
+    }
+
+    fn head(&mut self, status: StatusCode, fields: &HeaderMap) {
+        let counts = self.counts(status);
+        self.known = match &mut self.reading {
+            _ if !counts => Some(Usage::Uncounted),
+            None => Some(Usage::Whole),
+            Some(reading) => reading.head(status, fields),
+        };
+    }
+
+    fn fail(self, status: StatusCode, unanswered: Unanswered) {
+        let usage = match (&self.reading, unanswered) {
+            _ if !self.counts(status) => Usage::Uncounted,
+            (None, _) => Usage::Whole,
+            (Some(_), Unanswered::NotForwarded) => Usage::Unreached,
+            (Some(_), Unanswered::Forwarded) => Usage::AtLeast(0, Untold::Absent),
+        };
+        self.settled_by.settle(usage);
+    }
+
+    /// Without a head, nobody knows whether the response would have counted.
     fn end(self, complete: bool) {
-        self.settled_by.settle(self.reading.end(complete));
+        let told = || self.reading.map_or(Usage::AtLeast(0, Untold::Cut), |reading| reading.end(complete));
+        self.settled_by.settle(self.known.unwrap_or_else(told));
     }
 }
 
@@ -192,9 +229,9 @@ impl Settling {
         let reserved = self.reservation.charge.cost;
         let (actual, outcome) = match usage {
             Usage::Tokens(tokens) => (tokens, None),
-            Usage::Nothing => (reserved, Some(Outcome::Absent)),
-            Usage::Unreadable => (reserved, Some(Outcome::Unreadable)),
-            Usage::Cut(least) => (reserved.max(least.unwrap_or_default()), Some(Outcome::Cut)),
+            Usage::AtLeast(least, why) => (reserved.max(least), Some(untold(why))),
+            Usage::Whole => (reserved, None),
+            Usage::Uncounted => (0, Some(Outcome::Uncounted)),
             Usage::Unreached => (0, Some(Outcome::Unreached)),
         };
         let settled = self.settler.settle(self.reservation, actual);
@@ -204,6 +241,14 @@ impl Settling {
             SettlementResult::Even => Outcome::Even,
             SettlementResult::Late => Outcome::Late,
         }));
+    }
+}
+
+fn untold(why: Untold) -> Outcome {
+    match why {
+        Untold::Absent => Outcome::Absent,
+        Untold::Unreadable => Outcome::Unreadable,
+        Untold::Cut => Outcome::Cut,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::limit::key::{Key, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::Queueing;
 use crate::limit::plan::{Plan, PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
+use crate::limit::status_set::StatusSet;
 use crate::request::response::permit::Unanswered;
 use crate::store::BucketCharge;
 use crate::store::memory::MemoryStore;
@@ -194,7 +195,7 @@ fn learn(cache: &PlanCache, field: &str, text: &str) {
 /// Burst, cost, the largest of any request, and the cost that clients are told in.
 fn held_to(pending: &PendingRequest) -> (u64, u64, u64, u64) {
     let (charge, owner) = (&pending.checks.tokens.charges()[0], &pending.owners[0]);
-    (charge.quota.burst(), charge.cost, charge.largest_cost, owner.usual_cost.get())
+    (charge.quota.burst(), charge.cost, charge.largest_cost, owner.scale.usual_cost.get())
 }
 
 #[test]
@@ -260,7 +261,7 @@ fn left(guard: &Guard) -> Vec<u64> {
 
 fn settled(name: &str, reserve: u64) -> Limit {
     let field = CostField::Header(HeaderName::from_static("x-used"));
-    let by = ResponseCost { field, reserve: nonzero(reserve), max: nonzero(50) };
+    let by = ResponseCost { field, reserve: nonzero(reserve), max: nonzero(50), absent: None };
     Limit { cost: Cost::Response(Arc::new(by)), ..limit(name, 100) }
 }
 
@@ -274,9 +275,9 @@ fn each_limit_settles_what_it_reserved_and_a_denied_request_has_nothing_to_settl
     };
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
     assert_eq!((holding.is_empty(), left(&guard)), (false, vec![90, 1, 70]));
-    holding.answered(&told("20"));
+    holding.answered(StatusCode::OK, &told("20"));
     assert_eq!((holding.is_empty(), left(&guard)), (true, vec![80, 1, 80]));
-    guard.pass().0.reserved.hold(&guard.limiter).failed(Unanswered::NotForwarded);
+    guard.pass().0.reserved.hold(&guard.limiter).failed(StatusCode::BAD_GATEWAY, Unanswered::NotForwarded);
     assert_eq!(left(&guard), [80, 0, 80], "a fixed cost is no reservation");
     let (denied, _) = guard.pass();
     assert!(denied.denied.is_some() && denied.reserved.hold(&guard.limiter).is_empty());
@@ -288,18 +289,60 @@ fn what_becomes_of_a_reservation_without_a_response() {
     let guard = Guard::new([settled("a", 10)]);
     let hold = || guard.pass().0.reserved.hold(&guard.limiter);
     for (failure, remaining) in [(Unanswered::NotForwarded, 100), (Unanswered::Forwarded, 90)] {
-        hold().failed(failure);
+        hold().failed(StatusCode::BAD_GATEWAY, failure);
         assert_eq!(left(&guard), [remaining], "{failure:?}");
     }
     drop(hold());
     assert_eq!(left(&guard), [80], "whoever leaves leaves what was reserved");
 }
 
+/// Counts only responses with 401 and 5xx.
+fn counted(limit: Limit) -> Limit {
+    Limit { count: StatusSet::new([401.into(), (500..=599).into()]).ok(), ..limit }
+}
+
+#[test]
+fn a_response_that_does_not_count_gives_its_cost_back() {
+    let guard = Guard::new([counted(limit("a", 100)), counted(settled("b", 10)), limit("c", 100)]);
+    let answered = |status: StatusCode, used: &'static str| {
+        let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
+        let fields = HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static(used))]);
+        holding.answered(status, &fields);
+        assert!(holding.is_empty(), "its body tells nothing more");
+        left(&guard)
+    };
+    assert_eq!(answered(StatusCode::OK, "20"), [100, 100, 99], "whatever it says of its cost");
+    assert_eq!(answered(StatusCode::UNAUTHORIZED, "20"), [99, 80, 98]);
+    assert_eq!(answered(StatusCode::FORBIDDEN, "20"), [99, 80, 97]);
+    let hold = || guard.pass().0.reserved.hold(&guard.limiter);
+    hold().failed(StatusCode::PAYLOAD_TOO_LARGE, Unanswered::Forwarded);
+    assert_eq!(left(&guard), [99, 80, 96]);
+    hold().failed(StatusCode::BAD_GATEWAY, Unanswered::NotForwarded);
+    assert_eq!(left(&guard), [98, 80, 95], "a cost that only a response could have told is none");
+    hold().failed(StatusCode::GATEWAY_TIMEOUT, Unanswered::Forwarded);
+    assert_eq!(left(&guard), [97, 70, 94]);
+    drop(hold());
+    assert_eq!(left(&guard), [96, 60, 93], "nobody knows what it would have been answered");
+}
+
+#[test]
+fn a_shadow_counts_by_status_as_if_it_were_enforced() {
+    let guard = Guard::new([Limit { rollout: Rollout::NONE, ..counted(limit("a", 100)) }]);
+    for status in [StatusCode::OK, StatusCode::UNAUTHORIZED] {
+        guard.pass().0.reserved.hold(&guard.limiter).answered(status, &HeaderMap::new());
+    }
+    let enforced = Guard { rules: Guard::new([limit("a", 100)]).rules, limiter: guard.limiter };
+    assert_eq!(left(&enforced), [99]);
+}
+
 #[test]
 fn a_shadow_settles_as_if_it_were_enforced() {
     let guard = Guard::new([Limit { rollout: Rollout::NONE, ..settled("a", 10) }]);
     let mut holding = guard.pass().0.reserved.hold(&guard.limiter);
-    holding.answered(&HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]));
+    holding.answered(
+        StatusCode::OK,
+        &HeaderMap::from_iter([(HeaderName::from_static("x-used"), HeaderValue::from_static("25"))]),
+    );
     let enforced = Guard { rules: Guard::new([settled("a", 10)]).rules, limiter: guard.limiter };
     assert_eq!(left(&enforced), [75]);
 }

@@ -3,3 +3,4 @@
 mod event_stream;
 pub(crate) mod json;
 pub(crate) mod reader;
+mod terms;

@@ -5,45 +5,58 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode};
 
-use crate::limit::cost::{CostField, ResponseCost, number};
+use crate::limit::cost::{CostField, JsonTerm, ResponseCost, number};
 use crate::request::response::usage::event_stream::{EventStream, StreamPart};
-use crate::request::response::usage::json::{ScanResult, Scanner};
+use crate::request::response::usage::terms::{TermScanners, ToldTerms};
 
 /// The usage that a response tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Usage {
     /// The tokens that the request cost, `max` at most.
     Tokens(u64),
-    /// The field is not there.
-    Nothing,
-    /// The field is no whole number, comes twice, or the body is encoded.
-    Unreadable,
-    /// The body broke off. The cost told before is the least.
-    Cut(Option<u64>),
+    /// Not all of the cost was told: what is reserved, and no less than this.
+    AtLeast(u64, Untold),
+    /// The whole reservation: the cost was known, and the response counts.
+    Whole,
+    /// Nothing: responses of this status do not count.
+    Uncounted,
     /// No upstream was reached.
     Unreached,
 }
 
-/// Looks for one field in one response.
+/// Why a cost is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// The field is not there.
+    Absent,
+    /// The field is no whole number, comes twice, or the body is encoded.
+    Unreadable,
+    /// The body broke off.
+    Cut,
+}
+
+/// Looks for the cost in one response.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     by: Arc<ResponseCost>,
     body: Option<Box<BodyScanner>>,
+    /// What a response costs that does not tell, at least.
+    least: u64,
     usage: Usage,
 }
 
 #[derive(Debug)]
 enum BodyScanner {
-    Json(Scanner),
-    Events(EventStream, Scanner),
+    Json(TermScanners),
+    Events(EventStream, TermScanners),
 }
 
 impl UsageReader {
     pub fn new(by: Arc<ResponseCost>) -> Self {
-        Self { by, body: None, usage: Usage::Nothing }
+        Self { by, body: None, least: 0, usage: Usage::AtLeast(0, Untold::Absent) }
     }
 
     /// Whether the response must come without a content coding to be readable.
@@ -51,67 +64,69 @@ impl UsageReader {
         matches!(self.by.field, CostField::Json(_))
     }
 
-    /// Reads the head of the response.
-    pub fn head(&mut self, fields: &HeaderMap) {
+    /// Reads the head of the response. One that reports a failure has no cost to tell. `None`: the body may tell more.
+    pub fn head(&mut self, status: StatusCode, fields: &HeaderMap) -> Option<Usage> {
+        if let Some(absent) = self.by.absent.filter(|_| status.is_success()) {
+            self.least = absent.get();
+        }
+        self.usage = Usage::AtLeast(self.least, Untold::Absent);
         match &self.by.field {
             CostField::Header(name) => {
                 let mut values = fields.get_all(name).iter();
                 self.usage = match (values.next(), values.next()) {
-                    (None, _) => Usage::Nothing,
-                    (Some(value), None) => {
-                        number(value.as_bytes()).map_or(Usage::Unreadable, |scanned| self.tokens(scanned))
-                    }
-                    (Some(_), Some(_)) => Usage::Unreadable,
+                    (None, _) => self.usage,
+                    (Some(value), None) => number(value.as_bytes())
+                        .map_or(self.unreadable(), |scanned| Usage::Tokens(self.bounded(scanned))),
+                    (Some(_), Some(_)) => self.unreadable(),
                 };
             }
-            CostField::Json(_) if is_encoded(fields) => self.usage = Usage::Unreadable,
-            CostField::Json(path) => {
-                let scanner = Scanner::new(path.clone());
-                let text = if is_event_stream(fields) {
-                    BodyScanner::Events(EventStream::default(), scanner)
-                } else {
-                    BodyScanner::Json(scanner)
-                };
-                self.body = Some(Box::new(text));
-            }
+            CostField::Json(_) if is_encoded(fields) => self.usage = self.unreadable(),
+            CostField::Json(terms) => self.body = Some(Box::new(BodyScanner::new(terms, fields))),
         }
-    }
-
-    /// Whether the body may tell more.
-    pub fn reads_on(&self) -> bool {
-        self.body.is_some()
+        self.body.is_none().then_some(self.usage)
     }
 
     /// Reads a piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         match self.body.as_deref_mut() {
             None => {}
-            Some(BodyScanner::Json(scanner)) => scanner.feed(piece),
-            Some(BodyScanner::Events(events, scanner)) => events.feed(piece, |part| match part {
-                StreamPart::Data(data) => scanner.feed(data),
-                StreamPart::LineEnd => scanner.feed(b"\n"),
-                StreamPart::EventEnd => scanner.restart(),
+            Some(BodyScanner::Json(scanners)) => scanners.feed(piece),
+            Some(BodyScanner::Events(events, scanners)) => events.feed(piece, |part| match part {
+                StreamPart::Data(data) => scanners.feed(data),
+                StreamPart::LineEnd => scanners.feed(b"\n"),
+                StreamPart::EventEnd => scanners.restart(),
             }),
         }
     }
 
     /// The usage. A field of the head is known whatever becomes of the body.
     pub fn end(self, complete: bool) -> Usage {
-        let scanned = match self.body.as_deref() {
-            None => return self.usage,
-            Some(BodyScanner::Json(scanner) | BodyScanner::Events(_, scanner)) => scanner.scanned(),
-        };
-        match scanned {
-            ScanResult::Number(number) if complete => self.tokens(number),
-            ScanResult::Number(number) => Usage::Cut(Some(number.min(self.by.max.get()))),
-            _ if !complete => Usage::Cut(None),
-            ScanResult::Invalid => Usage::Unreadable,
-            ScanResult::Nothing => Usage::Nothing,
+        let (CostField::Json(terms), Some(body)) = (&self.by.field, self.body.as_deref()) else { return self.usage };
+        let (BodyScanner::Json(scanners) | BodyScanner::Events(_, scanners)) = body;
+        let ToldTerms { sum, absent, invalid } = scanners.told(terms);
+        let told = self.bounded(sum);
+        match (absent || invalid, complete) {
+            (false, true) => Usage::Tokens(told),
+            (false, false) => Usage::AtLeast(told, Untold::Cut),
+            (true, false) => Usage::AtLeast(told.max(self.least), Untold::Cut),
+            (true, true) if invalid => Usage::AtLeast(told.max(self.least), Untold::Unreadable),
+            (true, true) => Usage::AtLeast(told.max(self.least), Untold::Absent),
         }
     }
 
-    fn tokens(&self, scanned: u64) -> Usage {
-        Usage::Tokens(scanned.min(self.by.max.get()))
+    fn unreadable(&self) -> Usage {
+        Usage::AtLeast(self.least, Untold::Unreadable)
+    }
+
+    fn bounded(&self, scanned: u64) -> u64 {
+        scanned.min(self.by.max.get())
+    }
+}
+
+impl BodyScanner {
+    fn new(terms: &[JsonTerm], fields: &HeaderMap) -> Self {
+        let scanners = TermScanners::new(terms);
+        if is_event_stream(fields) { Self::Events(EventStream::default(), scanners) } else { Self::Json(scanners) }
     }
 }
 
@@ -135,9 +150,16 @@ mod tests {
     use super::*;
     use crate::limit::cost::json_path::JsonPath;
 
-    fn by(field: CostField) -> UsageReader {
-        let nonzero = |number| NonZeroU64::new(number).unwrap();
-        UsageReader::new(Arc::new(ResponseCost { field, reserve: nonzero(5), max: nonzero(100) }))
+    const ABSENT: Usage = Usage::AtLeast(0, Untold::Absent);
+    const UNREADABLE: Usage = Usage::AtLeast(0, Untold::Unreadable);
+
+    fn nonzero(number: u64) -> NonZeroU64 {
+        NonZeroU64::new(number).unwrap()
+    }
+
+    fn by(field: CostField, absent: Option<u64>) -> UsageReader {
+        let absent = absent.map(nonzero);
+        UsageReader::new(Arc::new(ResponseCost { field, reserve: nonzero(5), max: nonzero(100), absent }))
     }
 
     fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -149,8 +171,8 @@ mod tests {
     }
 
     fn json(head: &[(&'static str, &'static str)], body: &str, complete: bool) -> Usage {
-        let mut reading = by(CostField::Json(JsonPath::parse("usage.total").unwrap()));
-        reading.head(&fields(head));
+        let mut reading = by(JsonPath::parse("usage.total").unwrap().into(), None);
+        reading.head(StatusCode::OK, &fields(head));
         body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
         reading.end(complete)
     }
@@ -158,19 +180,19 @@ mod tests {
     #[test]
     fn a_field_of_the_head_is_one_whole_number() {
         let header = |values: &[(&'static str, &'static str)], complete| {
-            let mut reading = by(CostField::Header(HeaderName::from_static("x-used")));
-            reading.head(&fields(values));
-            assert!(!reading.reads_on());
+            let mut reading = by(CostField::Header(HeaderName::from_static("x-used")), None);
+            let known = reading.head(StatusCode::OK, &fields(values));
+            assert_eq!(known, Some(reading.usage), "it need not wait for the body");
             reading.end(complete)
         };
         assert_eq!(header(&[("x-used", "7")], false), Usage::Tokens(7), "whatever becomes of the body");
         assert_eq!(header(&[("x-used", "0")], true), Usage::Tokens(0));
         assert_eq!(header(&[("x-used", "101")], true), Usage::Tokens(100));
-        assert_eq!(header(&[], true), Usage::Nothing);
+        assert_eq!(header(&[], true), ABSENT);
         for wrong in ["", "-1", "1.5", "7 tokens", "18446744073709551616"] {
-            assert_eq!(header(&[("x-used", wrong)], true), Usage::Unreadable, "{wrong:?}");
+            assert_eq!(header(&[("x-used", wrong)], true), UNREADABLE, "{wrong:?}");
         }
-        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), Usage::Unreadable);
+        assert_eq!(header(&[("x-used", "7"), ("x-used", "7")], true), UNREADABLE);
     }
 
     #[test]
@@ -178,12 +200,12 @@ mod tests {
         let body = r#"{"usage":{"total":7.5}}"#;
         assert_eq!(json(&[], body, true), Usage::Tokens(8));
         assert_eq!(json(&[("content-encoding", "Identity")], body, true), Usage::Tokens(8));
-        assert_eq!(json(&[], body, false), Usage::Cut(Some(8)));
-        assert_eq!(json(&[], &body[..20], false), Usage::Cut(None));
+        assert_eq!(json(&[], body, false), Usage::AtLeast(8, Untold::Cut));
+        assert_eq!(json(&[], &body[..20], false), Usage::AtLeast(0, Untold::Cut));
         assert_eq!(json(&[], r#"{"usage":{"total":700}}"#, true), Usage::Tokens(100));
-        assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), Usage::Unreadable);
-        assert_eq!(json(&[], "<html>", true), Usage::Nothing);
-        assert_eq!(json(&[("content-encoding", "gzip")], body, true), Usage::Unreadable);
+        assert_eq!(json(&[], r#"{"usage":{"total":"7"}}"#, true), UNREADABLE);
+        assert_eq!(json(&[], "<html>", true), ABSENT);
+        assert_eq!(json(&[("content-encoding", "gzip")], body, true), UNREADABLE);
     }
 
     #[test]
@@ -193,6 +215,46 @@ mod tests {
         for kind in ["text/event-stream", "Text/Event-Stream; charset=utf-8"] {
             assert_eq!(json(&[("content-type", kind)], events, true), Usage::Tokens(9));
         }
-        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), Usage::Nothing);
+        assert_eq!(json(&[("content-type", "text/event-streams")], events, true), ABSENT);
+    }
+
+    #[test]
+    fn a_successful_response_without_a_number_costs_what_an_absent_one_does() {
+        let told = |absent, status, body: &str, complete| {
+            let mut reading = by(JsonPath::parse("usage.total").unwrap().into(), Some(absent));
+            reading.head(status, &fields(&[("content-type", "text/event-stream")]));
+            reading.feed(body.as_bytes());
+            reading.end(complete)
+        };
+        let told_seven = "data: {\"usage\":{\"total\":7}}\n\n";
+        assert_eq!(told(60, StatusCode::OK, "data: [DONE]\n\n", true), Usage::AtLeast(60, Untold::Absent));
+        assert_eq!(told(60, StatusCode::OK, "data: {\"usage\":3}\n\n", true), Usage::AtLeast(60, Untold::Absent));
+        assert_eq!(told(60, StatusCode::OK, "data: {", false), Usage::AtLeast(60, Untold::Cut));
+        assert_eq!(told(60, StatusCode::OK, told_seven, true), Usage::Tokens(7), "the number is there");
+        assert_eq!(told(60, StatusCode::OK, told_seven, false), Usage::AtLeast(7, Untold::Cut));
+        assert_eq!(told(60, StatusCode::SERVICE_UNAVAILABLE, "busy", true), ABSENT, "a failure has nothing to tell");
+        let mut header = by(CostField::Header(HeaderName::from_static("x-used")), Some(60));
+        header.head(StatusCode::OK, &fields(&[("x-used", "some")]));
+        assert_eq!(header.end(true), Usage::AtLeast(60, Untold::Unreadable));
+    }
+
+    #[test]
+    fn a_sum_is_told_once_all_of_its_terms_are() {
+        let path = |text: &str| JsonPath::parse(text).unwrap();
+        let output = JsonTerm { first_of: vec![path("usage.out"), path("message.usage.out")], weight: nonzero(4) };
+        let told = |body: &str| {
+            let mut reading = by(CostField::Json([path("usage.in").into(), output.clone()].into()), Some(60));
+            reading.head(StatusCode::OK, &fields(&[]));
+            body.as_bytes().chunks(3).for_each(|piece| reading.feed(piece));
+            reading.end(true)
+        };
+        assert_eq!(told(r#"{"usage":{"in":10,"out":5}}"#), Usage::Tokens(30));
+        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10}}"#), Usage::Tokens(34));
+        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":5}}"#), Usage::Tokens(30));
+        assert_eq!(told(r#"{"message":{"usage":{"out":6}},"usage":{"in":10,"out":"x"}}"#), Usage::Tokens(34));
+        assert_eq!(told(r#"{"usage":{"in":90,"out":18446744073709551615}}"#), Usage::Tokens(100), "max at most");
+        assert_eq!(told(r#"{"usage":{"in":10}}"#), Usage::AtLeast(60, Untold::Absent), "half of it is not all");
+        assert_eq!(told(r#"{"usage":{"in":90}}"#), Usage::AtLeast(90, Untold::Absent), "no less than was told");
+        assert_eq!(told(r#"{"usage":{"in":90,"out":true}}"#), Usage::AtLeast(90, Untold::Unreadable));
     }
 }

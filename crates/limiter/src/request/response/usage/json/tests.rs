@@ -85,7 +85,7 @@ fn nesting_is_followed_to_its_bound_and_left_beyond() {
 
 #[test]
 fn a_path_is_written_with_dots_and_shown_as_it_is_written() {
-    for path in ["usage.total_tokens", "a", r"a\.b.c\\d", "\u{e4} \"x\".y"] {
+    for path in ["usage.total_tokens", "a", r"a\.b.c\\d", "\u{e4}\\ \"x\".y", r"\$.\*.\[0\]", r"c\+\+.$ref.$"] {
         assert_eq!(JsonPath::parse(path).unwrap().to_string(), path);
     }
     for (path, error) in [
@@ -97,6 +97,14 @@ fn a_path_is_written_with_dots_and_shown_as_it_is_written() {
         (r"a\n", PathError::Escape),
         (&"a.".repeat(17), PathError::EmptyName),
         (&vec!["a"; 17].join("."), PathError::TooDeep),
+        ("$", PathError::Root),
+        ("$.usage", PathError::Root),
+        ("usage.*", PathError::Wildcard),
+        ("choices[0].tokens", PathError::Array),
+        ("$[0]", PathError::Array),
+        ("a.b + c.d", PathError::Sum),
+        ("a.b+c.d", PathError::Sum),
+        ("a.b c", PathError::Sum),
     ] {
         assert_eq!(JsonPath::parse(path), Err(error), "{path}");
     }

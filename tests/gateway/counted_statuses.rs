@@ -1,0 +1,189 @@
+//! Limits that count responses by their status: taken before, and given back where the status is another.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::process::{Gateway, curl, eventually, status};
+use tollgate_test_support::redis::RedisServer;
+use tollgate_test_support::turns;
+
+/// Answers 200 and 401 in turn, under `/held` each once the test lets it, under `/silent` never.
+struct Login {
+    address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+    release: Sender<()>,
+}
+
+impl Login {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests = Arc::new(AtomicUsize::new(0));
+        let (release, released) = channel();
+        let (count, released) = (requests.clone(), Arc::new(Mutex::new(released)));
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, count, released) = (stream.unwrap(), count.clone(), released.clone());
+                thread::spawn(move || {
+                    let (mut head, mut byte) = (Vec::new(), [0]);
+                    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap_or(0) > 0 {
+                        head.push(byte[0]);
+                    }
+                    let number = count.fetch_add(1, Ordering::SeqCst);
+                    let (held, silent) = (head.starts_with(b"GET /held"), head.starts_with(b"GET /silent"));
+                    if held {
+                        let _ = released.lock().unwrap().recv();
+                    }
+                    let status = if held || number % 2 == 1 { "401 Unauthorized" } else { "200 OK" };
+                    if silent {
+                        let _ = stream.read(&mut byte);
+                    }
+                    let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                });
+            }
+        });
+        Self { address, requests, release }
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+fn routes(store: Option<u16>, limits: &str, upstream: SocketAddr) -> String {
+    let store = store
+        .map_or_else(String::new, |port| format!("store: {{redis: 'redis://127.0.0.1:{port}', timeout: 500ms}}\n"));
+    format!(
+        "workers: 2
+listeners: [{{address: '127.0.0.1:0', limits: [l]}}]
+admin: {{address: '127.0.0.1:0'}}
+{store}limits: {{{limits}}}
+upstreams:
+  login: {{endpoints: ['http://{upstream}'], response_timeout: 5s}}
+  slow: {{endpoints: ['http://{upstream}'], response_timeout: 100ms}}
+  gone: {{endpoints: ['http://127.0.0.1:1']}}
+routes:
+  - {{name: gone, match: {{path: /gone}}, upstream: gone}}
+  - {{name: slow, match: {{path: /silent/slow}}, upstream: slow}}
+  - {{name: small, match: {{path: /small}}, upstream: login, max_body: 1}}
+  - {{name: once, match: {{path: /once}}, respond: {{status: 401}}, limits: [{{limit: other, cost: 2}}]}}
+  - {{name: login, match: {{path: '/*'}}, upstream: login}}
+"
+    )
+}
+
+const OTHER: &str = "other: {key: {constant: all}, rate: 2/30d}";
+
+fn left(gateway: &Gateway) -> u64 {
+    let view: Value = serde_json::from_str(&curl(&[&format!("http://{}/buckets/l", gateway.admin)])).unwrap();
+    view["remaining"].as_u64().unwrap_or_else(|| panic!("{view:#}"))
+}
+
+fn until_left(gateway: &Gateway, tokens: u64) {
+    eventually(&format!("{tokens} are left"), || (left(gateway) == tokens).then_some(()));
+}
+
+fn settlements(gateway: &Gateway, outcome: &str) -> f64 {
+    gateway.metric(&format!("tollgate_ratelimit_settlements_total{{limit=\"l\",outcome=\"{outcome}\"}}"))
+}
+
+#[test]
+fn exactly_the_failures_are_charged() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    for algorithm in ["token_bucket", "fixed_window", "sliding_window"] {
+        for store in [None, Some(redis.port())] {
+            let login = Login::start();
+            let limit = format!(
+                "l: {{key: {{constant: all}}, algorithm: {algorithm}, rate: 3/30d, count: {{status: [401, 403]}}}}, {OTHER}"
+            );
+            let gateway = Gateway::start(&routes(store, &limit, login.address));
+            for remaining in [2, 1, 0] {
+                assert_eq!(status(&[&gateway.url("/")]), 200);
+                until_left(&gateway, remaining + 1);
+                assert_eq!(status(&[&gateway.url("/")]), 401);
+                until_left(&gateway, remaining);
+            }
+            assert_eq!(status(&[&gateway.url("/")]), 429, "{algorithm} {store:?}");
+            assert_eq!((login.requests(), left(&gateway)), (6, 0));
+            assert_eq!((settlements(&gateway, "uncounted"), settlements(&gateway, "even")), (3.0, 3.0));
+            redis.command(&["FLUSHALL"]);
+        }
+    }
+}
+
+#[test]
+fn guesses_at_once_are_no_more_than_the_limit() {
+    let _turn = turns::beside_others();
+    let redis = RedisServer::start();
+    for store in [None, Some(redis.port())] {
+        let login = Login::start();
+        let limit = format!("l: {{key: [client_ip], rate: 5/30d, count: {{status: [401, 403]}}}}, {OTHER}");
+        let gateway = Gateway::start(&routes(store, &limit, login.address));
+        let target = gateway.url("/held");
+        let answers: Vec<u16> = thread::scope(|scope| {
+            let (denied, denials) = channel();
+            let guesses: Vec<_> = (0..20)
+                .map(|_| {
+                    let (denied, target) = (denied.clone(), &target);
+                    scope.spawn(move || {
+                        let answer = status(&[target]);
+                        if answer == 429 {
+                            denied.send(()).unwrap();
+                        }
+                        answer
+                    })
+                })
+                .collect();
+            // No response has begun before all others are denied.
+            (0..15).for_each(|_| denials.recv_timeout(tollgate_test_support::PATIENCE).unwrap());
+            assert_eq!(login.requests(), 5);
+            (0..5).for_each(|_| login.release.send(()).unwrap());
+            guesses.into_iter().map(|guess| guess.join().unwrap()).collect()
+        });
+        let got = |code| answers.iter().filter(|answer| **answer == code).count();
+        assert_eq!((got(401), got(429), login.requests()), (5, 15, 5));
+        assert_eq!(status(&[&target]), 429, "all five stay charged");
+        redis.command(&["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn answers_of_the_gateway_count_by_their_status_and_a_denial_counts_for_nothing() {
+    let _turn = turns::beside_others();
+    let login = Login::start();
+    let limit = |count| format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: {count}}}}}, {OTHER}");
+    for (counted, remaining) in [("[413, 5xx]", [8, 7, 6]), ("[403]", [9, 9, 9])] {
+        let gateway = Gateway::start(&routes(None, &limit(counted), login.address));
+        assert_eq!(status(&[&gateway.url("/gone")]), 502);
+        until_left(&gateway, remaining[0]);
+        assert_eq!(status(&[&gateway.url("/silent/slow")]), 504);
+        until_left(&gateway, remaining[1]);
+        assert_eq!(status(&["-d", "too long", &gateway.url("/small")]), 413);
+        until_left(&gateway, remaining[2]);
+    }
+    let gateway = Gateway::start(&routes(None, &limit("[401, 429]"), login.address));
+    assert_eq!(status(&[&gateway.url("/once")]), 401);
+    assert_eq!(status(&[&gateway.url("/once")]), 429, "the other limit is spent");
+    assert_eq!(left(&gateway), 8, "and a denial is no response that counts");
+}
+
+#[test]
+fn a_client_that_leaves_before_its_response_is_charged() {
+    let _turn = turns::beside_others();
+    let login = Login::start();
+    let limit = format!("l: {{key: {{constant: all}}, rate: 9/30d, count: {{status: [401]}}}}, {OTHER}");
+    let gateway = Gateway::start(&routes(None, &limit, login.address));
+    let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+    stream.write_all(b"GET /silent HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    eventually("the upstream has it", || (login.requests() == 1).then_some(()));
+    drop(stream);
+    eventually("it is settled", || (settlements(&gateway, "cut") == 1.0).then_some(()));
+    assert_eq!(left(&gateway), 8);
+}
