@@ -7,6 +7,7 @@ mod any_service;
 mod axum_layer;
 mod concurrency;
 mod fewer_calls;
+mod full_table;
 mod honest_headers;
 mod model;
 mod parity;

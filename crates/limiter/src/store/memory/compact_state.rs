@@ -2,7 +2,7 @@
 //! true as time passes. With the floor under states that were dropped to make room.
 //!
 //! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any
-//! that was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the
+//! of its limit that was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the
 //! floor in time, not in tokens, and one whose algorithm changed starts anew.
 
 use crate::algorithm::conversion::Backlog;
@@ -23,7 +23,7 @@ pub(crate) enum CompactState {
     Window(Box<WindowEntries>),
 }
 
-/// The most that a key may lack that is not known.
+/// The most that a key of a limit may lack that is not known.
 #[derive(Default)]
 pub(crate) struct EvictionFloor {
     /// Microseconds: an unknown bucket may have been charged up to this time.

@@ -7,6 +7,7 @@
 
 mod compact_state;
 mod inspect;
+mod limit_usage;
 mod shard;
 
 use std::collections::HashMap;
@@ -32,6 +33,9 @@ use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, 
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
+
+/// Buckets per lock at least, so that a limit has some of its own to drop when it must make room.
+const SMALLEST_SHARD: usize = 16;
 
 /// A wall clock that differs by more than this from the monotonic one was set.
 const CLOCK_STEP_US: u64 = 10_000;
@@ -70,7 +74,7 @@ impl MemoryStore {
     /// Room for `max_buckets` buckets, at least one. Memory is taken as they come.
     pub fn new(max_buckets: usize) -> Self {
         let max = max_buckets.max(1);
-        let count = if max >= SHARDS { SHARDS } else { (max + 1).next_power_of_two() / 2 };
+        let count = SHARDS.min(1 << (max / SMALLEST_SHARD).max(1).ilog2());
         let shards = (0..count).map(|_| Mutex::new(Shard::new(max / count))).collect();
         let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0), holders: Mutex::default() };
         store.follow_clock();
