@@ -117,8 +117,8 @@ impl Quota {
     #[inline]
     pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX },
-            Self::Window(window) => Timestamp { now_us, expires_at_us: window.span().expires_at(now_us, epoch_us) },
+            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX, next_expiry_us: u64::MAX },
+            Self::Window(window) => window.span().timestamp(now_us, epoch_us),
         }
     }
 

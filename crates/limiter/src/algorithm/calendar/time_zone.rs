@@ -17,8 +17,8 @@ pub struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
     name: Box<str>,
-    /// The window that was last asked for, since the next call mostly asks for it again.
-    last: Mutex<WindowBounds>,
+    /// A window that was asked for and the next one, since the next call mostly asks for them again.
+    last: Mutex<[WindowBounds; 2]>,
 }
 
 /// Every calendar that was ever named: as many as there are time zones and units in the files that were read.
@@ -49,11 +49,17 @@ impl Calendar {
     /// The window of `unix_us`, in microseconds since 1970-01-01T00:00Z.
     pub fn window_at(&self, unix_us: u64) -> WindowBounds {
         let mut last = self.last.lock();
-        if !(last.start_us..last.end_us).contains(&unix_us) {
-            // Beyond the calendar, which ends in the year 9999, all time is one window.
-            *last = self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX >> 11 });
+        if let Some(known) = last.iter().find(|bounds| (bounds.start_us..bounds.end_us).contains(&unix_us)) {
+            return *known;
         }
-        *last
+        let this = self.known_or_last(unix_us);
+        *last = [this, self.known_or_last(this.end_us)];
+        this
+    }
+
+    /// Beyond the calendar, which ends in the year 9999, all time is one window.
+    fn known_or_last(&self, unix_us: u64) -> WindowBounds {
+        self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX >> 11 })
     }
 
     fn bounds_at(&self, unix_us: u64) -> Option<WindowBounds> {

@@ -67,6 +67,12 @@ impl LimitUsages {
         self.floors_end_us = self.floors_end_us.max(dropped.loss().0);
     }
 
+    /// Moves the end of windows that were dropped: the wall clock stepped back.
+    pub fn postpone_floors(&mut self, by_us: u64) {
+        self.usages.iter_mut().for_each(|usage| usage.floor.postpone(by_us));
+        self.floors_end_us = self.floors_end_us.saturating_add(by_us);
+    }
+
     /// The state of a key without an entry.
     pub fn unknown(&self, key: &[u8], quota: Quota, at: Timestamp) -> QuotaState {
         match self.find(key).filter(|_| self.floors_end_us > at.now_us) {

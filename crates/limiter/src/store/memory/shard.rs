@@ -12,6 +12,7 @@ use hashbrown::HashTable;
 
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{QuotaState, StoredState};
+use crate::algorithm::window::MAX_STEP_BACK_US;
 use crate::store::memory::compact_state::CompactState;
 use crate::store::memory::limit_usage::{LimitNumber, LimitUsages};
 
@@ -27,6 +28,8 @@ pub(crate) struct Shard {
     limits: LimitUsages,
     /// The latest time that anybody came with.
     latest_us: u64,
+    /// The wall clock, in microseconds since 1970-01-01T00:00Z, when that time was 0.
+    epoch_us: u64,
 }
 
 struct StoredBucket {
@@ -54,6 +57,7 @@ impl Shard {
             capacity: capacity.max(1),
             limits: LimitUsages::default(),
             latest_us: 0,
+            epoch_us: 0,
         }
     }
 
@@ -74,8 +78,8 @@ impl Shard {
     }
 
     /// The state of `key` at `now_us`, as `quota` counts it. An unknown bucket lacks at most all of its tokens.
-    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64, epoch_us: u64) -> FoundBucket {
-        let at = quota.timestamp(self.time(now_us), epoch_us);
+    pub fn find(&self, hash: u64, key: &[u8], quota: Quota, now_us: u64) -> FoundBucket {
+        let at = quota.timestamp(self.time(now_us), self.epoch_us);
         let slot = self.slot(hash, key);
         let state = match slot.map(|slot| &self.entries[slot]) {
             Some(entry) => entry.stored.at(at.now_us).read_as(quota, at),
@@ -109,12 +113,23 @@ impl Shard {
         true
     }
 
-    /// Drops all full buckets, since an unknown bucket counts as full anyway, and frees memory.
+    /// Sets when the clock of all times here read 0. If the wall clock stepped back, windows end as much later.
+    pub fn set_epoch(&mut self, epoch_us: u64) {
+        let postponed_us = self.epoch_us.saturating_sub(epoch_us).min(MAX_STEP_BACK_US);
+        self.epoch_us = epoch_us;
+        if postponed_us > 0 {
+            self.entries.iter_mut().for_each(|entry| entry.stored.postpone(postponed_us));
+            self.limits.postpone_floors(postponed_us);
+        }
+    }
+
+    /// Drops all full buckets, since an unknown bucket counts as full anyway, and frees memory. A window that ended a
+    /// moment ago stays: the clock may step back into it.
     pub fn sweep(&mut self, now_us: u64) {
         let now_us = self.advance(now_us);
         let mut slot = 0;
         while slot < self.entries.len() {
-            if self.entries[slot].stored.loss().0 <= now_us { self.remove(slot) } else { slot += 1 }
+            if self.entries[slot].stored.kept_until_us() <= now_us { self.remove(slot) } else { slot += 1 }
         }
         if self.entries.len() < self.entries.capacity() / 4 {
             let room = self.entries.len() * 2;
