@@ -355,7 +355,7 @@ fn node(failing: bool, nodes: u32) -> NodeOfFakeStore {
 fn checks_of(limits: &[(OnOutage, &str, u64)]) -> Checks {
     let mut checks = Checks::default();
     for &(on_outage, key, burst) in limits {
-        let policy = CheckPolicy { on_outage, settled_later: false };
+        let policy = CheckPolicy { on_outage };
         checks.tokens.push(charge(key, shape(burst, HOUR, burst), 1), policy);
     }
     checks

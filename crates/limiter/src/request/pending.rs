@@ -82,7 +82,7 @@ impl NewCheck {
         let (cost, on_outage) = (cost.get(), rule.limit().on_outage);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {
-                let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
+                let policy = CheckPolicy { on_outage };
                 Self::Tokens(BucketCharge { key, quota, cost, largest_cost }, policy)
             }
             CompiledAlgorithm::Permits(limit) => {
