@@ -91,7 +91,7 @@ local function window_by(expiry_at)
       return { used, untils, tokens, expiry, quota, cost, changed, step_back }, math.floor(math.max(0, quota - used) / cost)
     end,
 
-    close = function(key, now, state, granted, units)
+    close = function(key, now, state, granted)
       local used, untils, tokens, expires_at, quota, cost, changed, step_back = unpack(state, 1, 8)
       if granted > 0 then
         add(untils, tokens, expires_at, granted * cost)
@@ -99,8 +99,8 @@ local function window_by(expiry_at)
       end
       -- Also when tokens only expire earlier than before: otherwise that would be put off for as long as requests come.
       if granted > 0 or changed then write_entries(key, now, untils, tokens, step_back) end
-      local retry_after, reset_after = 0, 0
-      if granted < units then retry_after = wait_for(used + cost - quota, now, untils, tokens) end
+      -- Also of the last unit that fits: nothing else tells when the next one does.
+      local retry_after, reset_after = wait_for(used + cost - quota, now, untils, tokens), 0
       if #untils > 0 then reset_after = untils[#untils] - now end
       return math.max(0, quota - used), retry_after, reset_after
     end,

@@ -188,6 +188,12 @@ impl Quota {
         }
     }
 
+    /// Whether tokens come back when they expire, and not one by one.
+    #[inline]
+    pub fn is_window(self) -> bool {
+        matches!(self, Self::Window(_))
+    }
+
     /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the
     /// request cost `actual`. A window has tokens until they expire together, so unspent ones are as good as never
     /// taken.

@@ -162,9 +162,7 @@ impl QuotaState {
                 backlog.ticks = outcome.backlog;
                 outcome
             }
-            (Consumption::Window(entries), Quota::Window(part)) => {
-                entries.charge(part, cost, [granted, units], self.at)
-            }
+            (Consumption::Window(entries), Quota::Window(part)) => entries.charge(part, cost, granted, self.at),
             _ => ChargeOutcome::default(),
         };
         Level {

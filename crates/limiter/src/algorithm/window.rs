@@ -270,13 +270,13 @@ impl WindowEntries {
         u32::try_from(count).map_or(units, |count| count.min(units))
     }
 
-    /// Charges `granted` of the `units` asked for. The caller made sure with [`Self::fitting`] that they fit.
+    /// Charges `granted` requests. The caller made sure with [`Self::fitting`] that they fit.
     #[inline]
     pub fn charge(
         &mut self,
         window: Window,
         cost: u64,
-        [granted, units]: [u32; 2],
+        granted: u32,
         Timestamp { now_us, expires_at_us, .. }: Timestamp,
     ) -> ChargeOutcome {
         let charge = window.charge(cost);
@@ -287,7 +287,9 @@ impl WindowEntries {
             granted,
             backlog: used,
             remaining: window.quota.saturating_sub(used) / u64::from(window.weight),
-            retry_after_us: if granted < units { self.wait_us(missing, now_us) } else { 0 },
+            // Also of the last request that passes: where the tokens of a window come back one after the other, nothing
+            // else tells when the next one passes.
+            retry_after_us: self.wait_us(missing, now_us),
             reset_after_us: self.last_us().saturating_sub(now_us),
         }
     }

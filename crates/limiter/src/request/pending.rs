@@ -186,6 +186,12 @@ impl PendingRequest {
         }
     }
 
+    /// The tokens that a check takes. None of permits.
+    pub(crate) fn cost(&self, check: CheckIndex) -> u64 {
+        let CheckIndex::Tokens(at) = check else { return 0 };
+        self.checks.tokens.charges().get(at).map_or(0, |charge| charge.cost)
+    }
+
     /// Microseconds in which the bucket of a check yields one such request. When a permit comes back is not known.
     pub(crate) fn pace_us(&self, check: CheckIndex) -> u64 {
         let CheckIndex::Tokens(at) = check else { return 0 };

@@ -274,7 +274,8 @@ impl RuleSet {
             headers::policy_value(shown.clone().map(item))
         };
         let standings = shown.map(|(owner, counting, level)| {
-            (&**self.rules[owner.rule].name(), standing(counting, owner.usual_cost, level))
+            let passed = decision.granted.then(|| pending.cost(owner.check));
+            (&**self.rules[owner.rule].name(), standing(counting, owner.usual_cost, level, passed))
         });
         RateLimitFields::render(policy, standings, self.legacy_headers)
     }

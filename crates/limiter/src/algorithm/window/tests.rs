@@ -11,7 +11,7 @@ fn minute(quota: u64) -> Window {
 fn take(entries: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> ChargeOutcome {
     let (at, _) = entries.read_at(window.span().timestamp(now_us, 0));
     let granted = entries.fitting(window, cost, units);
-    entries.charge(window, cost, [granted, units], at)
+    entries.charge(window, cost, granted, at)
 }
 
 #[test]
