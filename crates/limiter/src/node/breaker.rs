@@ -71,13 +71,16 @@ impl Breaker {
         }
     }
 
-    pub(crate) fn trip(&self, why: &StoreError) {
-        if self.flip(false, true) {
+    /// Opens. Says whether this call did.
+    pub(crate) fn trip(&self, why: &StoreError) -> bool {
+        let opened = self.flip(false, true);
+        if opened {
             self.store_up.set(0.0);
             self.to_open.increment(1);
             tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone");
             self.opened.notify_one();
         }
+        opened
     }
 
     pub(crate) fn close(&self) {

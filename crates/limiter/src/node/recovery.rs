@@ -11,7 +11,6 @@ use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::node::Node;
-use crate::node::breaker::Breaker;
 use crate::store::{BucketCharge, Store};
 
 /// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
@@ -67,13 +66,21 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 }
 
 /// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
-/// decision, the breaker opens: a store that is away at start is an outage like any other.
-pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
+/// decision, the breaker opens: a store that is away at start is an outage like any other, except that this node does
+/// not know of others.
+pub async fn first_contact(node: &Node, store: &dyn Store, timeout: Duration) {
     let Some(charges) = probe() else { return };
     let deadline = clock::now() + timeout;
     while let Err(error) = store.take(&charges, 1).await {
         if clock::now() >= deadline {
-            return breaker.trip(&error);
+            if node.breaker.trip(&error) && node.share.get().nodes() == 1 {
+                tracing::warn!(
+                    "the store was away from the start and expected_nodes is 1: until it is reached, this node enforces \
+                     whole limits, and so does every other that starts like this; set expected_nodes of the store to the \
+                     number of nodes"
+                );
+            }
+            return;
         }
         tokio::time::sleep(FIRST_INTERVAL).await;
     }
