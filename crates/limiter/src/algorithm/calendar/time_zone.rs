@@ -3,11 +3,15 @@
 //! Guarantees windows without gap or overlap across changes of the clock: a day that changes to or from summer time is
 //! an hour shorter or longer, and an hour is cut short by a change in its middle.
 
+mod last_windows;
+
 use std::hash::{Hash, Hasher};
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned, civil};
 use parking_lot::Mutex;
+
+use last_windows::LastWindows;
 
 use super::unit::{CalendarError, CalendarUnit, WindowBounds};
 
@@ -17,8 +21,7 @@ pub struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
     name: Box<str>,
-    /// A window that was asked for and the next one, since the next call mostly asks for them again.
-    last: Mutex<[WindowBounds; 2]>,
+    last: LastWindows,
 }
 
 /// Every calendar that was ever named: as many as there are time zones and units in the files that were read.
@@ -36,7 +39,7 @@ impl Calendar {
             "UTC" => TimeZone::UTC,
             _ => TimeZone::get(zone).map_err(|_| CalendarError::UnknownZone)?,
         };
-        let calendar = Self { unit, zone: zone_info, name: zone.into(), last: Mutex::default() };
+        let calendar = Self { unit, zone: zone_info, name: zone.into(), last: LastWindows::default() };
         let calendar: &'static Self = Box::leak(Box::new(calendar));
         known.push(calendar);
         Ok(calendar)
@@ -48,12 +51,12 @@ impl Calendar {
 
     /// The window of `unix_us`, in microseconds since 1970-01-01T00:00Z.
     pub fn window_at(&self, unix_us: u64) -> WindowBounds {
-        let mut last = self.last.lock();
-        if let Some(known) = last.iter().find(|bounds| (bounds.start_us..bounds.end_us).contains(&unix_us)) {
-            return *known;
+        if let Some(known) = self.last.find(unix_us) {
+            return known;
         }
         let this = self.known_or_last(unix_us);
-        *last = [this, self.known_or_last(this.end_us)];
+        let next = self.known_or_last(this.end_us);
+        self.last.remember(this, if next.start_us == this.end_us { next.end_us } else { this.end_us });
         this
     }
 
