@@ -88,7 +88,8 @@ local function window_by(expiry_at)
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if not used then return nil end
       local quota = tonumber(ARGV[arg])
-      return { used, untils, tokens, expiry, quota, cost, changed, step_back }, math.floor(math.max(0, quota - used) / cost)
+      local state = { used, untils, tokens, expiry, quota, cost, changed, step_back }
+      return state, math.floor(math.max(0, quota - used) / cost)
     end,
 
     close = function(key, now, state, granted)

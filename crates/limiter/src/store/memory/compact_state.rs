@@ -2,8 +2,8 @@
 //! true as time passes. With the floor under states that were dropped to make room.
 //!
 //! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any
-//! of its limit that was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the
-//! floor in time, not in tokens, and one whose algorithm changed starts anew.
+//! of its limit that was dropped. That holds while its limit stands. A limit that changed after its key was dropped
+//! starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
 
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
