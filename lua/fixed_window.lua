@@ -5,10 +5,23 @@
 --        Redis time. The caller knows the calendar, Redis the time: at any other time the reply says so, and the caller
 --        asks again.
 
+-- The largest step back of the clock that begins no window anew.
+local MAX_STEP_BACK = 10000000
+
 algorithms.f = window_by(function(now, arg)
   local start, stop, next_stop = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
-  if stop == 0 then return math.floor(now / start) * start + start end
-  if now < start or now >= next_stop then return nil end
-  if now < stop then return stop end
-  return next_stop
+  local step_back = MAX_STEP_BACK
+  if stop == 0 then
+    step_back = math.min(step_back, start)
+    stop = math.floor(now / start) * start + start
+    next_stop = stop + start
+  elseif now < start or now >= next_stop then
+    return nil
+  elseif now >= stop then
+    -- The caller does not know the window after this, which may have begun before the clock stepped back.
+    if next_stop - now <= step_back then return nil end
+    stop = next_stop
+  end
+  if stop - now > step_back then next_stop = stop end
+  return stop, next_stop, step_back
 end)

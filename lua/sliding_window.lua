@@ -5,5 +5,6 @@
 
 algorithms.s = window_by(function(now, arg)
   local width, grain = tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
-  return math.ceil(now / grain) * grain + width
+  local expires_at = math.ceil(now / grain) * grain + width
+  return expires_at, expires_at, 0
 end)

@@ -8,7 +8,7 @@
 --        and four numbers that the algorithm's file explains. All are integers.
 -- Reply  integers: units granted (-1: past the deadline, or outside the fixed window that was sent), Redis time in
 --        microseconds, then three per key: whole tokens left, microseconds until one more unit fits here (0 when all
---        units were granted), microseconds until all tokens are back.
+--        units were granted; of a window also then), microseconds until all tokens are back.
 --
 -- The smallest number of units that any key has room for is charged to every key.
 --

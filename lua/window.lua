@@ -3,8 +3,9 @@
 -- arithmetic.
 --
 -- A limit changes while windows exist: tokens that are out stay out until they expire, but no longer than one that is
--- taken now, so neither an earlier, longer window nor a clock that stepped back locks a client out. A window that was a
--- token bucket has all that the bucket lacks out until then.
+-- taken now, so neither an earlier, longer window nor a clock that stepped back locks a client out. Where the clock may
+-- have stepped back from the next window, and tokens of that are out, it goes on. A window that was a token bucket has
+-- all that the bucket lacks out until then.
 
 -- Entries at most; beyond, the two that expire first become one.
 local MAX_ENTRIES = 128
@@ -27,29 +28,33 @@ local function add(untils, tokens, till, count)
   end
 end
 
--- The window at this key: tokens that are out, until when, and how many; and whether that differs from what is stored.
--- Nil when the key holds something else.
-local function read_entries(key, now, expires_at)
+-- The window at this key: tokens that are out, until when, and how many; whether that differs from what is stored; and
+-- when a token that is taken now expires. Nil when the key holds something else. `next_expiry`: the end of the next
+-- window, if the clock may have been there and stepped back.
+local function read_entries(key, now, expires_at, next_expiry)
   local value = redis.call('GET', key)
-  if not value then return 0, {}, {}, false end
+  if not value then return 0, {}, {}, false, expires_at end
   local used, untils, tokens = read_window(value, now)
   if not used then
     local missing, emission = read_bucket(value, now)
     if not missing then return nil end
     used, untils, tokens = math.ceil(missing / emission), {}, {}
     add(untils, tokens, expires_at, used)
-    return used, untils, tokens, true
+    return used, untils, tokens, true, expires_at
   end
+  local last = untils[#untils]
+  if last and last > expires_at and last <= next_expiry then expires_at = last end
   local late = 0
   while #untils > 0 and untils[#untils] > expires_at do
     late = late + table.remove(tokens)
     table.remove(untils)
   end
   add(untils, tokens, expires_at, late)
-  return used, untils, tokens, late > 0
+  return used, untils, tokens, late > 0, expires_at
 end
 
-local function write_entries(key, now, untils, tokens)
+-- Stores a window, for as long behind its end as the clock may step back.
+local function write_entries(key, now, untils, tokens, step_back)
   if #untils == 0 then
     redis.call('DEL', key)
     return
@@ -57,7 +62,7 @@ local function write_entries(key, now, untils, tokens)
   local parts = {}
   for i, till in ipairs(untils) do parts[i] = string.format('%.0f=%.0f', till, tokens[i]) end
   -- One millisecond more than the time to the last: Redis expires by a clock it read before this script read TIME.
-  local ttl = math.ceil((untils[#untils] - now) / 1000) + 1
+  local ttl = math.ceil((untils[#untils] + step_back - now) / 1000) + 1
   redis.call('SET', key, table.concat(parts, ','), 'PX', string.format('%.0f', ttl))
 end
 
@@ -72,38 +77,40 @@ local function wait_for(missing, now, untils, tokens)
   return untils[#untils] - now
 end
 
--- The functions of an algorithm. `expiry_at` says when a token that is taken at a time expires; nil at a time that the
--- caller sent no window for.
+-- The functions of an algorithm. `expiry_at` says when a token that is taken at a time expires, the end of the next
+-- window where the clock may have stepped back from there, and how far it may step back; nil at a time that the caller
+-- sent no window for.
 local function window_by(expiry_at)
   return {
     open = function(key, now, arg, cost)
-      local expires_at = expiry_at(now, arg)
+      local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
-      local used, untils, tokens, changed = read_entries(key, now, expires_at)
+      local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if not used then return nil end
       local quota = tonumber(ARGV[arg])
-      return { used, untils, tokens, expires_at, quota, cost, changed }, math.floor(math.max(0, quota - used) / cost)
+      local state = { used, untils, tokens, expiry, quota, cost, changed, step_back }
+      return state, math.floor(math.max(0, quota - used) / cost)
     end,
 
-    close = function(key, now, state, granted, units)
-      local used, untils, tokens, expires_at, quota, cost, changed = unpack(state, 1, 7)
+    close = function(key, now, state, granted)
+      local used, untils, tokens, expires_at, quota, cost, changed, step_back = unpack(state, 1, 8)
       if granted > 0 then
         add(untils, tokens, expires_at, granted * cost)
         used = used + granted * cost
       end
       -- Also when tokens only expire earlier than before: otherwise that would be put off for as long as requests come.
-      if granted > 0 or changed then write_entries(key, now, untils, tokens) end
-      local retry_after, reset_after = 0, 0
-      if granted < units then retry_after = wait_for(used + cost - quota, now, untils, tokens) end
+      if granted > 0 or changed then write_entries(key, now, untils, tokens, step_back) end
+      -- Also of the last unit that fits: nothing else tells when the next one does.
+      local retry_after, reset_after = wait_for(used + cost - quota, now, untils, tokens), 0
       if #untils > 0 then reset_after = untils[#untils] - now end
       return math.max(0, quota - used), retry_after, reset_after
     end,
 
     -- A refund lowers the tokens taken at that time, as far as they are still out.
     adjust = function(key, now, arg, charge, refund, taken_at)
-      local expires_at = expiry_at(now, arg)
+      local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
-      local used, untils, tokens, changed = read_entries(key, now, expires_at)
+      local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
       if not used then return nil end
       local before, from = used, expiry_at(taken_at, arg)
       for i, till in ipairs(untils) do
@@ -118,17 +125,17 @@ local function window_by(expiry_at)
         end
       end
       local after = math.max(used, math.min(used + charge, math.max(tonumber(ARGV[arg]), charge)))
-      add(untils, tokens, expires_at, after - used)
-      if changed or used ~= before or after ~= used then write_entries(key, now, untils, tokens) end
+      add(untils, tokens, expiry, after - used)
+      if changed or used ~= before or after ~= used then write_entries(key, now, untils, tokens, step_back) end
       return true
     end,
 
     -- States are pairs: microseconds until tokens expire, and how many. Tokens that would expire last are granted
     -- first.
     grant = function(key, now, arg, granted)
-      local expires_at = expiry_at(now, arg)
+      local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
-      local used, untils, tokens = read_entries(key, now, expires_at)
+      local used, untils, tokens = read_entries(key, now, expires_at, next_expiry)
       if not used then return nil end
       local function state()
         local list = {}
@@ -147,7 +154,7 @@ local function window_by(expiry_at)
           table.remove(tokens)
         end
       end
-      write_entries(key, now, untils, tokens)
+      write_entries(key, now, untils, tokens, step_back)
       return before, state()
     end,
   }

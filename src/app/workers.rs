@@ -126,7 +126,7 @@ async fn work(
         _ => Limiter::of_process(shared.memory.clone(), shared.permits.clone()),
     };
     if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
-        recovery::first_contact(&fleet.node.breaker, store, FIRST_CONTACT).await;
+        recovery::first_contact(&fleet.node, store, FIRST_CONTACT).await;
     }
     let worker = Worker { limiter, proxy: Arc::new(Proxy::default()), in_flight: Arc::new(InFlight::default()) };
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {

@@ -205,7 +205,9 @@ async fn a_node_without_its_store_stays_within_its_documented_memory_and_limits(
     let heap = Heap::with(TURN.lock().await);
     // Of the others each passes, so that each is owed for.
     let (fixture, limit) = (Fixture::new(), shape(1_000, HOUR, 1_000));
-    (0..5).for_each(|_| fixture.breaker.failed(ServerId::ONLY, &StoreError::Timeout, 1, String::new));
+    for _ in 0..5 {
+        fixture.breaker.failed(ServerId::ONLY, &StoreError::Timeout, 1, String::new);
+    }
     let mut over = 0;
     for number in 0..FLOOD {
         assert!(

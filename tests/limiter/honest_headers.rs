@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
-use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::definition::{Consistency, Limit, LimitUse};
 use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::node::Node;
@@ -240,5 +240,58 @@ async fn a_client_that_obeys_several_limits_fields_is_never_denied() {
         holds(&format!("{first:?}, {second:?}, {third:?}, alone"), local(), &uses).await;
         holds(&format!("{first:?}, {second:?}, {third:?}, with a store"), distant(1), &uses).await;
         holds(&format!("{first:?}, {second:?}, {third:?}, by two workers"), distant(2), &uses).await;
+    }
+}
+
+/// A limit of three requests of a client by this algorithm.
+fn by(algorithm: Algorithm) -> LimitUse {
+    let LimitUse { limit, cost } = spec(3, 9_000, 3).limit("l", Consistency::Exact);
+    LimitUse { limit: Arc::new(Limit { algorithm, ..Limit::clone(&limit) }), cost }
+}
+
+fn rate(tokens: u64, seconds: u64) -> Rate {
+    let number = |number| NonZeroU64::new(number).unwrap();
+    Rate { tokens: number(tokens), period_us: number(seconds * 1_000_000) }
+}
+
+fn fixed_window(tokens: u64, seconds: u64) -> LimitUse {
+    let rate = rate(tokens, seconds);
+    let per = WindowLength::Micros(rate.period_us);
+    by(Algorithm::FixedWindow { rate: WindowRate { tokens: rate.tokens, per }, zone: None })
+}
+
+fn sliding_window(tokens: u64, seconds: u64) -> LimitUse {
+    by(Algorithm::SlidingWindow { rate: rate(tokens, seconds) })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_obeys_a_windows_fields_is_never_denied() {
+    for uses in [[sliding_window(3, 10)], [sliding_window(200, 10)], [fixed_window(3, 10)]] {
+        holds("a window alone", local(), &uses).await;
+        holds("a window with a store", distant(1), &uses).await;
+        holds("a window by two workers", distant(2), &uses).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_request_that_passes_tells_the_same_wait_as_the_first_that_is_denied() {
+    let bucket = spec(3, 9_000, 3).limit("l", Consistency::Exact);
+    for (uses, pause) in [(sliding_window(3, 10), 3), (fixed_window(3, 3_600), 0), (bucket, 1)] {
+        for workers in [local(), distant(1)] {
+            let service: Vec<_> =
+                workers.into_iter().map(|limiter| limited(limiter, std::slice::from_ref(&uses))).collect();
+            for _ in 0..2 {
+                assert!(ask(&service, 1).await.passed);
+                sleep(Duration::from_secs(pause)).await;
+            }
+            let (last, denied) = (ask(&service, 1).await, ask(&service, 1).await);
+            assert!(last.passed && !denied.passed, "{last:?} {denied:?}");
+            let (left, wait) = last.left[0];
+            assert_eq!((left, denied.left[0], denied.retry_after), (0, (0, wait), Some(wait)), "{uses:?}");
+            assert!(
+                pause != 3 || wait == 4,
+                "the first of a sliding window comes back 10 s after it was taken: {wait}"
+            );
+        }
     }
 }

@@ -8,6 +8,7 @@ mod axum_layer;
 mod concurrency;
 mod deadline;
 mod fewer_calls;
+mod full_table;
 mod honest_headers;
 mod model;
 mod parity;

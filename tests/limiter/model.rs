@@ -18,12 +18,13 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::node::recovery::{first_contact, run_control};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{
     Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
 };
+use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
 /// The admitted tokens, and when.
@@ -357,7 +358,7 @@ fn node(failing: bool, nodes: u32) -> NodeOfFakeStore {
 fn checks_of(limits: &[(OnOutage, &str, u64)]) -> Checks {
     let mut checks = Checks::default();
     for &(on_outage, key, burst) in limits {
-        let policy = CheckPolicy { on_outage, settled_later: false };
+        let policy = CheckPolicy { on_outage };
         checks.tokens.push(charge(key, shape(burst, HOUR, burst), 1), policy);
     }
     checks
@@ -488,5 +489,19 @@ async fn calls_are_counted_by_outcome_and_the_fleet_by_nodes() {
         "tollgate_fleet_nodes 4",
     ] {
         assert!(said.lines().any(|found| found == line), "{line} is not in\n{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_without_its_store_and_the_number_of_nodes_says_that_it_enforces_whole_limits() {
+    for (expected_nodes, warned) in [(1, true), (3, false)] {
+        let (log, _guard) = CapturedLog::start();
+        let store = FakeStore { failing: true.into(), ..FakeStore::default() };
+        let (memory, share) = (MemoryStore::new(100), FleetShare::expecting(expected_nodes));
+        let node = Node::new(Arc::new(memory), Arc::new(Breaker::new()), Arc::new(share));
+        for _worker in 0..2 {
+            first_contact(&node, &store, Duration::ZERO).await;
+        }
+        assert_eq!(log.text().matches("expected_nodes is 1").count(), usize::from(warned), "{}", log.text());
     }
 }

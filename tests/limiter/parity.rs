@@ -501,6 +501,71 @@ fn a_clock_that_stepped_back_locks_nobody_out() {
     assert_eq!(script.take(&charges, 1, 5 * HOUR + 100_000).units, 1);
 }
 
+/// What passes of a fixed window when the clock comes to its end, passes it, steps back by `step_us`, and passes it
+/// again; by the script, and in this process. Five are asked for each time.
+fn admitted_around_a_step(window: Window, end_us: u64, step_us: u64) -> [Vec<u32>; 2] {
+    let charges = [charge("k", window, 1)];
+    let script = ScriptRunner::new(true);
+    let memory = MemoryStore::new(1_000);
+    let (epoch_us, mut monotonic_us) = (end_us - SECOND, SECOND / 2);
+    memory.set_epoch(epoch_us);
+    let mut admitted = [Vec::new(), Vec::new()];
+    // Microseconds that pass, and that the clock is behind then.
+    let next_us = window.span().expires_at(end_us, 0) - end_us;
+    for (wait, behind) in [(0, 0), (SECOND / 2, 0), (1_000, step_us), (step_us, step_us), (next_us, step_us)] {
+        monotonic_us += wait;
+        memory.set_epoch(epoch_us - behind);
+        admitted[0].push(script.take(&charges, 5, epoch_us - behind + monotonic_us).units);
+        admitted[1].push(memory.take_at(&charges, 5, monotonic_us, Share::WHOLE).units);
+        memory.sweep(monotonic_us);
+    }
+    admitted
+}
+
+#[test]
+fn a_clock_that_steps_back_over_the_end_of_a_fixed_window_opens_no_window_twice() {
+    let minutes = Period::calendar(CalendarUnit::Minute, "UTC").unwrap();
+    let days = Period::calendar(CalendarUnit::Day, "UTC").unwrap();
+    for period in [Period::every(60 * SECOND), Period::every(2 * SECOND), minutes, days] {
+        let window = Window::fixed(5, period).unwrap();
+        let end_us = period.window_at(1_763_000_000_000_000).end_us;
+        for step_us in [71_000, 9 * SECOND].into_iter().filter(|step| *step < period.longest_us()) {
+            assert_eq!(admitted_around_a_step(window, end_us, step_us), [[5, 5, 0, 0, 5], [5, 5, 0, 0, 5]]);
+        }
+    }
+}
+
+#[test]
+fn a_window_that_ended_before_the_clock_stepped_back_is_not_forgotten() {
+    let window = Window::fixed(5, Period::every(60 * SECOND)).unwrap();
+    let charges = [charge("k", window, 1)];
+    let (script, memory, end_us) = (ScriptRunner::new(true), MemoryStore::new(1_000), 6_000 * SECOND);
+    memory.set_epoch(71_000);
+    assert_eq!(memory.take_at(&charges, 5, end_us - SECOND - 71_000, Share::WHOLE).units, 5);
+    memory.sweep(end_us - 71_000 + 50_000);
+    memory.set_epoch(0);
+    assert_eq!(memory.take_at(&charges, 5, end_us - 71_000 + 60_000, Share::WHOLE).units, 0);
+    assert_eq!(script.take(&charges, 5, end_us - SECOND).units, 5);
+    // The millisecond in which Redis would have dropped it is over, and the clock is back before the end.
+    let (_, kept_until_ms) = script.redis.values.borrow()["k"];
+    assert!(kept_until_ms * 1_000 >= end_us + 10 * SECOND);
+    assert_eq!(script.take(&charges, 5, end_us - 71_000).units, 0);
+}
+
+#[test]
+fn a_clock_that_steps_back_by_hours_denies_for_no_longer_than_a_window() {
+    let window = Window::fixed(5, Period::every(60 * SECOND)).unwrap();
+    let charges = [charge("k", window, 1)];
+    for back_us in [11 * SECOND, HOUR, HOUR + 5 * SECOND] {
+        let script = ScriptRunner::new(true);
+        script.take(&charges, 5, 9 * HOUR);
+        let denied = script.take(&charges, 1, 9 * HOUR - back_us);
+        assert!(denied.units == 0 && denied.levels[0].retry_after_us <= 60 * SECOND, "{denied:?}");
+        let again = script.take(&charges, 5, 9 * HOUR - back_us + denied.levels[0].retry_after_us);
+        assert_eq!(again.units, 5);
+    }
+}
+
 #[test]
 fn a_call_past_its_deadline_charges_nothing() {
     let script = ScriptRunner::new(true);

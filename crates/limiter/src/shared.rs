@@ -95,7 +95,7 @@ impl SharedLimiter {
         let left = AtomicBool::new(false);
         let member = Arc::new(FleetTasks { heartbeat, store: store.clone(), inspector, tasks, left });
         // From here on a caller who gives up waiting closes the connections.
-        recovery::first_contact(&node.breaker, &store, FIRST_CONTACT).await;
+        recovery::first_contact(&node, &store, FIRST_CONTACT).await;
         let limiter = Limiter::of_node(node, Arc::new(store.clone())).reading_plans(Arc::new(store));
         let limiter = limiter.keeping(member.clone());
         Ok(Self { limiter, share, member })

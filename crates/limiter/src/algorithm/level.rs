@@ -5,7 +5,8 @@
 pub struct Level {
     /// Whole tokens left.
     pub remaining: u64,
-    /// Microseconds until the same request could pass; 0 when it passed.
+    /// Microseconds until the same request could pass; 0 when it passed. After the last one that passes, a window tells
+    /// when the next one does.
     pub retry_after_us: u64,
     /// Microseconds until the bucket is full again.
     pub reset_after_us: u64,

@@ -130,8 +130,8 @@ impl Quota {
     #[inline]
     pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
         match self {
-            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX },
-            Self::Window(window) => Timestamp { now_us, expires_at_us: window.span().expires_at(now_us, epoch_us) },
+            Self::TokenBucket(_) => Timestamp { now_us, expires_at_us: u64::MAX, next_expiry_us: u64::MAX },
+            Self::Window(window) => window.span().timestamp(now_us, epoch_us),
         }
     }
 
@@ -199,6 +199,12 @@ impl Quota {
             Self::TokenBucket(bucket) => Some(bucket),
             Self::Window(_) => None,
         }
+    }
+
+    /// Whether tokens come back when they expire, and not one by one.
+    #[inline]
+    pub fn is_window(self) -> bool {
+        matches!(self, Self::Window(_))
     }
 
     /// The unspent part of a reservation of `reserved` tokens that was held for `held_us` microseconds, when the

@@ -72,7 +72,7 @@ impl StoredState {
 
     /// This state as the limit with this quota reads it. A share reads the same as the whole limit.
     #[inline]
-    pub fn read_as(self, quota: Quota, at: Timestamp) -> QuotaState {
+    pub fn read_as(self, quota: Quota, mut at: Timestamp) -> QuotaState {
         let (consumed, changed) = match (self, quota) {
             (Self::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
                 let backlog = backlog.convert_to(bucket);
@@ -89,8 +89,9 @@ impl StoredState {
                 (Consumption::Window(entries), backlog.ticks > 0)
             }
             (Self::Window(mut entries), Quota::Window(_)) => {
-                let late = entries.expire(at.now_us, at.expires_at_us);
-                (Consumption::Window(entries), late)
+                let (resumed, changed) = entries.read_at(at);
+                at = resumed;
+                (Consumption::Window(entries), changed)
             }
         };
         QuotaState { quota, at, consumed, changed }
@@ -152,9 +153,7 @@ impl QuotaState {
                 backlog.ticks = outcome.backlog;
                 outcome
             }
-            (Consumption::Window(entries), Quota::Window(part)) => {
-                entries.charge(part, cost, [granted, units], self.at)
-            }
+            (Consumption::Window(entries), Quota::Window(part)) => entries.charge(part, cost, granted, self.at),
             _ => ChargeOutcome::default(),
         };
         Level {

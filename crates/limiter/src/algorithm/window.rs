@@ -6,7 +6,8 @@
 //! in each fixed window, or in any stretch of a sliding one's length, is at most the quota. `lua/window.lua` does the
 //! same in Redis; a test demands the same decisions.
 //!
-//! Guarantees a bound on the entries, and that rounding never brings a token back early.
+//! Guarantees a bound on the entries, that rounding never brings a token back early, and that a clock which steps back
+//! over the beginning of a fixed window by no more than [`MAX_STEP_BACK_US`] opens neither window twice.
 
 use smallvec::SmallVec;
 
@@ -23,6 +24,11 @@ pub const PARTS: u64 = 64;
 /// Entries of a window at most. Versions of a limit that take turns have parts of their own; beyond this, the two that
 /// expire first become one.
 pub const MAX_ENTRIES: usize = 128;
+
+/// The largest step back of a clock that begins no window anew: more than clocks are set by, or than the clocks of a
+/// primary and its replica differ. After a larger one a window may admit its quota again, and nobody waits for longer
+/// than a window.
+pub const MAX_STEP_BACK_US: u64 = 10_000_000;
 
 /// The longest sliding window.
 const MAX_WIDTH_US: u64 = 366 * 86_400 * 1_000_000;
@@ -57,6 +63,9 @@ pub struct WindowEntries {
 pub struct Timestamp {
     pub now_us: u64,
     pub expires_at_us: u64,
+    /// The end of the next window, if this one ends so soon that the clock may have been in the next and stepped back.
+    /// Otherwise `expires_at_us`.
+    pub next_expiry_us: u64,
 }
 
 /// Tokens that expire together.
@@ -154,6 +163,20 @@ impl Window {
 }
 
 impl Span {
+    /// `now_us`, and when a token taken then expires, by a clock that read 0 at `epoch_us` microseconds since
+    /// 1970-01-01T00:00Z.
+    #[inline]
+    pub fn timestamp(self, now_us: u64, epoch_us: u64) -> Timestamp {
+        let expires_at_us = self.expires_at(now_us, epoch_us);
+        let next_expiry_us = match self {
+            Self::Fixed(period) if expires_at_us - now_us <= MAX_STEP_BACK_US.min(period.longest_us()) => {
+                self.expires_at(expires_at_us, epoch_us)
+            }
+            _ => expires_at_us,
+        };
+        Timestamp { now_us, expires_at_us, next_expiry_us }
+    }
+
     /// When a token taken at `now_us` expires, by a clock that read 0 at `epoch_us` microseconds since
     /// 1970-01-01T00:00Z.
     #[inline]
@@ -200,6 +223,21 @@ impl WindowEntries {
         late > 0
     }
 
+    /// Drops the tokens that expired, like [`Self::expire`]. Where tokens of the next window are out, the clock stepped
+    /// back: then that window goes on, and the time is returned with its end. Says whether the entries must be stored.
+    #[inline]
+    pub fn read_at(&mut self, at: Timestamp) -> (Timestamp, bool) {
+        let last_us = self.last_us();
+        let stepped_back = last_us > at.expires_at_us && last_us <= at.next_expiry_us;
+        let at = if stepped_back { Timestamp { expires_at_us: last_us, ..at } } else { at };
+        (at, self.expire(at.now_us, at.expires_at_us))
+    }
+
+    /// Moves all expiries by `by_us`: the clock that they are the ends of windows by stepped back.
+    pub fn postpone(&mut self, by_us: u64) {
+        self.entries.iter_mut().for_each(|entry| entry.until_us = entry.until_us.saturating_add(by_us));
+    }
+
     /// Leaves no token out beyond `until_us`.
     #[inline]
     pub fn end_by(&mut self, now_us: u64, until_us: u64) {
@@ -227,14 +265,14 @@ impl WindowEntries {
         u32::try_from(count).map_or(units, |count| count.min(units))
     }
 
-    /// Charges `granted` of the `units` asked for. The caller made sure with [`Self::fitting`] that they fit.
+    /// Charges `granted` requests. The caller made sure with [`Self::fitting`] that they fit.
     #[inline]
     pub fn charge(
         &mut self,
         window: Window,
         cost: u64,
-        [granted, units]: [u32; 2],
-        Timestamp { now_us, expires_at_us }: Timestamp,
+        granted: u32,
+        Timestamp { now_us, expires_at_us, .. }: Timestamp,
     ) -> ChargeOutcome {
         let charge = window.charge(cost);
         self.add(charge.saturating_mul(granted.into()), expires_at_us);
@@ -244,7 +282,9 @@ impl WindowEntries {
             granted,
             backlog: used,
             remaining: window.quota.saturating_sub(used) / u64::from(window.weight),
-            retry_after_us: if granted < units { self.wait_us(missing, now_us) } else { 0 },
+            // Also of the last request that passes: where the tokens of a window come back one after the other, nothing
+            // else tells when the next one passes.
+            retry_after_us: self.wait_us(missing, now_us),
             reset_after_us: self.last_us().saturating_sub(now_us),
         }
     }

@@ -25,8 +25,6 @@ pub struct TokenChecks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckPolicy {
     pub on_outage: OnOutage,
-    /// The cost is a reservation: a part of it may be refunded at any time.
-    pub settled_later: bool,
 }
 
 /// A request's check of a limit of requests in flight.

@@ -138,7 +138,7 @@ impl StoreClient {
             }
             if grant.units < units && level.retry_after_us > 0 {
                 let cost = store::cost_of(charges, charge);
-                self.node.denials.remember(charge, policy.settled_later, cost, level, sent_us);
+                self.node.denials.remember(charge, cost, level, sent_us);
             }
         }
         if let ([charge], [level]) = (charges, &*grant.levels)

@@ -97,16 +97,8 @@ impl Breaker {
     }
 
     /// A server could not decide, and that many requests waited for it in one call. `name` is the server's, for people.
-    pub fn failed(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) {
-        self.fail(server, why, requests, name);
-    }
-
-    /// Opens the circuit of `server` at once.
-    pub fn trip(&self, server: ServerId, why: &StoreError, name: impl FnOnce() -> String) {
-        self.fail(server, why, TOLERATED_FAILURES, name);
-    }
-
-    fn fail(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) {
+    /// Says whether this opened the circuit.
+    pub fn failed(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) -> bool {
         let mut circuits = self.circuits.lock();
         let place = circuits.iter().position(|circuit| circuit.server == server).unwrap_or_else(|| {
             circuits.push(Circuit { server, name: name(), failures: 0, open: false });
@@ -114,8 +106,8 @@ impl Breaker {
         });
         let circuit = &mut circuits[place];
         circuit.failures = circuit.failures.saturating_add(requests);
-        let opens = !circuit.open && circuit.failures >= TOLERATED_FAILURES;
-        if opens {
+        let opened = !circuit.open && circuit.failures >= TOLERATED_FAILURES;
+        if opened {
             circuit.open = true;
             self.to_open.increment(1);
             match circuit.name.as_str() {
@@ -128,9 +120,15 @@ impl Breaker {
             }
         }
         self.count(&circuits);
-        if opens {
+        if opened {
             self.opened.notify_one();
         }
+        opened
+    }
+
+    /// Opens the circuit of `server`. Says whether this call did.
+    pub(crate) fn trip(&self, server: ServerId, why: &StoreError, name: impl FnOnce() -> String) -> bool {
+        self.failed(server, why, TOLERATED_FAILURES, name)
     }
 
     /// `server` may be asked again.

@@ -2,10 +2,11 @@
 //!
 //! Guarantees that no request is denied from memory longer than the store denies. The wait counts from before the call
 //! was sent, and a denial counts for the same limit and for costs not below the one denied. The cache is bounded; a
-//! displaced denial is asked for again. A leased limit is asked again after an eighth of its lease at the earliest, so
-//! that there are tokens to take, and after its lease at the latest, because other nodes may have given tokens back. A
-//! limit whose costs are settled later is asked again after a second, for the same reason. Others may take from the
-//! bucket meanwhile: the remaining tokens are those at the denial.
+//! displaced denial is asked for again. Every denial is asked again after a second: the store may have been emptied or
+//! replaced by one that knows less, and other nodes may have refunded reservations. A leased limit is asked again after
+//! an eighth of its lease at the earliest, so that there are tokens to take, and after its lease at the latest, because
+//! other nodes may have given tokens back. Others may take from the bucket meanwhile: the remaining tokens are those at
+//! the denial.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +19,8 @@ use crate::store::BucketCharge;
 /// Denials kept per node, about 150 bytes each.
 const CAPACITY: usize = 16_384;
 
-/// The longest that another node's refund of a reservation may go unnoticed.
-const MAX_AGE_OF_SETTLED_LATER_US: u64 = 1_000_000;
+/// The longest that a denial counts unasked. It costs a key under attack one call a second.
+const MAX_AGE_US: u64 = 1_000_000;
 
 /// A node has one.
 pub(crate) struct DenialCache {
@@ -45,12 +46,12 @@ impl DenialCache {
     }
 
     /// Remembers that the store denied `cost` tokens of the bucket of `charge`, in answer to a call sent at `sent_us`.
-    pub fn remember(&self, charge: &BucketCharge, settled_later: bool, cost: u64, level: &Level, sent_us: u64) {
+    pub fn remember(&self, charge: &BucketCharge, cost: u64, level: &Level, sent_us: u64) {
         let denial = CachedDenial {
             quota: charge.quota,
             cost,
             remaining: level.remaining,
-            until_us: sent_us.saturating_add(kept_us(charge.quota, settled_later, level.retry_after_us)),
+            until_us: sent_us.saturating_add(kept_us(charge.quota, level.retry_after_us)),
             retry_at_us: sent_us.saturating_add(level.retry_after_us),
             full_at_us: sent_us.saturating_add(level.reset_after_us),
         };
@@ -93,10 +94,9 @@ impl CachedDenial {
 }
 
 /// How long a denial with this wait is remembered.
-fn kept_us(quota: Quota, settled_later: bool, wait_us: u64) -> u64 {
+fn kept_us(quota: Quota, wait_us: u64) -> u64 {
     match quota.lease_us() {
-        0 if settled_later => wait_us.min(MAX_AGE_OF_SETTLED_LATER_US),
-        0 => wait_us,
+        0 => wait_us.min(MAX_AGE_US),
         lease_us => wait_us.clamp(lease_us / 8, lease_us),
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     fn denies_until_the_wait_is_over_and_counts_it_down() {
         let cache = DenialCache::new();
         assert_eq!((cache.is_empty(), cache.find(&charge("k", 20), 3, 0)), (true, None));
-        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 1_000);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), 1_000);
         assert!(!cache.is_empty());
         let level = cache.find(&charge("k", 20), 3, 41_000);
         assert_eq!(level, Some(Level { remaining: 2, retry_after_us: 60_000, reset_after_us: 4_960_000 }));
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_dearer_request_waits_for_its_own_tokens_and_a_cheaper_one_is_not_denied() {
         let cache = DenialCache::new();
-        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 20), 5, 0).map(|level| level.retry_after_us), Some(300_000));
         assert_eq!(cache.find(&charge("k", 20), 2, 0), None);
     }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_changed_limit_and_a_reset_bucket_are_asked_for_again() {
         let cache = DenialCache::new();
-        cache.remember(&charge("k", 20), false, 3, &denied(100_000), 0);
+        cache.remember(&charge("k", 20), 3, &denied(100_000), 0);
         assert_eq!(cache.find(&charge("k", 30), 3, 0), None);
         assert_eq!(cache.find(&charge("other", 20), 3, 0), None);
         cache.forget(&Key::from("k"));
@@ -153,33 +153,30 @@ mod tests {
         let cache = DenialCache::new();
         let mut leased = charge("k", 1_000);
         leased.quota = leased.quota.leased(1);
-        cache.remember(&leased, false, 1, &denied(10), 0);
+        cache.remember(&leased, 1, &denied(10), 0);
         assert_eq!(cache.find(&leased, 1, 6_000).map(|level| level.retry_after_us), Some(250));
         assert_eq!(cache.find(&leased, 1, 6_250), None);
-        cache.remember(&leased, false, 1, &denied(100_000), 0);
+        cache.remember(&leased, 1, &denied(100_000), 0);
         assert_eq!(cache.find(&leased, 1, 49_999).map(|level| level.retry_after_us), Some(50_001));
         assert_eq!(cache.find(&leased, 1, 50_000), None);
     }
 
     #[test]
-    fn a_limit_whose_costs_come_back_is_asked_again_within_a_second() {
+    fn a_long_denial_tells_its_whole_wait_and_is_asked_again_after_a_second() {
         let cache = DenialCache::new();
-        let reserved = charge("k", 20);
-        cache.remember(&reserved, true, 3, &denied(4_000_000), 0);
-        assert_eq!(cache.find(&reserved, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
-        assert_eq!(cache.find(&reserved, 3, 1_000_000), None);
-        cache.remember(&reserved, true, 3, &denied(100_000), 0);
-        assert_eq!(cache.find(&reserved, 3, 100_000), None);
-        let exact = charge("exact", 20);
-        cache.remember(&exact, false, 3, &denied(4_000_000), 0);
-        assert_eq!(cache.find(&exact, 3, 3_999_999).map(|level| level.retry_after_us), Some(1), "no cost comes back");
+        let denied_charge = charge("k", 20);
+        cache.remember(&denied_charge, 3, &denied(4_000_000), 0);
+        assert_eq!(cache.find(&denied_charge, 3, 999_999).map(|level| level.retry_after_us), Some(3_000_001));
+        assert_eq!(cache.find(&denied_charge, 3, 1_000_000), None);
+        cache.remember(&denied_charge, 3, &denied(100_000), 0);
+        assert_eq!(cache.find(&denied_charge, 3, 100_000), None);
     }
 
     #[test]
     fn any_number_of_keys_takes_bounded_room() {
         let cache = DenialCache::new();
         for n in 0..100_000 {
-            cache.remember(&charge(&n.to_string(), 20), false, 1, &denied(100_000), 0);
+            cache.remember(&charge(&n.to_string(), 20), 1, &denied(100_000), 0);
         }
         let kept = (0..100_000).filter(|n: &u32| cache.find(&charge(&n.to_string(), 20), 1, 1).is_some()).count();
         assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");

@@ -11,8 +11,7 @@ use futures_util::future::join_all;
 use crate::clock;
 use crate::limit::key::Key;
 use crate::node::Node;
-use crate::node::breaker::Breaker;
-use crate::store::{ServerId, Store, probe};
+use crate::store::{ServerId, Store, StoreFailure, probe};
 
 /// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
 /// connection.
@@ -94,12 +93,22 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>]) {
 }
 
 /// Waits until `store` decides for the first time, so that no request is spent on connecting. After `timeout` without a
-/// decision, the breaker opens: a store that is away at start is an outage like any other.
-pub async fn first_contact(breaker: &Breaker, store: &dyn Store, timeout: Duration) {
+/// decision, the breaker opens: a store that is away at start is an outage like any other, except that this node does
+/// not know of others.
+pub async fn first_contact(node: &Node, store: &dyn Store, timeout: Duration) {
     let deadline = clock::now() + timeout;
     while let Err(failure) = probe::take(store, Key::from(probe::KEY)).await {
         if clock::now() >= deadline {
-            return breaker.trip(failure.server, &failure.error, || store.server_name(failure.server));
+            let StoreFailure { server, error } = failure;
+            let opened = node.breaker.trip(server, &error, || store.server_name(server));
+            if opened && node.share.get().nodes() == 1 {
+                tracing::warn!(
+                    "the store was away from the start and expected_nodes is 1: until it is reached, this node enforces \
+                     whole limits, and so does every other that starts like this; set expected_nodes of the store to the \
+                     number of nodes"
+                );
+            }
+            return;
         }
         tokio::time::sleep(FIRST_INTERVAL).await;
     }

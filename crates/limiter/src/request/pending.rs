@@ -84,7 +84,7 @@ impl NewCheck {
         let later = rule.later(later);
         let check = match counting {
             CompiledAlgorithm::Tokens(quota) => {
-                let policy = CheckPolicy { on_outage, settled_later: later.is_some() };
+                let policy = CheckPolicy { on_outage };
                 Self::Tokens(BucketCharge { key, quota, cost, largest_cost }, policy)
             }
             CompiledAlgorithm::Permits(limit) => {
@@ -186,6 +186,12 @@ impl PendingRequest {
             CheckIndex::Tokens(at) => self.checks.tokens.charges().get(at).map(|charge| &charge.key),
             CheckIndex::Permit(at) => self.checks.permits.get(at).map(|check| &check.need.key),
         }
+    }
+
+    /// The tokens that a check takes. None of permits.
+    pub(crate) fn cost(&self, check: CheckIndex) -> u64 {
+        let CheckIndex::Tokens(at) = check else { return 0 };
+        self.checks.tokens.charges().get(at).map_or(0, |charge| charge.cost)
     }
 
     /// Microseconds in which the bucket of a check yields one such request. When a permit comes back is not known.

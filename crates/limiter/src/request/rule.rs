@@ -111,17 +111,18 @@ impl Rule {
     }
 }
 
-/// The standing of a client.
-pub(crate) fn standing(counting: CompiledAlgorithm, scale: QuotaScale, level: &Level) -> Standing {
+/// The standing of a client. `passed`: the cost of the request, if it passed.
+pub(crate) fn standing(counting: CompiledAlgorithm, scale: QuotaScale, level: &Level, passed: Option<u64>) -> Standing {
     let (quota, remaining) = (scale.quota(counting.burst()), scale.remaining(level.remaining));
     let CompiledAlgorithm::Tokens(tokens) = counting else { return Standing { quota, remaining, reset_secs: None } };
-    let wait_us = match (level.retry_after_us, remaining) {
-        (0, 0) => {
-            // Granted, with nothing left: the next request passes once its cost is back.
-            level.reset_after_us.saturating_sub(tokens.spare_us(scale.usual_cost.get()))
-        }
-        (0, _) => level.reset_after_us,
-        (retry_after_us, _) => retry_after_us,
+    // A request that passed tells the wait for another of its own cost, where it tells one.
+    let usual_cost = scale.usual_cost.get();
+    let tells_wait = level.retry_after_us > 0 && passed.is_none_or(|cost| remaining == 0 && cost >= usual_cost);
+    let wait_us = match remaining {
+        _ if tells_wait => level.retry_after_us,
+        // Granted, with nothing left: the next request passes once its cost is back.
+        0 => level.reset_after_us.saturating_sub(tokens.spare_us(usual_cost)),
+        _ => level.reset_after_us,
     };
     // An old level may be wrong: the bucket may have tokens again, or have given them to a lease. Neither is promised.
     let least = u64::from(remaining == 0);

@@ -272,8 +272,10 @@ impl RuleSet {
                 |(owner, counting, _): (&Owner, _, &Level)| self.rules[owner.rule].policy_of(counting, owner.scale);
             headers::policy_value(shown.clone().map(item))
         };
-        let standings = shown
-            .map(|(owner, counting, level)| (&**self.rules[owner.rule].name(), standing(counting, owner.scale, level)));
+        let standings = shown.map(|(owner, counting, level)| {
+            let passed = decision.granted.then(|| pending.cost(owner.check));
+            (&**self.rules[owner.rule].name(), standing(counting, owner.scale, level, passed))
+        });
         RateLimitFields::render(policy, standings, self.legacy_headers)
     }
 

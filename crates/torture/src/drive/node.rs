@@ -189,7 +189,7 @@ impl NodeWorker {
     async fn drive(mut self, parts: &NodeParts, observed: &Arc<Mutex<Observations>>) -> Result<(), Error> {
         let (limiter, store) = limiter(parts)?;
         if let Some(store) = &store {
-            recovery::first_contact(&parts.node.breaker, &**store, FIRST_CONTACT).await;
+            recovery::first_contact(&parts.node, &**store, FIRST_CONTACT).await;
         }
         // A start that has failed does not listen any more.
         let _ = self.ready.send(store);

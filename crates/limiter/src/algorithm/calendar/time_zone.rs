@@ -3,11 +3,15 @@
 //! Guarantees windows without gap or overlap across changes of the clock: a day that changes to or from summer time is
 //! an hour shorter or longer, and an hour is cut short by a change in its middle.
 
+mod last_windows;
+
 use std::hash::{Hash, Hasher};
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned, civil};
 use parking_lot::Mutex;
+
+use last_windows::LastWindows;
 
 use super::unit::{CalendarError, CalendarUnit, WindowBounds};
 
@@ -17,8 +21,7 @@ pub struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
     name: Box<str>,
-    /// The window that was last asked for, since the next call mostly asks for it again.
-    last: Mutex<WindowBounds>,
+    last: LastWindows,
 }
 
 /// Every calendar that was ever named: as many as there are time zones and units in the files that were read.
@@ -36,7 +39,7 @@ impl Calendar {
             "UTC" => TimeZone::UTC,
             _ => TimeZone::get(zone).map_err(|_| CalendarError::UnknownZone)?,
         };
-        let calendar = Self { unit, zone: zone_info, name: zone.into(), last: Mutex::default() };
+        let calendar = Self { unit, zone: zone_info, name: zone.into(), last: LastWindows::default() };
         let calendar: &'static Self = Box::leak(Box::new(calendar));
         known.push(calendar);
         Ok(calendar)
@@ -48,12 +51,18 @@ impl Calendar {
 
     /// The window of `unix_us`, in microseconds since 1970-01-01T00:00Z.
     pub fn window_at(&self, unix_us: u64) -> WindowBounds {
-        let mut last = self.last.lock();
-        if !(last.start_us..last.end_us).contains(&unix_us) {
-            // Beyond the calendar, which ends in the year 9999, all time is one window.
-            *last = self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX });
+        if let Some(known) = self.last.find(unix_us) {
+            return known;
         }
-        *last
+        let this = self.known_or_last(unix_us);
+        let next = self.known_or_last(this.end_us);
+        self.last.remember(this, if next.start_us == this.end_us { next.end_us } else { this.end_us });
+        this
+    }
+
+    /// Beyond the calendar, which ends in the year 9999, all time is one window.
+    fn known_or_last(&self, unix_us: u64) -> WindowBounds {
+        self.bounds_at(unix_us).unwrap_or(WindowBounds { start_us: unix_us, end_us: u64::MAX })
     }
 
     fn bounds_at(&self, unix_us: u64) -> Option<WindowBounds> {

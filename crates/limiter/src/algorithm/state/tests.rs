@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
 
-const AT: Timestamp = Timestamp { now_us: 1_000_000, expires_at_us: 4_000_000 };
+const AT: Timestamp = Timestamp { now_us: 1_000_000, expires_at_us: 4_000_000, next_expiry_us: 4_000_000 };
 
 fn bucket() -> Quota {
     let nonzero = |number| NonZeroU64::new(number).unwrap();

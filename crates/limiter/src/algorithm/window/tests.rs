@@ -8,15 +8,10 @@ fn minute(quota: u64) -> Window {
     Window::fixed(quota, Period::every(60 * SECOND)).unwrap()
 }
 
-fn expires_at(window: Window, now_us: u64) -> u64 {
-    window.span().expires_at(now_us, 0)
-}
-
 fn take(entries: &mut WindowEntries, window: Window, cost: u64, units: u32, now_us: u64) -> ChargeOutcome {
-    let expires_at_us = expires_at(window, now_us);
-    entries.expire(now_us, expires_at_us);
+    let (at, _) = entries.read_at(window.span().timestamp(now_us, 0));
     let granted = entries.fitting(window, cost, units);
-    entries.charge(window, cost, [granted, units], Timestamp { now_us, expires_at_us })
+    entries.charge(window, cost, granted, at)
 }
 
 #[test]
@@ -45,6 +40,28 @@ fn a_shorter_window_and_a_clock_that_stepped_back_lock_nobody_out() {
     let mut entries = WindowEntries::of(3, 3_600 * SECOND);
     assert_eq!(take(&mut entries, minute(3), 1, 1, 0).retry_after_us, 60 * SECOND);
     assert_eq!(take(&mut entries, minute(3), 1, 1, 61 * SECOND).granted, 1);
+}
+
+#[test]
+fn a_clock_that_steps_back_over_the_beginning_of_a_window_goes_on_with_that_window() {
+    let (window, step) = (minute(3), 71_000);
+    let mut entries = WindowEntries::default();
+    take(&mut entries, window, 1, 3, 50 * SECOND);
+    assert_eq!(take(&mut entries, window, 1, 2, 60 * SECOND).granted, 2);
+    let again = take(&mut entries, window, 1, 5, 60 * SECOND - step);
+    assert_eq!((again.granted, again.retry_after_us), (1, 60 * SECOND + step));
+    assert_eq!(take(&mut entries, window, 1, 5, 60 * SECOND + step).granted, 0, "the clock passes the end twice");
+    assert_eq!(take(&mut entries, window, 1, 5, 120 * SECOND).granted, 3);
+}
+
+#[test]
+fn a_clock_that_steps_back_far_makes_nobody_wait_for_longer_than_a_window() {
+    for step in [11, 61, 3_600] {
+        let mut entries = WindowEntries::default();
+        take(&mut entries, minute(3), 1, 3, 7_200 * SECOND);
+        let denied = take(&mut entries, minute(3), 1, 1, (7_200 - step) * SECOND);
+        assert!(denied.granted == 0 && denied.retry_after_us <= 60 * SECOND, "{denied:?}");
+    }
 }
 
 #[test]

@@ -172,7 +172,7 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
         let tokens = store::cost_of(charges, charge).saturating_mul(behind);
         Level {
             remaining: level.remaining.saturating_add(tokens),
-            retry_after_us: 0,
+            retry_after_us: if behind == 0 && charge.quota.is_window() { level.retry_after_us } else { 0 },
             reset_after_us: level.reset_after_us.saturating_sub(charge.quota.flow_us(tokens)),
         }
     };

@@ -32,7 +32,7 @@ fn exact_charge() -> BucketCharge {
 fn checks(charges: &[(BucketCharge, OnOutage)]) -> Checks {
     let mut checks = Checks::default();
     for (charge, on_outage) in charges {
-        checks.tokens.push(charge.clone(), CheckPolicy { on_outage: *on_outage, settled_later: false });
+        checks.tokens.push(charge.clone(), CheckPolicy { on_outage: *on_outage });
     }
     checks
 }
@@ -76,7 +76,7 @@ impl Store for DenyingStore {
     }
 
     fn timeout(&self) -> Duration {
-        Duration::from_millis(20)
+        Duration::from_millis(500)
     }
 }
 

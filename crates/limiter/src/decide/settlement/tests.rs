@@ -31,7 +31,7 @@ fn charge(bucket: TokenBucket, cost: u64) -> BucketCharge {
 
 /// A request that reserves these tokens.
 fn checks(charge: BucketCharge) -> Checks {
-    let policy = CheckPolicy { on_outage: OnOutage::Local, settled_later: true };
+    let policy = CheckPolicy { on_outage: OnOutage::Local };
     Checks { tokens: TokenChecks::one(charge, policy), permits: Vec::new() }
 }
 

@@ -3,6 +3,7 @@
 //! Guarantees that no spelling of a host is a host of its own.
 
 use std::borrow::Cow;
+use std::net::Ipv6Addr;
 
 use http::header::HOST;
 use http::{HeaderMap, Uri};
@@ -23,6 +24,9 @@ pub fn normal(host: &str) -> Cow<'_, str> {
         return without_root(name).into();
     }
     let name = without_root(without_port(host));
+    if let Some(address) = ipv6(name) {
+        return format!("[{address}]").into();
+    }
     if name.bytes().any(|byte| byte.is_ascii_uppercase()) { name.to_ascii_lowercase().into() } else { name.into() }
 }
 
@@ -52,6 +56,11 @@ fn without_root(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
+/// The address of a host that is one in brackets, which can be written in many ways.
+fn ipv6(name: &str) -> Option<Ipv6Addr> {
+    name.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
+}
+
 /// Without user and port.
 fn without_port(host: &str) -> &str {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
@@ -71,6 +80,9 @@ mod tests {
             ("/", "A.Example:8080", "a.example"),
             ("/", "[2001:DB8::1]:80", "[2001:db8::1]"),
             ("/", "[::1]", "[::1]"),
+            ("/", "[2001:0DB8:0:0::0.0.0.1]:80", "[2001:db8::1]"),
+            ("/", "[0::1]", "[::1]"),
+            ("/", "[v1.x]", "[v1.x]"),
             ("/", "example.", "example"),
             ("http://B.example:1/", "a.example", "b.example"),
             ("http://u:p@B.example:1/", "a.example", "b.example"),

@@ -1,7 +1,8 @@
 //! The key of a limit: the requests with one key share one bucket.
 //!
-//! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads, `bytes` writes them into the key, `host` and `address_text` give
-//! hosts and addresses their one spelling. Two different combinations of parts never give one key.
+//! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads, `bytes` writes
+//! them into the key, `spelling`, `host` and `address_text` give values, hosts and addresses their one spelling. Two
+//! different combinations of parts never give one key.
 
 pub mod address_text;
 pub mod host;
@@ -10,6 +11,7 @@ mod bytes;
 mod custom;
 mod facts;
 mod part;
+mod spelling;
 
 pub use bytes::Key;
 pub use custom::CustomKey;

@@ -1,19 +1,21 @@
 //! The parts that a key is made of. A new part is a variant of [`KeyPart`] and an arm in each of its two `match`es.
 //!
 //! Guarantees that a part which a request has twice, with different values, is told from one that it has once: which of
-//! the values an upstream takes is unknown, and any choice would let a second value stand for a bucket of one's own.
+//! the values an upstream takes is unknown, and any choice would let a second value stand for a bucket of one's own. Nor
+//! is another spelling of a value: see [`spelling`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode;
 
 use crate::limit::key::bytes::Key;
 use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
+use crate::limit::key::spelling;
 
 /// A part of a key.
 ///
@@ -27,18 +29,16 @@ use crate::limit::key::facts::Facts;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyPart {
     /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.
-    ClientIp {
-        ipv4_prefix: u8,
-        ipv6_prefix: u8,
-    },
-    /// The value of a header field.
+    ClientIp { ipv4_prefix: u8, ipv6_prefix: u8 },
+    /// The value of a header field; of `authorization` the credentials, whatever their spelling.
     Header(HeaderName),
     /// A cookie by name (RFC 6265 §4.2).
     Cookie(Arc<str>),
     /// A query parameter by name, percent-decoded.
     Query(Arc<str>),
-    /// A `{name}` of the route's path.
+    /// A `{name}` of the route's path, percent-decoded.
     PathParam(Arc<str>),
+    /// Methods that are not registered count as one.
     Method,
     /// In lower case, without a port.
     Host,
@@ -71,12 +71,19 @@ impl KeyPart {
                 return Some(PartValue::Address { ip, ipv4_prefix: *ipv4_prefix, ipv6_prefix: *ipv6_prefix });
             }
             Self::Header(name) => {
-                return only(facts.headers.get_all(name).iter().map(|value| Cow::Borrowed(value.as_bytes())));
+                let values = facts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                return if *name == AUTHORIZATION || *name == PROXY_AUTHORIZATION {
+                    only(values.map(spelling::credentials))
+                } else {
+                    only(values.map(|value| Cow::Borrowed(spelling::field(value))))
+                };
             }
-            Self::Cookie(name) => return only(cookies(facts.headers, name).map(Cow::Borrowed)),
+            Self::Cookie(name) => return only(cookies(facts.headers, name)),
             Self::Query(name) => return only(parameters(facts.uri.query()?, name)),
-            Self::PathParam(name) => (facts.param)(name)?.as_bytes(),
-            Self::Method => facts.method.as_str().as_bytes(),
+            Self::PathParam(name) => {
+                return Some(PartValue::Bytes(spelling::decoded((facts.param)(name)?.as_bytes())));
+            }
+            Self::Method => spelling::method(facts.method).as_bytes(),
             Self::Host => match facts.host.find() {
                 Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
                 Cow::Owned(host) => return Some(PartValue::Bytes(Cow::Owned(host.into_bytes()))),
@@ -98,7 +105,7 @@ impl KeyPart {
         }
     }
 
-    /// Calls `read` with the value as it stands in the request, neither escaped nor hashed. `None`: the request lacks
+    /// Calls `read` with the value in its one spelling, neither escaped nor hashed. `None`: the request lacks
     /// it, or has it twice with different values.
     pub fn with_value<T>(&self, facts: &Facts<'_>, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
         match self.value(facts)? {
@@ -135,11 +142,12 @@ fn only<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<PartValue
 }
 
 /// The values of the cookies called `name`.
-fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
+fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|&byte| byte == b';'));
     pairs.filter_map(move |pair| {
-        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
-        (found == name.as_bytes()).then(|| value.strip_prefix(b"="))?
+        let (found, rest) = pair.trim_ascii_start().split_at_checked(name.len())?;
+        let value = rest.trim_ascii_start().strip_prefix(b"=").filter(|_| found == name.as_bytes())?;
+        Some(spelling::cookie(value))
     })
 }
 

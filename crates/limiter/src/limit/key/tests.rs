@@ -98,6 +98,65 @@ fn a_missing_part_does_as_the_limit_says() {
 }
 
 #[test]
+fn a_value_has_one_key_however_it_is_spelt() {
+    let with = |part: &dyn Fn() -> KeyPart, name: &str, values: &[&[&str]]| {
+        let key = |lines: &&[&str]| {
+            let request = lines.iter().fold(Request::builder(), |builder, line| builder.header(name, *line));
+            text_of(vec![part()], &request.body(()).unwrap(), "")
+        };
+        let keys: Vec<String> = values.iter().map(key).collect();
+        assert!(keys.windows(2).all(|pair| pair[0] == pair[1]), "{keys:?}");
+    };
+    let header = |name: &'static str| move || KeyPart::Header(HeaderName::from_static(name));
+    with(
+        &header("authorization"),
+        "authorization",
+        &[&["Bearer k"], &["bearer k"], &["Bearer  k"], &["Bearer k", "BEARER k "]],
+    );
+    with(&header("proxy-authorization"), "proxy-authorization", &[&["Basic YTpiYw=="], &["basic YTpiYw"]]);
+    // As HTTP/2 lets them through.
+    with(&header("x-tenant"), "x-tenant", &[&["acme"], &[" acme\t"], &["acme", "acme "]]);
+    let cookie = || KeyPart::Cookie("sid".into());
+    with(
+        &cookie,
+        "cookie",
+        &[&["sid=a"], &["sid= a"], &["x=1;sid =a"], &["sid=\"a\""], &["sid=%61"], &["sid=a", "sid=\"a\""]],
+    );
+    let one = |part: fn() -> KeyPart, requests: &[&str]| {
+        let key = |uri: &&str| text_of(vec![part()], &Request::builder().uri(*uri).body(()).unwrap(), "");
+        let keys: Vec<String> = requests.iter().map(key).collect();
+        assert!(keys.windows(2).all(|pair| pair[0] == pair[1]), "{keys:?}");
+    };
+    one(|| KeyPart::Query("t".into()), &["/?t=a+b", "/?t=a%20b", "/?%74=%61%20b", "/?x&t=a+b"]);
+}
+
+#[test]
+fn path_parameters_and_methods_have_one_key_however_they_are_spelt() {
+    let key = |param: &'static str, method: &str| {
+        let request = Request::builder().method(method).body(()).unwrap();
+        let facts = Facts {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: None,
+            body_length: None,
+            client_ip: None,
+            host: RequestHost::Known(""),
+            route: "",
+            param: &|_| Some(param),
+        };
+        let parts = vec![KeyPart::PathParam("id".into()), KeyPart::Method];
+        match (KeySpec { parts, on_missing: OnMissing::Share }).extract("l", &facts) {
+            ExtractedKey::Key(key) => String::from_utf8(key.0.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(key("a%3Ab", "X-1"), key("a:b", "X-2"));
+    assert_eq!(key("a:b", "GET"), "l:a:b|GET");
+    assert_ne!(key("a%2525", "GET"), key("a%25", "GET"));
+}
+
+#[test]
 fn a_value_beside_another_is_no_way_to_a_bucket_of_ones_own() {
     let key = |part: KeyPart, uri: &str, lines: [(&str, &str); 2]| {
         let [(one, first), (other, second)] = lines;

@@ -9,7 +9,7 @@ use crate::store::memory::MemoryStore;
 
 const SECOND: u64 = 1_000_000;
 
-const AT: Timestamp = Timestamp { now_us: 0, expires_at_us: 60 * SECOND };
+const AT: Timestamp = Timestamp { now_us: 0, expires_at_us: 60 * SECOND, next_expiry_us: 60 * SECOND };
 
 fn ask(key: &str, burst: u64) -> BucketCharge {
     let nonzero = |n| NonZeroU64::new(n).unwrap();
@@ -136,7 +136,7 @@ proptest! {
             let share = Share::new(nodes, rank);
             let before = local.take_at(&ask, 0, now, share).levels[0];
             if local.take_at(&ask, 1, now, share).units == 1 {
-                debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, expires_at_us: 0 });
+                debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, ..Timestamp::default() });
                 let owed = Change::ForceCharge(ask[0].quota.charge(1));
                 truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
             }

@@ -2,14 +2,14 @@
 //! true as time passes. With the floor under states that were dropped to make room.
 //!
 //! Guarantees that no key ever has more tokens than it should: a key that is not known lacks at least as much as any
-//! that was dropped. That holds while its limit stands. A limit that changed after its key was dropped starts from the
-//! floor in time, not in tokens, and one whose algorithm changed starts anew.
+//! of its limit that was dropped. That holds while its limit stands. A limit that changed after its key was dropped
+//! starts from the floor in time, not in tokens, and one whose algorithm changed starts anew.
 
 use crate::algorithm::conversion::Backlog;
 use crate::algorithm::quota::Quota;
 use crate::algorithm::state::{QuotaState, StoredState};
 use crate::algorithm::token_bucket::{MAX_TICKS, TickRate};
-use crate::algorithm::window::{Timestamp, WindowEntries};
+use crate::algorithm::window::{MAX_STEP_BACK_US, Timestamp, WindowEntries};
 
 /// A stored state that does not depend on the time it is looked at.
 pub(crate) enum CompactState {
@@ -23,7 +23,7 @@ pub(crate) enum CompactState {
     Window(Box<WindowEntries>),
 }
 
-/// The most that a key may lack that is not known.
+/// The most that a key of a limit may lack that is not known.
 #[derive(Default)]
 pub(crate) struct EvictionFloor {
     /// Microseconds: an unknown bucket may have been charged up to this time.
@@ -61,6 +61,21 @@ impl CompactState {
         }
     }
 
+    /// Until when it is worth keeping.
+    pub fn kept_until_us(&self) -> u64 {
+        match self {
+            Self::TokenBucket { .. } => self.loss().0,
+            Self::Window(entries) => entries.last_us().saturating_add(MAX_STEP_BACK_US),
+        }
+    }
+
+    /// Moves the end of windows: the wall clock stepped back.
+    pub fn postpone(&mut self, by_us: u64) {
+        if let Self::Window(entries) = self {
+            entries.postpone(by_us);
+        }
+    }
+
     /// The loss that dropping it would be: until when, and of how many tokens as far as that counts.
     pub fn loss(&self) -> (u64, u64) {
         match self {
@@ -82,6 +97,11 @@ impl EvictionFloor {
                 self.window_until_us = self.window_until_us.max(full_at_us);
             }
         }
+    }
+
+    /// Like [`CompactState::postpone`].
+    pub fn postpone(&mut self, by_us: u64) {
+        self.window_until_us = self.window_until_us.saturating_add(by_us);
     }
 
     /// The state of a key that is not known: at most all of its tokens are missing.

@@ -15,7 +15,7 @@ impl MemoryStore {
         let key = charge.key.as_bytes();
         let part = share.of(key, charge.quota, charge.largest_cost)?;
         let hash = self.hash(key);
-        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, charge.quota, now_us, self.epoch_us());
+        let found = self.shards[self.shard_of(hash)].lock().find(hash, key, charge.quota, now_us);
         Some(BucketState { part, state: found.state })
     }
 

@@ -7,6 +7,7 @@
 
 mod compact_state;
 mod inspect;
+mod limit_usage;
 mod shard;
 
 use std::collections::HashMap;
@@ -32,6 +33,9 @@ use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, 
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
+
+/// Buckets per lock at least, so that a limit has some of its own to drop when it must make room.
+const SMALLEST_SHARD: usize = 16;
 
 /// A wall clock that differs by more than this from the monotonic one was set.
 const CLOCK_STEP_US: u64 = 10_000;
@@ -70,7 +74,7 @@ impl MemoryStore {
     /// Room for `max_buckets` buckets, at least one. Memory is taken as they come.
     pub fn new(max_buckets: usize) -> Self {
         let max = max_buckets.max(1);
-        let count = if max >= SHARDS { SHARDS } else { (max + 1).next_power_of_two() / 2 };
+        let count = SHARDS.min(1 << (max / SMALLEST_SHARD).max(1).ilog2());
         let shards = (0..count).map(|_| Mutex::new(Shard::new(max / count))).collect();
         let store = Self { shards, hasher: RandomState::new(), epoch_us: AtomicU64::new(0), holders: Mutex::default() };
         store.follow_clock();
@@ -89,6 +93,7 @@ impl MemoryStore {
     /// Sets the time at which the clock that callers read showed 0, in microseconds since 1970-01-01T00:00Z.
     pub fn set_epoch(&self, epoch_us: u64) {
         self.epoch_us.store(epoch_us, Ordering::Relaxed);
+        self.shards.iter().for_each(|shard| shard.lock().set_epoch(epoch_us));
     }
 
     /// A time of the monotonic clock, in the form that `quota` needs.
@@ -115,7 +120,7 @@ impl MemoryStore {
         let hash = self.hash(charge.key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
         let now_us = shard.advance(now_us);
-        let mut charging = BucketCharging::find(&charge, hash, &shard, [now_us, self.epoch_us()], share);
+        let mut charging = BucketCharging::find(&charge, hash, &shard, now_us, share);
         let granted = charging.grants(units);
         let level = charging.charge(granted, units);
         charging.store(&mut shard, now_us);
@@ -129,20 +134,14 @@ impl MemoryStore {
         let now_us = locked.advance(now_us);
         let mut chargings: SmallVec<[BucketCharging<'_>; 4]> = (charges.list.iter().zip(&hashes))
             .map(|(charge, hash)| {
-                BucketCharging::find(
-                    charge,
-                    *hash,
-                    locked.shard(self.shard_of(*hash)),
-                    [now_us, self.epoch_us()],
-                    share,
-                )
+                BucketCharging::find(charge, *hash, locked.shard(self.shard_of(*hash)), now_us, share)
             })
             .collect();
         let granted = chargings.iter().map(|charging| charging.grants(units)).min().unwrap_or(units);
         let levels: SmallVec<[Level; 4]> = (chargings.iter_mut())
             .map(|charging| {
                 let level = charging.charge(granted, units);
-                charging.store_again(locked.shard(self.shard_of(charging.hash)), [now_us, self.epoch_us()]);
+                charging.store_again(locked.shard(self.shard_of(charging.hash)), now_us);
                 level
             })
             .collect();
@@ -173,7 +172,7 @@ impl MemoryStore {
     fn change(&self, key: &[u8], quota: Quota, now_us: u64, change: impl FnOnce(&mut QuotaState)) -> [QuotaState; 2] {
         let hash = self.hash(key);
         let mut shard = self.shards[self.shard_of(hash)].lock();
-        let found = shard.find(hash, key, quota, now_us, self.epoch_us());
+        let found = shard.find(hash, key, quota, now_us);
         let mut after = found.state.clone();
         change(&mut after);
         if after.is_changed() {
@@ -271,10 +270,10 @@ impl LockedShards<'_> {
 }
 
 impl<'a> BucketCharging<'a> {
-    fn find(charge: &MergedCharge<'a>, hash: u64, shard: &Shard, [now_us, epoch_us]: [u64; 2], share: Share) -> Self {
+    fn find(charge: &MergedCharge<'a>, hash: u64, shard: &Shard, now_us: u64, share: Share) -> Self {
         let MergedCharge { key, quota, cost, largest_cost } = *charge;
         let part = share.of(key, quota, largest_cost);
-        Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us, epoch_us) }
+        Self { key, hash, quota, part, cost, found: shard.find(hash, key, quota, now_us) }
     }
 
     fn grants(&self, units: u32) -> u32 {
@@ -297,9 +296,9 @@ impl<'a> BucketCharging<'a> {
     }
 
     /// Like [`Self::store`], after other buckets were stored, which may have moved this one: it is looked up again.
-    fn store_again(&self, shard: &mut Shard, [now_us, epoch_us]: [u64; 2]) {
+    fn store_again(&self, shard: &mut Shard, now_us: u64) {
         if self.is_to_store() {
-            let found = shard.find(self.hash, self.key, self.quota, now_us, epoch_us);
+            let found = shard.find(self.hash, self.key, self.quota, now_us);
             shard.put(&found, self.hash, self.key, self.found.state.stored(), now_us);
         }
     }
