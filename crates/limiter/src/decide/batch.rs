@@ -301,7 +301,7 @@ impl Drop for BatchTimer {
 
 /// The decision on the request at `index` of a batch. Its levels are those right after it, not after the requests
 /// behind it.
-fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
+pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decision {
     let behind = u64::from(grant.units.saturating_sub(index.saturating_add(1)));
     let granted = index < grant.units;
     let level = |(charge, level): (&BucketCharge, &Level)| {

@@ -215,7 +215,7 @@ impl Limiter {
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
     }
 
-    fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
+    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
         let share = node.share.get();
         if checks.all_local() {
             let decision = self.by_share(checks.charges(), share);

@@ -17,3 +17,4 @@ mod local_decision;
 mod permit_claims;
 pub(crate) mod settlement;
 mod store_client;
+pub(crate) mod units;

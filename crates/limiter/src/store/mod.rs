@@ -114,6 +114,12 @@ pub trait Store: Send + Sync + 'static {
     /// When the store did not do so, or may not have. The node's next claim puts it right.
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>>;
 
+    /// Whether [`Self::take`] charges several buckets in one step. Otherwise, units that one of them denies may be
+    /// charged to others for a moment, and come back as a refund.
+    fn charges_at_once(&self) -> bool {
+        true
+    }
+
     /// The longest that a call takes, and that a request may wait.
     fn timeout(&self) -> Duration;
 }
