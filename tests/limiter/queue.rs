@@ -12,11 +12,11 @@ use axum::body::Body;
 use futures_util::future::{BoxFuture, join_all};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tokio::time::{sleep, sleep_until};
-use tollgate_limiter::algorithm::concurrency::GrantedPermits;
+use tollgate_limiter::algorithm::concurrency::{GrantedPermits, Scope};
 use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::layer::RateLimitLayer;
-use tollgate_limiter::limit::algorithm::Rate;
+use tollgate_limiter::limit::algorithm::{Algorithm, Rate};
 use tollgate_limiter::limit::definition::Limit as LimitDefinition;
 use tollgate_limiter::limit::definition::LimitUse;
 use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
@@ -178,5 +178,22 @@ async fn a_queue_admits_all_that_its_limit_allows_in_order_and_no_more() {
             let longest = sent.iter().map(|sent| sent.answered_at - sent.at).max().unwrap();
             assert!(longest <= max_wait + Duration::from_millis(1), "{case}: {longest:?}");
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_comes_back_goes_to_the_next_in_line_at_once() {
+    let (most, service_time, during) = (10_u32, Duration::from_millis(20), Duration::from_secs(2));
+    for (scope, count) in [(Scope::Node, 1), (Scope::Node, 2), (Scope::Fleet, 1), (Scope::Fleet, 2)] {
+        let on_limit = OnLimit::Queue(bounds(Duration::from_millis(500), 400));
+        let algorithm = Algorithm::Concurrency { most: std::num::NonZeroU64::new(most.into()).unwrap(), scope };
+        let limit = LimitDefinition { on_limit, algorithm, ..limit(1, bounds(Duration::from_secs(1), 1)) };
+        let workers = workers(count, Some(Duration::from_millis(2)), limit);
+        let sent = drive_for(&workers, 2 * RATE, during, service_time).await;
+        let until = sent[0].at + during;
+        let done = sent.iter().filter(|sent| sent.admitted && sent.answered_at <= until).count();
+        let part = done as f64 / (f64::from(most) * during.as_secs_f64() / service_time.as_secs_f64());
+        println!("{scope:?}, {count} workers: {part:.3}");
+        assert!(part >= LEAST, "{scope:?}, {count} workers: {part:.3}");
     }
 }

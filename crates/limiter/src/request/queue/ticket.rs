@@ -111,9 +111,13 @@ impl Ticket {
                 QueueStep::Decided(decision) => return Some(decision),
                 QueueStep::GiveUp => return None,
                 QueueStep::Call(call) => self.call(limiter, call),
-                QueueStep::Wait { until, .. } => {
+                QueueStep::Wait { until, for_permit: false } => {
                     let _ = timeout_at(until, self.called.notified()).await;
                 }
+                QueueStep::Wait { until, for_permit: true } => tokio::select! {
+                    _ = timeout_at(until, self.called.notified()) => {}
+                    () = limiter.permits().until_free(&self.key) => self.put_off(Duration::ZERO),
+                },
             }
         }
     }
