@@ -132,12 +132,12 @@ fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
     let gateway = Gateway::start(&echo_behind(
         "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
     ));
-    for tenant in ["a", "b", "c"] {
+    for tenant in ["a", "b", "c", "d"] {
         assert_eq!(status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]), 200);
     }
-    let _waiters = ["a", "a", "b"].map(|tenant| send(&gateway, tenant));
+    let _waiters = ["a", "b", "c"].map(|tenant| send(&gateway, tenant));
     until_waiting(&gateway, 3.0);
-    let full = head(&["-H", "x-tenant: c", &gateway.url("/")]);
+    let full = head(&["-H", "x-tenant: d", &gateway.url("/")]);
     assert!(full.starts_with("http/1.1 429") && full.contains("retry-after: 1"), "{full}");
     let behind = head(&["-H", "x-tenant: a", &gateway.url("/")]);
     assert!(behind.starts_with("http/1.1 429") && behind.contains("\"l\";r=0;t="), "{behind}");
@@ -145,6 +145,26 @@ fn a_full_queue_and_a_wait_beyond_max_wait_are_refused_at_once() {
     let gateway = Gateway::start(&echo_behind("{key: client_ip, rate: 1/h, on_limit: queue}"));
     assert_eq!((status(&[&gateway.url("/")]), status(&[&gateway.url("/")])), (200, 429));
     assert_eq!(decisions(&gateway, "denied"), 1.0);
+}
+
+#[test]
+fn a_client_that_fills_the_queue_does_not_keep_others_out() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&echo_behind(
+        "{key: {header: x-tenant}, rate: 4/m, burst: 1, on_limit: {queue: {max_wait: 1m, max_waiting: 3}}}",
+    ));
+    for tenant in ["greedy", "other"] {
+        assert_eq!(status(&["-H", &format!("x-tenant: {tenant}"), &gateway.url("/")]), 200);
+    }
+    let mut greedy = Vec::new();
+    for count in 1..=3 {
+        greedy.push(send(&gateway, "greedy"));
+        until_waiting(&gateway, f64::from(count));
+    }
+    let _other = send(&gateway, "other");
+    let gave_way = answer(greedy.pop().unwrap());
+    assert!(gave_way.starts_with("HTTP/1.1 429"), "{gave_way}");
+    assert_eq!(waiting(&gateway), 3.0, "the other one has its place");
 }
 
 #[test]

@@ -12,4 +12,5 @@ mod full_table;
 mod honest_headers;
 mod model;
 mod parity;
+mod queue;
 mod slow_store;

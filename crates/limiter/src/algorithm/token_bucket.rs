@@ -125,6 +125,30 @@ impl TokenBucket {
         Self { reserve: lease_us * self.ticks_per_us, ..self }
     }
 
+    /// This limit for requests that may wait for up to `advance_us` after they were charged: a bucket that is larger by
+    /// what flows in meanwhile. [`Self::wait_us`] is how long a request has to wait then. A bucket with leases stays as
+    /// it is.
+    pub fn in_advance(self, advance_us: u64) -> Self {
+        if self.reserve > 0 {
+            return self;
+        }
+        let capacity = self.capacity.saturating_add(advance_us.saturating_mul(self.ticks_per_us));
+        Self { capacity: capacity.min(MAX_TICKS - 1), ..self }
+    }
+
+    /// Microseconds until a bucket that is full in `full_in_us` lacks no more than all of its tokens: until then, a
+    /// request that was charged [in advance](Self::in_advance) must wait.
+    #[inline]
+    pub fn wait_us(self, full_in_us: u64) -> u64 {
+        full_in_us.saturating_sub(self.usable() / self.ticks_per_us)
+    }
+
+    /// The whole tokens of a bucket that is full in `full_in_us`.
+    #[inline]
+    pub fn tokens_left(self, full_in_us: u64) -> u64 {
+        self.usable().saturating_sub(full_in_us.saturating_mul(self.ticks_per_us)) / self.emission
+    }
+
     /// The part of this bucket that one of `nodes` equal nodes enforces: a `nodes`-th of the rate and of the burst. The
     /// time to fill stays the same, so a backlog means the same under every share.
     #[inline]

@@ -69,7 +69,7 @@ impl LateCall {
     }
 
     fn place(&self, charge: &BucketCharge) -> Option<usize> {
-        self.checks.charges().iter().position(|known| known == charge)
+        self.checks.charges().iter().position(|known| known.key == charge.key)
     }
 
     fn admit(&self, debts: SmallVec<[LocalDebt; 2]>) {

@@ -21,3 +21,4 @@ mod permit_claims;
 pub(crate) mod settlement;
 mod store_client;
 mod take_call;
+pub(crate) mod units;

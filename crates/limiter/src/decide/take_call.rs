@@ -14,7 +14,7 @@ use tokio::time::{timeout, timeout_at};
 
 use crate::clock::{self, Instant};
 use crate::decide::check::TokenChecks;
-use crate::decide::late_call::LateCall;
+use crate::decide::late_call::{LateCall, NoAnswer};
 use crate::decide::store_client::StoreClient;
 use crate::store::{self, Grant, StoreFailure};
 
@@ -43,6 +43,19 @@ impl TakeCall {
     pub async fn answer_by(&mut self, deadline: Instant) -> Result<Option<Grant>, Late> {
         let answer = timeout_at(deadline, &mut self.answer).await.map_err(|_| Late)?;
         Ok(self.client.hear_grant(answer, &self.checks, self.requests, self.sent_us))
+    }
+
+    /// The store's answer to requests that all wait until `deadline`. The call goes on after that.
+    pub async fn grant_by(mut self, deadline: Instant) -> Result<Grant, NoAnswer> {
+        match self.answer_by(deadline).await {
+            Ok(Some(grant)) => Ok(grant),
+            Ok(None) => Err(NoAnswer(None)),
+            Err(Late) => {
+                let late = self.late();
+                self.give_up(late.clone());
+                Err(NoAnswer(Some(late)))
+            }
+        }
     }
 
     /// A note for requests that stop waiting for this call.

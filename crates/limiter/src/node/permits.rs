@@ -74,6 +74,8 @@ struct PermitPool {
     /// The most in use since the last upkeep.
     peak: u64,
     changed: Arc<Notify>,
+    /// Notified when a permit comes back, for those that wait in a queue.
+    freed: Arc<Notify>,
 }
 
 /// A permit of a request in flight. It is given back when dropped.
@@ -247,6 +249,7 @@ impl PermitTable {
         let mut pools = self.lock(key);
         let Some(pool) = pools.get_mut(key) else { return };
         pool.in_use = pool.in_use.saturating_sub(cost);
+        pool.freed.notify_one();
         if pool.waited_for > 0 {
             pool.changed.notify_waiters();
         }
@@ -292,6 +295,16 @@ impl PermitTable {
     /// The upkeep was dropped with its runtime: another may start.
     pub(crate) fn abandon_upkeep(&self) {
         self.upkeep_running.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until a permit of `key` that is in use here comes back, or has come back since another such wait: forever, if
+    /// none is in use. For one at a time, the first request in a line, which asks again after a while in any case.
+    pub(crate) async fn until_free(&self, key: &Key) {
+        let freed = self.lock(key).get(key).filter(|pool| pool.in_use > 0).map(|pool| pool.freed.clone());
+        match freed {
+            Some(freed) => freed.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Waits until a permit that the node holds comes back.

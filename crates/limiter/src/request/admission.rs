@@ -4,6 +4,7 @@
 //! limit which keeps it longest, or in which other requests wait already. At the head of its line it asks for all of
 //! its limits.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Facts;
 use crate::request::answer::denial::Denial;
 use crate::request::pending::{Owner, PendingRequest, PlanLookup};
-use crate::request::queue::{Ticket, TooLong};
+use crate::request::queue::{ArrivalNumber, Ticket, TooLong};
 use crate::request::rule_set::{Judgement, Next, RuleSet};
 
 /// The result of holding a request to its limits.
@@ -67,33 +68,37 @@ async fn decide_with_queue(
     rules: &RuleSet,
     limiter: &Limiter,
     pending: &mut PendingRequest,
-    mut deadline: Instant,
+    deadline: Instant,
 ) -> Decision {
-    let mut ticket = match behind_others(rules, pending) {
+    let arrival = ArrivalNumber::now();
+    let mut ticket = match behind_others(rules, limiter, pending, arrival) {
         Ok(ticket) => ticket,
         Err(turned_away) => return *turned_away,
     };
     let mut last = None;
-    let mut queued = ticket.is_some();
     loop {
-        if let Some(ticket) = &ticket
-            && !ticket.turn().await
-        {
-            return last.unwrap_or_else(|| turned_away(rules, pending, ticket));
-        }
-        if queued {
-            deadline = limiter.deadline();
-        }
-        let decision = limiter.decide_by(&pending.checks, deadline).wait().await;
+        let decision = match &ticket {
+            None => {
+                let decision = limiter.decide_by(&pending.checks, deadline).wait().await;
+                match yield_grant(rules, limiter, pending, (arrival, decision)) {
+                    ControlFlow::Break(behind) => {
+                        ticket = Some(behind);
+                        continue;
+                    }
+                    ControlFlow::Continue(decision) => decision,
+                }
+            }
+            Some(ticket) => match ticket.turn(limiter, &pending.checks).await {
+                Some(decision) => decision,
+                None => return last.unwrap_or_else(|| turned_away(rules, pending, ticket)),
+            },
+        };
         last = match rules.next(pending, &decision) {
             Next::Judge => return decision,
-            Next::AskAgain => {
-                queued = false;
-                None
-            }
-            Next::Wait(owner) => match queue_up(rules, pending, &decision, owner, ticket) {
+            Next::AskAgain => None,
+            Next::Wait(owner) => match queue_up(rules, limiter, (pending, &decision, owner), (arrival, ticket)) {
                 Some(kept) => {
-                    (ticket, queued) = (Some(kept), true);
+                    ticket = Some(kept);
                     Some(decision)
                 }
                 None => return decision,
@@ -103,13 +108,18 @@ async fn decide_with_queue(
 }
 
 /// A place behind the requests that wait already for a key of this one, if there are any.
-fn behind_others(rules: &RuleSet, pending: &mut PendingRequest) -> Result<Option<Ticket>, Box<Decision>> {
+fn behind_others(
+    rules: &RuleSet,
+    limiter: &Limiter,
+    pending: &mut PendingRequest,
+    arrival: ArrivalNumber,
+) -> Result<Option<Ticket>, Box<Decision>> {
     for owner in 0..pending.owners.len() {
         let Some((queue, waiting_for)) = rules.queue(pending, owner) else { continue };
         if !queue.has_line(waiting_for.key) {
             continue;
         }
-        return match queue.join(&waiting_for, Duration::ZERO) {
+        return match Ticket::join(queue, &waiting_for, (arrival, Duration::ZERO), &pending.checks, limiter) {
             Ok(ticket) => Ok(Some(ticket)),
             Err(TooLong(wait)) => Err(Box::new(rules.turn_away(pending, owner, micros(wait)))),
         };
@@ -117,13 +127,27 @@ fn behind_others(rules: &RuleSet, pending: &mut PendingRequest) -> Result<Option
     Ok(None)
 }
 
+/// A place behind the requests that came before this one and were denied while it was granted. They get its grant.
+fn yield_grant(
+    rules: &RuleSet,
+    limiter: &Limiter,
+    pending: &PendingRequest,
+    (arrival, mut decision): (ArrivalNumber, Decision),
+) -> ControlFlow<Ticket, Decision> {
+    if decision.granted {
+        for (queue, waiting_for) in (0..pending.owners.len()).filter_map(|owner| rules.queue(pending, owner)) {
+            decision = Ticket::yield_grant(queue, &waiting_for, (arrival, decision), &pending.checks, limiter)?;
+        }
+    }
+    ControlFlow::Continue(decision)
+}
+
 /// The place to wait at after a denial, if waiting is of use.
 fn queue_up(
     rules: &RuleSet,
-    pending: &PendingRequest,
-    decision: &Decision,
-    owner: usize,
-    ticket: Option<Ticket>,
+    limiter: &Limiter,
+    (pending, decision, owner): (&PendingRequest, &Decision, usize),
+    (arrival, ticket): (ArrivalNumber, Option<Ticket>),
 ) -> Option<Ticket> {
     let level = decision.level(pending.owners.get(owner)?.check)?;
     let retry_after = Duration::from_micros(level.retry_after_us);
@@ -132,7 +156,7 @@ fn queue_up(
         return Some(ticket);
     }
     let (queue, waiting_for) = rules.queue(pending, owner)?;
-    queue.join(&waiting_for, retry_after).ok()
+    Ticket::join(queue, &waiting_for, (arrival, retry_after), &pending.checks, limiter).ok()
 }
 
 /// The decision on a request whose turn did not come in time.

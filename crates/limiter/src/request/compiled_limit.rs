@@ -14,7 +14,7 @@ use crate::limit::cost::quota_unit::{QuotaScale, QuotaUnit};
 use crate::limit::cost::{Cost, ResponseCost};
 use crate::limit::definition::{Consistency, Limit, LimitUse};
 use crate::limit::key::Facts;
-use crate::limit::plan::{Plan, PlanSource};
+use crate::limit::plan::{Plan, PlanSource, Plans};
 
 /// A limit as one route uses it, before anything is counted.
 #[derive(Clone, Debug)]
@@ -65,6 +65,8 @@ struct LargestCost {
     stated: u64,
     /// Some route leaves the cost to the limit, or to the client's plan.
     leaves_default: bool,
+    /// Some route sets a cost that the response tells.
+    settled: bool,
 }
 
 impl LargestCosts {
@@ -85,14 +87,17 @@ impl LargestCosts {
 
     /// The largest cost over all uses of a limit; of an unused limit, its own cost.
     fn of_limit(&self, name: &str) -> LargestCost {
-        self.0.get(name).copied().unwrap_or(LargestCost { stated: 0, leaves_default: true })
+        self.0.get(name).copied().unwrap_or(LargestCost { leaves_default: true, ..LargestCost::default() })
     }
 }
 
 impl LargestCost {
     fn add(&mut self, cost: Option<&Cost>) {
         match cost {
-            Some(cost) => self.stated = self.stated.max(cost.largest().get()),
+            Some(cost) => {
+                self.stated = self.stated.max(cost.largest().get());
+                self.settled |= cost.later().is_some();
+            }
             None => self.leaves_default = true,
         }
     }
@@ -166,6 +171,13 @@ impl CompiledLimit {
     /// The counting for clients without a plan, and how they are told of it.
     pub fn usual(&self) -> (CompiledAlgorithm, QuotaScale) {
         (self.counting, scale(self.cost(), self.counting))
+    }
+
+    /// Whether a part of a charge may come back to the bucket, on whatever route: some cost is told by the response.
+    pub fn may_be_refunded(&self) -> bool {
+        let planned = || self.limit.plans.iter().flat_map(Plans::all).filter_map(Plan::cost);
+        let defaults = || planned().chain([&self.limit.cost]).any(|cost| cost.later().is_some());
+        self.largest.settled || (self.largest.leaves_default && defaults())
     }
 
     /// The cost of requests of clients without a plan.

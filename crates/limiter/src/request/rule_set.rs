@@ -203,8 +203,8 @@ impl RuleSet {
         let owner = pending.owners.get(owner)?;
         let rule = self.rules.get(owner.rule)?;
         let OnLimit::Queue(bounds) = rule.limit().on_limit else { return None };
-        let waiting_for =
-            WaitingFor { key: pending.key(owner.check)?, bounds, charge_us: pending.pace_us(owner.check) };
+        let (key, charge_us) = (pending.key(owner.check)?, pending.pace_us(owner.check));
+        let waiting_for = WaitingFor { key, bounds, charge_us, refunded: rule.compiled.may_be_refunded() };
         Some((rule.queue.as_ref()?, waiting_for))
     }
 

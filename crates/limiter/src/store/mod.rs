@@ -144,6 +144,12 @@ pub trait Store: Send + Sync + 'static {
         String::new()
     }
 
+    /// Whether [`Self::take`] charges several buckets in one step. Otherwise, units that one of them denies may be
+    /// charged to others for a moment, and come back as a refund.
+    fn charges_at_once(&self) -> bool {
+        true
+    }
+
     /// The longest that a request may wait for a call.
     fn timeout(&self) -> Duration;
 }

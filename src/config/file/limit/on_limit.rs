@@ -48,7 +48,8 @@ record! {
     RawQueue {
         /// The longest a request waits: at most 1m. Longer waits are refused at once.
         default("1s") max_wait: Located<BoundedDuration<60_000>>,
-        /// Requests that wait for this limit on one node, all keys together.
+        /// Requests that wait for this limit on one node, all keys together. When all places are taken, the longest line gives
+        /// one to a key with few.
         default(100) max_waiting: Located<WholeNumber<1, 100_000>>,
     }
 }

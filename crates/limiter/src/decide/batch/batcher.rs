@@ -19,7 +19,7 @@ use crate::decide::check::TokenChecks;
 use crate::decide::decision::Decision;
 use crate::decide::late_call::NoAnswer;
 use crate::decide::store_client::StoreClient;
-use crate::decide::take_call::{Late, TakeCall};
+use crate::decide::take_call::TakeCall;
 use crate::node::Node;
 
 /// A batch waits for the call before it for this part of the time limit at most.
@@ -80,16 +80,9 @@ impl Batcher {
     pub async fn take(self: &Arc<Self>, checks: &TokenChecks, deadline: Instant) -> Result<Decision, NoAnswer> {
         match self.join(checks, deadline) {
             Role::Leader(leader) => {
-                let mut call = TakeCall::new(&self.client, &leader.0.handle.checks, 1);
-                match call.answer_by(deadline).await {
-                    Ok(Some(grant)) => Ok(unit(checks.charges(), &grant, 0)),
-                    Ok(None) => Err(NoAnswer(None)),
-                    Err(Late) => {
-                        let late = call.late();
-                        call.give_up(late.clone());
-                        Err(NoAnswer(Some(late)))
-                    }
-                }
+                let call = TakeCall::new(&self.client, &leader.0.handle.checks, 1);
+                let grant = call.grant_by(deadline).await?;
+                Ok(unit(checks.charges(), &grant, 0))
             }
             Role::Member(answer) => match answer.await {
                 Ok(decided) => decided.map_err(|late| NoAnswer(Some(late))),

@@ -10,3 +10,5 @@
 
 pub(crate) mod batcher;
 mod group;
+
+pub(crate) use crate::decide::batch::group::unit;

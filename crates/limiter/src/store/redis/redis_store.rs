@@ -159,6 +159,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn charges_at_once(&self) -> bool {
+        self.topology.is_single_server()
+    }
+
     fn timeout(&self) -> Duration {
         self.timeout
     }
