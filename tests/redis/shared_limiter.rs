@@ -97,3 +97,24 @@ async fn every_process_stays_exact_for_one_bucket_of_all() {
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     process.leave().await;
 }
+
+#[tokio::test]
+async fn a_process_that_leaves_gives_its_permits_back_at_once() {
+    let server = RedisServer::start();
+    let (stays, goes) = (connect(&server).await, connect(&server).await);
+    let limit = || [Limit::in_flight("busy", 1).key(everyone())];
+    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let ask = async |process: &SharedLimiter| {
+        let layer = RateLimitLayer::new(process, limit()).unwrap();
+        layer.layer(hello).oneshot(Request::new(Body::empty())).await.unwrap()
+    };
+    let held = ask(&goes).await;
+    assert_eq!(ask(&stays).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(held);
+    goes.leave().await;
+    // Once a denial is over that was remembered.
+    eventually_within(Duration::from_millis(500), "the permit is free", || async {
+        ask(&stays).await.status() == StatusCode::OK
+    })
+    .await;
+}

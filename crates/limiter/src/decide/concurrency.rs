@@ -3,6 +3,8 @@
 //! Guarantees all or nothing. Permits are taken first: an unneeded permit can be given back without a trace, tokens
 //! cannot. A request already known to be denied tokens takes no permit.
 
+use tokio::time::{Instant, timeout_at};
+
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
@@ -10,7 +12,7 @@ use crate::clock;
 use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
-use crate::decide::permit_claims::{claim_permit, keep_claims};
+use crate::decide::permit_claims::{claim_permit, keep_claims, leave_permits};
 use crate::limit::definition::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
 use crate::store::Levels;
@@ -71,23 +73,34 @@ impl Limiter {
         Some(taken.with(checks, tokens))
     }
 
-    /// The decision, from the store if it answers in time.
-    pub(crate) async fn permits_by_store(&self, checks: &Checks) -> Decision {
+    /// The decision, from the store if it answers by `deadline`, for all permits and tokens together.
+    pub(crate) async fn permits_by_store(&self, checks: &Checks, deadline: Instant) -> Decision {
         if let Some(denied) = self.known_denial(&checks.tokens) {
             return TakenPermits::default().with(checks, denied);
         }
         let mut taken = TakenPermits::default();
         let mut rest = &checks.permits[..];
         while let Some(unknown) = self.take_known(rest, &mut taken) {
-            let (outcome, by) = self.take_by_call(&rest[unknown]).await;
+            let (outcome, by) = self.take_by_call(&rest[unknown], deadline).await;
             taken.add(outcome, by);
             rest = &rest[unknown + 1..];
         }
         let tokens = match taken.settled(checks) {
             Some(settled) => settled,
-            None => self.tokens(&checks.tokens).await,
+            None => match timeout_at(deadline, self.tokens(&checks.tokens)).await {
+                Ok(tokens) => tokens,
+                Err(_) => self.tokens_without_store(&checks.tokens),
+            },
         };
         taken.with(checks, tokens)
+    }
+
+    /// Gives back to the store all permits that no request uses, for the end of the process. The others stay this
+    /// node's until their time is over.
+    pub async fn leave_permits(&self) {
+        if let Some(client) = self.client() {
+            leave_permits(client).await;
+        }
     }
 
     /// Takes permits that need no call. `Some`: the place of the first of `checks` that needs one.
@@ -124,12 +137,16 @@ impl Limiter {
         }
     }
 
-    async fn take_by_call(&self, check: &PermitCheck) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
+    async fn take_by_call(
+        &self,
+        check: &PermitCheck,
+        deadline: Instant,
+    ) -> (Result<(ConcurrencyPermit, Level), Level>, DecidedBy) {
         let need = &check.need;
         let Some(client) = self.client() else {
             return (self.permits().take_alone(need, need.limit), DecidedBy::Local);
         };
-        match claim_permit(client, need).await {
+        match claim_permit(client, need, deadline).await {
             Some(outcome) => (outcome, DecidedBy::Redis),
             None => (self.take_alone(check, client.node.share.get()), DecidedBy::Local),
         }

@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -143,7 +144,10 @@ impl Limiter {
                 // Boxed, like all that few requests need: the others would carry the room for it.
                 match checks.permits.is_empty() {
                     true => self.tokens_by_store(&checks.tokens).await,
-                    false => Box::pin(self.permits_by_store(checks)).await,
+                    false => {
+                        let timeout = self.client().map_or(Duration::ZERO, |client| client.timeout());
+                        Box::pin(self.permits_by_store(checks, clock::now() + timeout)).await
+                    }
                 }
             }),
         }
@@ -213,6 +217,14 @@ impl Limiter {
     fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
         let grant = self.0.memory.take_at(charges, 1, clock::monotonic_micros(), share);
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
+    }
+
+    /// The decision on tokens when there is no time left to ask the store.
+    pub(crate) fn tokens_without_store(&self, checks: &TokenChecks) -> Decision {
+        match self.client() {
+            Some(client) => self.during_outage(checks, &client.node),
+            None => self.by_share(checks.charges(), Share::WHOLE),
+        }
     }
 
     fn during_outage(&self, checks: &TokenChecks, node: &Node) -> Decision {
