@@ -28,6 +28,9 @@ use crate::server::{self, ConnectionInfo, Drained, Handler, worker};
 /// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
 
+/// The longest that a worker gives permits back at its end.
+const LAST_CLAIMS: Duration = Duration::from_secs(1);
+
 /// The parts of a running worker that the control plane uses.
 struct WorkerReport {
     in_flight: Arc<InFlight>,
@@ -148,6 +151,8 @@ async fn work(
     if let Some(store) = store {
         // The last responses have to be settled: that takes one call, which may have to wait for another.
         let _ = timeout(2 * store.timeout(), worker.limiter.settled()).await;
+        // The last worker to end gives back what the others left.
+        let _ = timeout(LAST_CLAIMS, worker.limiter.leave_permits()).await;
         store.close().await;
     }
     let cut = ended.into_iter().map(|drained| drained.map(|drained| drained.cut)).sum::<anyhow::Result<usize>>()?;

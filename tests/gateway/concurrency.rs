@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +59,16 @@ routes:
     )
 }
 
+/// The status of a request to `path` on a connection of its own, and the connection, with the body still to be read.
+fn ask(address: SocketAddr, path: &str) -> (u16, TcpStream) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut line = [0; 12];
+    stream.read_exact(&mut line).unwrap();
+    (std::str::from_utf8(&line[9..]).unwrap().parse().unwrap(), stream)
+}
+
 /// A request whose answer has begun, and goes on.
 fn open(gateway: &Gateway) -> TcpStream {
     let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
@@ -107,6 +119,108 @@ fn a_request_holds_its_permit_on_all_nodes_until_its_body_has_ended() {
     let refused =
         curl(&["-X", "DELETE", "-H", "x-tollgate-operator: test", &format!("http://{}/buckets/busy", one.admin)]);
     assert!(refused.contains("counts requests in flight"), "{refused}");
+}
+
+#[test]
+fn simultaneous_first_requests_are_admitted_up_to_the_limit() {
+    let _turn = turns::beside_others();
+    let (redis, slow) = (RedisServer::start(), Slow::start());
+    let routes = routes(redis.port(), slow.address, "max_in_flight: 10").replace("constant: all", "query: client");
+    let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
+    for (nodes, requests) in [(1, 6), (1, 24), (2, 8), (2, 24)] {
+        let (barrier, admitted) = (Barrier::new(requests), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for request in 0..requests {
+                let (barrier, admitted, address) = (&barrier, &admitted, gateways[request % nodes].listeners[0]);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let (status, stream) = ask(address, &format!("/slow?client={nodes}-{requests}"));
+                    admitted.fetch_add(usize::from(status == 200), Ordering::Relaxed);
+                    // Nobody leaves before all have an answer.
+                    barrier.wait();
+                    drop(stream);
+                });
+            }
+        });
+        let due = requests.min(10);
+        assert_eq!(admitted.into_inner(), due, "of {requests} at the same time on {nodes} nodes");
+    }
+}
+
+/// An upstream that takes ten milliseconds for a request.
+fn unhurried() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut head = [0; 4096];
+                if stream.read(&mut head).unwrap_or(0) > 0 {
+                    // How long a request takes.
+                    thread::sleep(Duration::from_millis(10));
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_gateway_that_holds_all_permits_leaves_another_its_share() {
+    let _turn = turns::alone();
+    let redis = RedisServer::start();
+    let routes = routes(redis.port(), unhurried(), "max_in_flight: 4");
+    let gateways = [Gateway::start(&routes), Gateway::start(&routes)];
+    let (admitted, ended) = ([AtomicUsize::new(0), AtomicUsize::new(0)], AtomicBool::new(false));
+    let counts = || [0, 1].map(|node: usize| admitted[node].load(Ordering::Relaxed));
+    thread::scope(|scope| {
+        let client = |node: usize| {
+            let (admitted, ended, address) = (&admitted[node], &ended, gateways[node].listeners[0]);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    match ask(address, "/slow").0 {
+                        200 => admitted.fetch_add(1, Ordering::Relaxed),
+                        // Paces a client that is denied.
+                        _ => {
+                            thread::sleep(Duration::from_millis(3));
+                            0
+                        }
+                    };
+                }
+            });
+        };
+        // So many that a permit which comes back is wanted at once.
+        (0..12).for_each(|_| client(0));
+        eventually("the first node is busy", || (counts()[0] > 100).then_some(()));
+        (0..12).for_each(|_| client(1));
+        eventually("the second node has permits", || (counts()[1] > 10).then_some(()));
+        let before = counts();
+        eventually("some hundred requests pass", || {
+            (counts().iter().sum::<usize>() > before.iter().sum::<usize>() + 400).then_some(())
+        });
+        let after = counts();
+        ended.store(true, Ordering::Relaxed);
+        let shares = [after[0] - before[0], after[1] - before[1]];
+        assert!(shares.iter().all(|share| *share >= 100), "{shares:?} were admitted");
+    });
+}
+
+#[test]
+fn permits_of_a_gateway_that_stops_are_free_at_once() {
+    let _turn = turns::beside_others();
+    let (redis, slow) = (RedisServer::start(), Slow::start());
+    let routes = routes(redis.port(), slow.address, "max_in_flight: 1");
+    let (mut one, two) = (Gateway::start(&routes), Gateway::start(&routes));
+    let _held = open(&one);
+    assert_eq!(quick(&two), 429);
+    one.signal("TERM");
+    slow.finish_one();
+    one.wait();
+    let stopped = Instant::now();
+    eventually("the slot is free", || (quick(&two) == 200).then_some(()));
+    assert!(stopped.elapsed() < Duration::from_secs(1), "{:?}", stopped.elapsed());
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Limits of requests in flight, among nodes that share a store.
 
+mod bursts;
+mod shares;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all, ready};
 use tollgate::clock;
-use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, Scope};
+use tollgate_limiter::algorithm::concurrency::{ConcurrencyLimit, GrantedPermits, PermitRequest, Scope};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::check::{Checks, PermitCheck};
 use tollgate_limiter::decide::decision::{DecidedBy, Decision};
@@ -15,7 +18,7 @@ use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
-use tollgate_limiter::node::permits::PermitNeed;
+use tollgate_limiter::node::permits::{FreePermitWatch, PermitNeed, PermitTable};
 use tollgate_limiter::node::recovery;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -30,8 +33,10 @@ use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
 struct SharedStore {
     store: Arc<dyn Store>,
     away: AtomicBool,
+    /// Takes over claims and answers none.
+    loses_answers: AtomicBool,
     claims: AtomicUsize,
-    /// Milliseconds that a claim takes.
+    /// Milliseconds that a call takes.
     slow: AtomicUsize,
 }
 
@@ -41,7 +46,17 @@ impl SharedStore {
     }
 
     fn of(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, away: AtomicBool::new(false), claims: AtomicUsize::new(0), slow: AtomicUsize::new(0) })
+        Arc::new(Self {
+            store,
+            away: AtomicBool::new(false),
+            loses_answers: AtomicBool::new(false),
+            claims: AtomicUsize::new(0),
+            slow: AtomicUsize::new(0),
+        })
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_millis(self.slow.load(Ordering::Relaxed) as u64)
     }
 }
 
@@ -50,7 +65,11 @@ impl Store for SharedStore {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io.into())));
         }
-        self.store.take(charges, units)
+        let delay = self.delay();
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            self.store.take(charges, units).await
+        })
     }
 
     fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -62,10 +81,11 @@ impl Store for SharedStore {
         if self.away.load(Ordering::Relaxed) {
             return Box::pin(ready(Err(StoreError::Io)));
         }
-        let delay = Duration::from_millis(self.slow.load(Ordering::Relaxed) as u64);
+        let delay = self.delay();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
-            self.store.claim(claims).await
+            let answer = self.store.claim(claims).await;
+            if self.loses_answers.load(Ordering::Relaxed) { Err(StoreError::Timeout) } else { answer }
         })
     }
 
@@ -76,9 +96,14 @@ impl Store for SharedStore {
 
 /// A node of `nodes`, the first of them.
 fn node(store: &Arc<SharedStore>, nodes: u32) -> Limiter {
+    Limiter::of_node(state(nodes), store.clone())
+}
+
+/// What the workers of a node share, which is the first of `nodes`.
+fn state(nodes: u32) -> Arc<Node> {
     let share = Arc::new(FleetShare::expecting(1));
     share.set(Share::new(nodes, 0), Vec::new());
-    Limiter::shared(Arc::new(MemoryStore::new(1_000)), store.clone(), Arc::new(Breaker::new()), share)
+    Arc::new(Node::new(Arc::new(MemoryStore::new(1_000)), Arc::new(Breaker::new()), share))
 }
 
 fn permit(key: &str, limit: ConcurrencyLimit, on_outage: OnOutage) -> Checks {
@@ -114,21 +139,6 @@ async fn requests_of_all_nodes_share_one_limit_until_they_end() {
         all.iter().flatten().count() == 3
     })
     .await;
-}
-
-/// The limit has room for all five, and all five ought to enter at once. Today one does: the first request claims a
-/// single permit, and those that come while its claim is under way are denied with the answer, instead of being claimed
-/// for.
-#[tokio::test]
-async fn simultaneous_first_requests_on_a_new_key_enter_one_at_a_time() {
-    for delay_ms in [0, 5] {
-        let store = SharedStore::memory();
-        store.slow.store(delay_ms, Ordering::Relaxed);
-        let (one, checks) = (node(&store, 1), permits("new", 5));
-        let together = || async { join_all((0..5).map(|_| enter(&one, &checks))).await.iter().flatten().count() };
-        assert_eq!(together().await, 1, "more than one: if all five entered, say so here");
-        eventually("the node has learnt to claim more", || async { together().await == 5 }).await;
-    }
 }
 
 #[tokio::test]
@@ -187,6 +197,28 @@ async fn idle_permits_are_given_back_and_their_keys_forgotten() {
     let claims = store.claims.load(Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(store.claims.load(Ordering::Relaxed), claims, "a node keeps claiming for keys that nobody checks for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_of_many_keys_are_renewed_in_time_by_a_slow_store() {
+    const KEYS: usize = 10_000;
+    let store = SharedStore::memory();
+    let (one, all) = (node(&store, 1), (0..KEYS).map(|key| permits(&key.to_string(), 1)).collect::<Vec<_>>());
+    let inside = join_all(all.iter().map(|checks| enter(&one, checks))).await;
+    assert_eq!(inside.iter().flatten().count(), KEYS);
+    store.slow.store(40, Ordering::Relaxed);
+    let nothing = |key: usize| PermitClaim {
+        key: Key::from(&*key.to_string()),
+        most: 1,
+        node: 0,
+        claim: PermitRequest::default(),
+    };
+    for round in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let some: Vec<PermitClaim> = (0..KEYS).skip(round % 50).step_by(50).map(nothing).collect();
+        let held = store.store.claim(&some).await.unwrap();
+        assert_eq!(held.iter().filter(|answer| answer.others == 0).count(), 0, "lost after {round} tenths of a second");
+    }
 }
 
 #[tokio::test]
@@ -290,7 +322,7 @@ async fn permits_taken_during_an_outage_are_reported_without_another_request() {
     .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_limit_in_node_scope_asks_no_store() {
     let store = SharedStore::memory();
     let (one, two) = (node(&store, 2), node(&store, 2));
@@ -299,6 +331,12 @@ async fn a_limit_in_node_scope_asks_no_store() {
         join_all([enter(&one, &checks), enter(&one, &checks), enter(&two, &checks), enter(&one, &checks)]).await;
     assert_eq!(inside.iter().filter(|entered| entered.is_some()).count(), 3);
     assert_eq!(store.claims.load(Ordering::Relaxed), 0);
+    let of_fleet = enter(&one, &permits("of the fleet", 2)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    drop(of_fleet);
+    let nothing = PermitClaim { key: Key::from("k"), most: 2, node: 0, claim: PermitRequest::default() };
+    let answer = store.store.claim(std::slice::from_ref(&nothing)).await.unwrap();
+    assert_eq!(answer[0].others, 0, "the upkeep claims permits of a limit of one node");
     let alone = Limiter::local(Arc::new(MemoryStore::new(10)));
     let fleet = permits("k", 1);
     let first = alone.decide(&fleet).done().unwrap();

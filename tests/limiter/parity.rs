@@ -7,7 +7,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
-use tollgate_limiter::algorithm::concurrency::{GrantedPermits, LEASE_US, PermitRequest};
+use tollgate_limiter::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
@@ -176,14 +176,21 @@ impl ScriptRunner {
     /// The permits that the claims' node holds afterwards; all claims are of one node.
     fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         self.redis.now_us.set(now_us);
-        let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string(), LEASE_US.to_string()];
+        let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string()];
+        args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
-            args.extend([*most, claim.wanted, claim.needed, claim.turn].map(|number| number.to_string()));
+            let PermitRequest { wanted, demand, kept, needed, largest_cost, turn } = *claim;
+            let numbers = [*most, wanted, demand, kept, needed, largest_cost, turn];
+            args.extend(numbers.map(|number| number.to_string()));
         }
         let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
         let reply = self.run(&self.concurrency, keys, args).unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
-        reply[2..].chunks(2).map(|pair| GrantedPermits { own: number(pair[0]), others: number(pair[1]) }).collect()
+        let granted = |of_claim: &[i64]| {
+            let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
+            GrantedPermits { own, others, share }
+        };
+        reply[2..].chunks(3).map(granted).collect()
     }
 
     fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
@@ -369,15 +376,22 @@ proptest! {
     #[test]
     fn claims_of_permits_are_answered_the_same(
         steps in prop::collection::vec(
-            (0_u64..1_500_000, 0_u64..4, 1_u64..12, 0_u64..14, 0_u64..9, -3_i64..3), 1..80,
+            (
+                prop_oneof![2 => 0_u64..1_500_000, 5 => 0_u64..60_000],
+                prop::sample::select(vec![1_u64, 9, 10, u64::MAX]),
+                1_u64..12, 0_u64..14, 0_u64..9, 0_u64..30,
+                (-3_i64..3, 1_u64..15, 0_u64..5),
+            ), 1..120,
         ),
     ) {
         let script = ScriptRunner::new(true);
         let memory = MemoryStore::new(10);
         let mut now_us: u64 = 1_763_000_000_000_000;
-        for (turn, (wait, node, most, wanted, needed, off)) in (10_u64..).zip(steps) {
+        for (turn, (wait, node, most, wanted, needed, denied, (off, largest_cost, spare))) in (10_u64..).zip(steps) {
             now_us += wait;
-            let claim = PermitRequest { wanted: wanted.max(needed), needed, turn: turn.saturating_add_signed(off) };
+            let (wanted, turn) = (wanted.max(needed), turn.saturating_add_signed(off));
+            let (demand, kept) = (wanted + denied, wanted.min(needed + spare));
+            let claim = PermitRequest { wanted, demand, kept, needed, largest_cost, turn };
             let claims = ["a", "b"].map(|key| PermitClaim { key: Key::from(key), most, node, claim });
             prop_assert_eq!(script.claim(&claims, now_us), memory.claim_at(&claims, now_us), "at {}", now_us);
         }

@@ -140,3 +140,24 @@ fn a_layer_without_redis_refuses_plans_in_redis() {
     let expected = "the limit \"few\" has plans in Redis, and its layer reads none: make the layer of a SharedLimiter";
     assert_eq!(told.as_deref(), Some(expected));
 }
+
+#[tokio::test]
+async fn a_process_that_leaves_gives_its_permits_back_at_once() {
+    let server = RedisServer::start();
+    let (stays, goes) = (connect(&server).await, connect(&server).await);
+    let limit = || [Limit::in_flight("busy", 1).key(everyone())];
+    let hello = service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::empty())));
+    let ask = async |process: &SharedLimiter| {
+        let layer = RateLimitLayer::new(process, limit()).unwrap();
+        layer.layer(hello).oneshot(Request::new(Body::empty())).await.unwrap()
+    };
+    let held = ask(&goes).await;
+    assert_eq!(ask(&stays).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(held);
+    goes.leave().await;
+    // Once a denial is over that was remembered.
+    eventually_within(Duration::from_millis(500), "the permit is free", || async {
+        ask(&stays).await.status() == StatusCode::OK
+    })
+    .await;
+}

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::clock;
+use tollgate_limiter::algorithm::concurrency::PermitRequest;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::store::fleet_share::FleetShare;
@@ -12,7 +13,7 @@ use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_limiter::store::redis::tls::TlsError;
 use tollgate_limiter::store::redis::{ConnectError, RedisStore};
-use tollgate_limiter::store::{Store, StoreError};
+use tollgate_limiter::store::{PermitClaim, Store, StoreError};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::{RedisServer, free_port, spec_at};
 use tollgate_test_support::{HOUR, SECOND, charge, eventually, eventually_within, shape};
@@ -42,6 +43,22 @@ async fn even_the_fastest_bucket_has_an_expiry() {
         assert_eq!(grant.units, 1);
         assert_ne!(server.command(&["PTTL", "t:k"]), ":-1");
     }
+}
+
+/// During an upgrade of the fleet, older versions write values without demands.
+#[tokio::test]
+async fn permits_that_an_older_version_claimed_count() {
+    let server = RedisServer::start();
+    let store = connected(&server.spec()).await;
+    let until_us = clock::unix_micros() + 60 * SECOND;
+    let value = format!("11=3:7:{until_us},12=4:1:{until_us}");
+    assert_eq!(server.command(&["SET", "t:!in-flight:k", &value]), "+OK");
+    let claim = PermitRequest { wanted: 5, demand: 5, kept: 0, needed: 0, largest_cost: 1, turn: 1 };
+    let claim = PermitClaim { key: Key::from("k"), most: 10, node: 13, claim };
+    let granted = store.claim(&[claim]).await.unwrap();
+    assert_eq!((granted[0].own, granted[0].others), (3, 7));
+    let stored = server.command(&["GET", "t:!in-flight:k"]);
+    assert!(stored.contains(&value) && stored.contains(",13=3:1:") && stored.ends_with(":5"), "{stored}");
 }
 
 #[tokio::test]

@@ -289,22 +289,34 @@ async fn a_window_is_charged_and_refunded(store: Fixture) {
 
 /// A claim of `node` on the key "k", which has ten permits.
 fn said(node: u64, turn: u64, wanted: u64, needed: u64) -> [PermitClaim; 1] {
-    [PermitClaim { key: Key::from("k"), most: 10, node, claim: PermitRequest { wanted, needed, turn } }]
+    let claim = PermitRequest { wanted, demand: wanted, kept: needed, needed, largest_cost: 1, turn };
+    [PermitClaim { key: Key::from("k"), most: 10, node, claim }]
 }
 
 async fn nodes_share_permits_and_keep_those_in_use(store: Fixture) {
-    let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0];
-    assert_eq!(claim(said(1, 1, 7, 7)).await, GrantedPermits { own: 7, others: 0 });
-    assert_eq!(claim(said(2, 1, 7, 2)).await, GrantedPermits { own: 3, others: 7 });
-    assert_eq!(claim(said(3, 1, 1, 0)).await, GrantedPermits { own: 0, others: 10 });
-    assert_eq!(claim(said(1, 2, 1, 1)).await, GrantedPermits { own: 1, others: 3 });
-    assert_eq!(claim(said(1, 1, 9, 9)).await, GrantedPermits { own: 1, others: 3 }, "an older word");
-    assert_eq!(claim(said(2, 2, 0, 0)).await, GrantedPermits { own: 0, others: 1 });
+    let claim = async |said: [PermitClaim; 1]| {
+        let granted = store.store.claim(&said).await.unwrap()[0];
+        (granted.own, granted.others)
+    };
+    assert_eq!(claim(said(1, 1, 7, 7)).await, (7, 0));
+    assert_eq!(claim(said(2, 1, 7, 2)).await, (3, 7));
+    assert_eq!(claim(said(3, 1, 1, 0)).await, (0, 10));
+    assert_eq!(claim(said(1, 2, 1, 1)).await, (1, 3));
+    assert_eq!(claim(said(1, 1, 9, 9)).await, (1, 3), "an older word");
+    assert_eq!(claim(said(2, 2, 0, 0)).await, (0, 1));
     let two = [said(4, 1, 5, 0), [PermitClaim { key: Key::from("other"), ..said(4, 2, 20, 0)[0].clone() }]].concat();
     assert_eq!(
         store.store.claim(&two).await.unwrap(),
-        [GrantedPermits { own: 5, others: 1 }, GrantedPermits { own: 10, others: 0 }]
+        [GrantedPermits { own: 5, others: 1, share: 10 }, GrantedPermits { own: 10, others: 0, share: 10 }]
     );
+}
+
+async fn a_node_that_lacks_permits_lowers_the_share_of_the_others(store: Fixture) {
+    let claim = async |said: [PermitClaim; 1]| store.store.claim(&said).await.unwrap()[0];
+    assert_eq!(claim(said(1, 1, 10, 10)).await, GrantedPermits { own: 10, others: 0, share: 10 });
+    assert_eq!(claim(said(2, 1, 8, 0)).await, GrantedPermits { own: 0, others: 10, share: 5 });
+    assert_eq!(claim(said(1, 2, 10, 9)).await, GrantedPermits { own: 9, others: 0, share: 5 });
+    assert_eq!(claim(said(2, 2, 8, 0)).await, GrantedPermits { own: 1, others: 9, share: 5 });
 }
 
 async fn permits_of_a_silent_node_come_back_within_seconds(store: Fixture) {
@@ -365,6 +377,7 @@ suite! {
     a_shorter_window_locks_nobody_out
     a_window_is_charged_and_refunded
     nodes_share_permits_and_keep_those_in_use
+    a_node_that_lacks_permits_lowers_the_share_of_the_others
     permits_of_a_silent_node_come_back_within_seconds
     permits_and_tokens_of_one_key_are_separate
 }

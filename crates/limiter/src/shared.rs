@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use crate::clock;
 use crate::decide::limiter::Limiter;
@@ -29,6 +30,9 @@ const MAX_LOCAL_BUCKETS: usize = 100_000;
 
 /// How long a start waits for Redis. After that, its absence is an outage like any other.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
+
+/// The longest that permits are given back at the end.
+const LAST_CLAIMS: Duration = Duration::from_secs(1);
 
 /// Between two looks for local buckets that are full again.
 const SWEEP: Duration = Duration::from_secs(2);
@@ -112,10 +116,11 @@ impl SharedLimiter {
         self.share.get().nodes()
     }
 
-    /// Settles what requests turned out to cost and leaves the fleet in order, so that the others need not wait for this
-    /// process's silence. For the end of the process: its limiters decide locally from then on.
+    /// Settles what requests turned out to cost, gives back permits that no request uses, and leaves the fleet in order,
+    /// so that the others need not wait for this process's silence. For the end of the process: its limiters decide locally from then on.
     pub async fn leave(&self) {
         self.limiter.settled().await;
+        let _ = timeout(LAST_CLAIMS, self.limiter.leave_permits()).await;
         self.member.tasks.iter().for_each(AbortHandle::abort);
         if !self.member.left.swap(true, Ordering::Relaxed) {
             close(&self.member.heartbeat, &self.member.store, &self.member.inspector).await;

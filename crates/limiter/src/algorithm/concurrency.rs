@@ -4,6 +4,9 @@
 //! A node claims the permits it wants, and says how many it needs because requests hold them already. It gets those
 //! that the others leave, and at least the needed ones. A claim replaces the node's claim before, so nothing is counted
 //! twice, and a lost claim is put right by the next. A node that claims nothing for the time of a lease holds nothing.
+//!
+//! A claim also says how many permits the node could use. While the nodes together could use more than there are, each
+//! is told its fair share: it gets nothing beyond that, and gives back what it holds beyond as its requests end.
 //! `lua/concurrency.lua` does the same in Redis; a test demands the same answers.
 //!
 //! Guarantees that permits which no request needs are never granted twice.
@@ -15,6 +18,13 @@ pub const MAX_PERMITS: u64 = 1_000_000_000;
 
 /// Microseconds that a node holds its permits without claiming them again.
 pub const LEASE_US: u64 = 3_000_000;
+
+/// Microseconds that a demand beyond what the node holds counts for the fair shares. A busy node claims more often.
+pub const DEMAND_US: u64 = 200_000;
+
+/// Microseconds after which permits that cannot be divided evenly go to the next nodes. So a limit of one permit serves
+/// each of two busy nodes within a second.
+pub const ROTATION_US: u64 = 500_000;
 
 /// Microseconds after which a denied request may try again. When a permit becomes free is unknown.
 pub const RETRY_US: u64 = 50_000;
@@ -37,12 +47,18 @@ pub enum Scope {
 }
 
 /// The claim of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PermitRequest {
     /// Permits that it would like to hold.
     pub wanted: u64,
+    /// Permits that it could use: also for requests that it denied a moment ago.
+    pub demand: u64,
+    /// Permits that it holds and may give to requests until it has the answer.
+    pub kept: u64,
     /// Permits that requests hold.
     pub needed: u64,
+    /// The most permits that one request takes: fewer are of no use to a node.
+    pub largest_cost: u64,
     /// The number of the claim among the node's own: the highest is the latest.
     pub turn: u64,
 }
@@ -54,6 +70,8 @@ pub struct GrantedPermits {
     pub own: u64,
     /// Permits that other nodes hold.
     pub others: u64,
+    /// The node's fair share of the limit: all of it, unless the nodes could use more than there is.
+    pub share: u64,
 }
 
 /// The permits of a node, as they are stored.
@@ -61,6 +79,7 @@ pub struct GrantedPermits {
 pub struct PermitHolder {
     pub node: u64,
     pub permits: u64,
+    pub demand: u64,
     pub turn: u64,
     pub until_us: u64,
 }
@@ -103,6 +122,14 @@ pub fn level(part: ConcurrencyLimit, used: u64, cost: u64) -> Level {
     }
 }
 
+impl PermitHolder {
+    /// Permits that the node could use, as far as that is known at `now_us`.
+    fn demand(&self, now_us: u64) -> u64 {
+        let is_recent = self.until_us.saturating_add(DEMAND_US) > now_us.saturating_add(LEASE_US);
+        if is_recent { self.demand.max(self.permits) } else { self.permits }
+    }
+}
+
 /// Takes over the claim of `node` on `most` permits, at `now_us`.
 pub fn claim(
     holders: &mut Vec<PermitHolder>,
@@ -111,71 +138,181 @@ pub fn claim(
     claim: PermitRequest,
     now_us: u64,
 ) -> GrantedPermits {
-    holders.retain(|holder| holder.until_us > now_us);
+    holders.retain(|holder| holder.until_us > now_us && holder.demand(now_us) > 0);
     let others = holders.iter().filter(|holder| holder.node != node).map(|holder| holder.permits).sum();
     let place = holders.iter().position(|holder| holder.node == node);
     if let Some(own) = place.map(|place| holders[place]).filter(|own| own.turn > claim.turn) {
         // A later claim has overtaken this one.
-        return GrantedPermits { own: own.permits, others };
+        return GrantedPermits { own: own.permits, others, share: most };
     }
-    let permits = claim.wanted.min(most.saturating_sub(others)).max(claim.needed);
+    let share = fair_share(holders, node, most, claim, now_us);
+    let permits = claim.wanted.min(most.saturating_sub(others)).min(claim.kept.max(share)).max(claim.needed);
     let until_us = now_us.saturating_add(LEASE_US);
-    let own = PermitHolder { node, permits, turn: claim.turn, until_us };
+    let own = PermitHolder { node, permits, demand: claim.demand, turn: claim.turn, until_us };
+    let is_stored = permits > 0 || claim.demand > 0;
     match place {
-        Some(place) if permits > 0 => holders[place] = own,
+        Some(place) if is_stored => holders[place] = own,
         Some(place) => drop(holders.remove(place)),
-        None if permits > 0 => holders.push(own),
+        None if is_stored => holders.push(own),
         None => {}
     }
-    GrantedPermits { own: permits, others }
+    GrantedPermits { own: permits, others, share }
+}
+
+/// The share of `node` in `most` permits: all of them if that is enough for everyone. Otherwise nodes that want little
+/// get it, and the rest is divided evenly among the others, in units of the largest request. The units that remain go
+/// to a few of those, in turns.
+fn fair_share(holders: &[PermitHolder], node: u64, most: u64, claim: PermitRequest, now_us: u64) -> u64 {
+    let others = || holders.iter().filter(|holder| holder.node != node);
+    let wanted = others().map(|holder| holder.demand(now_us)).fold(claim.demand, u64::saturating_add);
+    if wanted <= most {
+        return most;
+    }
+    let unit = claim.largest_cost.clamp(1, most.max(1));
+    let own = claim.demand.div_ceil(unit);
+    let units = |holder: &PermitHolder| holder.demand(now_us).div_ceil(unit);
+    let demands = || others().map(units).chain([own]);
+    let (mut left, mut contenders) = (most / unit, demands().count() as u64);
+    loop {
+        // Each demand that is met raises the level for the others.
+        let level = left / contenders;
+        let (met, unmet) = demands().fold((0, 0), |(met, unmet), demand| match demand <= level {
+            true => (met + demand, unmet),
+            false => (met, unmet + 1),
+        });
+        if unmet == 0 {
+            return most;
+        }
+        left = (most / unit).saturating_sub(met);
+        if unmet == contenders {
+            break;
+        }
+        contenders = unmet;
+    }
+    let (level, remaining) = (left / contenders, left % contenders);
+    let rank = others().filter(|holder| holder.node < node && units(holder) > level).count() as u64;
+    let has_one_more = own > level && (rank + now_us / ROTATION_US) % contenders < remaining;
+    (level + u64::from(has_one_more)) * unit
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A claim of a node that could use what it wants, and keeps what requests hold.
     fn request(wanted: u64, needed: u64, turn: u64) -> PermitRequest {
-        PermitRequest { wanted, needed, turn }
+        PermitRequest { wanted, demand: wanted, kept: needed, needed, largest_cost: 1, turn }
+    }
+
+    /// The permits that are the node's own, and those of the others.
+    fn claimed(holders: &mut Vec<PermitHolder>, node: u64, claim: PermitRequest, now_us: u64) -> (u64, u64) {
+        let granted = super::claim(holders, node, 10, claim, now_us);
+        (granted.own, granted.others)
     }
 
     #[test]
     fn a_node_gets_what_the_others_leave() {
         let mut holders = Vec::new();
-        assert_eq!(claim(&mut holders, 1, 10, request(7, 7, 1), 0), GrantedPermits { own: 7, others: 0 });
-        assert_eq!(claim(&mut holders, 2, 10, request(7, 1, 1), 0), GrantedPermits { own: 3, others: 7 });
-        assert_eq!(claim(&mut holders, 1, 10, request(2, 2, 2), 0), GrantedPermits { own: 2, others: 3 });
-        assert_eq!(claim(&mut holders, 2, 10, request(20, 3, 2), 0), GrantedPermits { own: 8, others: 2 });
+        assert_eq!(claimed(&mut holders, 1, request(7, 7, 1), 0), (7, 0));
+        assert_eq!(claimed(&mut holders, 2, request(7, 1, 1), 0), (3, 7));
+        assert_eq!(claimed(&mut holders, 1, request(2, 2, 2), 0), (2, 3));
+        assert_eq!(claimed(&mut holders, 2, request(20, 3, 2), 0), (8, 2));
     }
 
     #[test]
     fn requests_keep_their_permits_and_no_other_node_gets_one_then() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, request(10, 10, 1), 0);
-        assert_eq!(claim(&mut holders, 2, 10, request(4, 4, 1), 0), GrantedPermits { own: 4, others: 10 });
-        assert_eq!(claim(&mut holders, 3, 10, request(1, 0, 1), 0), GrantedPermits { own: 0, others: 14 });
+        claimed(&mut holders, 1, request(10, 10, 1), 0);
+        assert_eq!(claimed(&mut holders, 2, request(4, 4, 1), 0), (4, 10));
+        assert_eq!(claimed(&mut holders, 3, request(1, 0, 1), 0), (0, 14));
     }
 
     #[test]
     fn a_node_that_died_holds_nothing_after_its_lease() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, request(10, 10, 1), 0);
-        assert_eq!(claim(&mut holders, 2, 10, request(1, 0, 1), LEASE_US - 1).own, 0);
-        assert_eq!(claim(&mut holders, 2, 10, request(1, 0, 2), LEASE_US), GrantedPermits { own: 1, others: 0 });
+        claimed(&mut holders, 1, request(10, 10, 1), 0);
+        assert_eq!(claimed(&mut holders, 2, request(1, 0, 1), LEASE_US - 1).0, 0);
+        assert_eq!(claimed(&mut holders, 2, request(1, 0, 2), LEASE_US), (1, 0));
     }
 
     #[test]
     fn a_claim_that_comes_late_changes_nothing() {
         let mut holders = Vec::new();
-        claim(&mut holders, 1, 10, request(5, 5, 7), 0);
-        assert_eq!(claim(&mut holders, 1, 10, request(9, 9, 6), 0), GrantedPermits { own: 5, others: 0 });
-        assert_eq!(claim(&mut holders, 1, 10, request(0, 0, 8), 0), GrantedPermits { own: 0, others: 0 });
+        claimed(&mut holders, 1, request(5, 5, 7), 0);
+        assert_eq!(claimed(&mut holders, 1, request(9, 9, 6), 0), (5, 0));
+        assert_eq!(claimed(&mut holders, 1, request(0, 0, 8), 0), (0, 0));
         assert_eq!(holders, []);
+    }
+
+    /// The shares of nodes with these demands, each of which holds nothing yet, at `now_us`.
+    fn shares(most: u64, demands: &[u64], largest_cost: u64, now_us: u64) -> Vec<u64> {
+        let holder = |(node, demand): (u64, &u64)| PermitHolder {
+            node,
+            permits: 0,
+            demand: *demand,
+            turn: 1,
+            until_us: now_us + LEASE_US,
+        };
+        let holders: Vec<_> = (0..).zip(demands).map(holder).collect();
+        let share = |own: &PermitHolder| {
+            let claim = PermitRequest { demand: own.demand, largest_cost, ..PermitRequest::default() };
+            fair_share(&holders, own.node, most, claim, now_us)
+        };
+        holders.iter().map(share).collect()
+    }
+
+    #[test]
+    fn shares_are_even_where_the_demand_is_and_small_demands_are_met() {
+        assert_eq!(shares(10, &[4, 6], 1, 0), [10, 10], "there is enough");
+        assert_eq!(shares(10, &[50, 50], 1, 0), [5, 5]);
+        assert_eq!(shares(10, &[50, 2], 1, 0), [8, 8]);
+        assert_eq!(shares(10, &[50, 2, 50], 1, 0), [4, 4, 4]);
+        assert_eq!(shares(100, &[u64::MAX, u64::MAX], 1, 0), [50, 50]);
+    }
+
+    #[test]
+    fn permits_that_cannot_be_divided_go_to_one_node_after_the_other() {
+        let all = |rotation| shares(1, &[9, 9], 1, rotation * ROTATION_US);
+        assert_eq!([all(0), all(1), all(2)], [[1, 0], [0, 1], [1, 0]]);
+        assert_eq!(shares(10, &[9, 9, 9], 1, 0), [4, 3, 3]);
+        assert_eq!(shares(10, &[9, 9, 9], 1, ROTATION_US).iter().sum::<u64>(), 10);
+    }
+
+    #[test]
+    fn a_share_has_room_for_the_largest_request() {
+        assert_eq!(shares(10, &[12, 12], 6, 0), [6, 0]);
+        assert_eq!(shares(10, &[12, 12], 6, ROTATION_US), [0, 6]);
+        assert_eq!(shares(10, &[12, 12], 99, 0), [10, 0]);
+    }
+
+    #[test]
+    fn a_node_beyond_its_share_gets_nothing_more_and_gives_back_as_its_requests_end() {
+        let mut holders = Vec::new();
+        let claim = |holders: &mut Vec<PermitHolder>, node, wanted, kept, turn| {
+            let claim = PermitRequest { wanted, demand: wanted, kept, needed: kept, largest_cost: 1, turn };
+            super::claim(holders, node, 10, claim, turn)
+        };
+        assert_eq!(claim(&mut holders, 1, 20, 0, 1), GrantedPermits { own: 10, others: 0, share: 10 });
+        assert_eq!(claim(&mut holders, 2, 20, 0, 2), GrantedPermits { own: 0, others: 10, share: 5 });
+        assert_eq!(claim(&mut holders, 1, 20, 9, 3), GrantedPermits { own: 9, others: 0, share: 5 });
+        assert_eq!(claim(&mut holders, 2, 20, 0, 4), GrantedPermits { own: 1, others: 9, share: 5 });
+        assert_eq!(claim(&mut holders, 1, 20, 4, 5), GrantedPermits { own: 5, others: 1, share: 5 });
+        assert_eq!(claim(&mut holders, 2, 20, 1, 6), GrantedPermits { own: 5, others: 5, share: 5 });
+    }
+
+    #[test]
+    fn an_old_demand_is_forgotten() {
+        let mut holders = Vec::new();
+        claimed(&mut holders, 1, request(10, 10, 1), 0);
+        claimed(&mut holders, 2, request(10, 0, 1), 0);
+        let share = |holders: &[PermitHolder], now_us| fair_share(holders, 1, 10, request(10, 9, 2), now_us);
+        assert_eq!((share(&holders, DEMAND_US - 1), share(&holders, DEMAND_US)), (5, 10));
     }
 
     #[test]
     fn a_node_that_gets_no_permit_is_no_holder() {
         let mut holders = Vec::new();
-        assert_eq!(claim(&mut holders, 1, 10, request(0, 0, 1), 0), GrantedPermits { own: 0, others: 0 });
+        assert_eq!(claimed(&mut holders, 1, request(0, 0, 1), 0), (0, 0));
         assert_eq!(holders, []);
     }
 

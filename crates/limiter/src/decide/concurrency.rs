@@ -10,7 +10,7 @@ use crate::clock::{self, Instant};
 use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
-use crate::decide::permit_claims::{claim_permit, keep_claims};
+use crate::decide::permit_claims::{claim_permit, keep_claims, leave_permits};
 use crate::limit::definition::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
 use crate::store::Levels;
@@ -71,7 +71,7 @@ impl Limiter {
         Some(taken.with(checks, tokens))
     }
 
-    /// The decision, from the store if it answers by `deadline`.
+    /// The decision, from the store if it answers by `deadline`, for all permits and tokens together.
     pub(crate) async fn permits_by_store(&self, checks: &Checks, deadline: Instant) -> Decision {
         if let Some(denied) = self.known_denial(&checks.tokens) {
             return TakenPermits::default().with(checks, denied);
@@ -88,6 +88,14 @@ impl Limiter {
             None => self.tokens(&checks.tokens, deadline).await,
         };
         taken.with(checks, tokens)
+    }
+
+    /// Gives back to the store all permits that no request uses, for the end of the process. The others stay this
+    /// node's until their time is over.
+    pub async fn leave_permits(&self) {
+        if let Some(client) = self.client() {
+            leave_permits(client).await;
+        }
     }
 
     /// Takes permits that need no call. `Some`: the place of the first of `checks` that needs one.

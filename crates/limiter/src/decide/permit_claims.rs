@@ -1,28 +1,44 @@
-//! Claims permits for this node from the fleet's store, and renews the claims.
+//! Claims permits for this node from the fleet's store, renews the claims, and gives permits back.
 //!
-//! Guarantees that requests which need an answer share one call, and that none waits beyond its deadline.
+//! Guarantees that requests which need an answer share one call, each waiting no longer than its deadline. A call goes
+//! on when nobody waits for it any more: its answer is learned all the same.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
-use crate::algorithm::concurrency::LEASE_US;
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::decide::store_client::StoreClient;
-use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitStep, PermitTable, RENEW_US, UpkeepPace};
+use crate::limit::key::Key;
+use crate::node::permits::upkeep::ClaimsUnderWay;
+use crate::node::permits::{ConcurrencyPermit, PermitNeed, PermitTable, PermitWait, SHARDS};
 
 /// Permits that were not needed for so long are given back.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// Keys of one call of the upkeep.
+/// Permits that others wait for are given back after so long: others may come back meanwhile and go in the same call.
+const URGENT: Duration = Duration::from_millis(1);
+
+/// Between two looks for permits whose time ends soon. Each looks at one part of the keys.
+const RENEWALS: Duration = Duration::from_millis(400 / SHARDS as u64);
+
+/// Keys of one call of the upkeep: more would hold up the calls of requests in the store.
 const KEYS_OF_A_CALL: usize = 64;
+
+/// Calls of the upkeep at a time.
+const CALLS_AT_A_TIME: usize = 8;
 
 /// The task that renews claims and returns spare permits. There is one at a time; when it is dropped with its runtime,
 /// another may start.
-struct Upkeep(Option<Arc<PermitTable>>);
+struct Upkeep {
+    client: Arc<StoreClient>,
+    /// Dropped before its end.
+    is_running: bool,
+}
 
 /// Takes one of the fleet's permits, if there is one. `None`: the store did not answer by `deadline`.
 pub(crate) async fn claim_permit(
@@ -30,23 +46,43 @@ pub(crate) async fn claim_permit(
     need: &PermitNeed,
     deadline: Instant,
 ) -> Option<Result<(ConcurrencyPermit, Level), Level>> {
-    let table = &client.node.permits;
-    let _waiting = table.wait(need);
+    let waiting = match client.node.permits.wait(need) {
+        PermitWait::Done(outcome) => return Some(outcome),
+        PermitWait::Joined(waiting) => waiting,
+        PermitWait::Claiming(waiting) => {
+            tokio::spawn(claim_for_waiters(client.clone(), need.key.clone()));
+            waiting
+        }
+    };
     keep_claims(client);
-    loop {
-        match table.next_step(need) {
-            PermitStep::Done(outcome) => return Some(outcome),
-            PermitStep::Wait(answered) => {
-                timeout_at(deadline, answered).await.ok()?;
-            }
-            PermitStep::Claim(claim) => {
-                let claim_guard = table.begin_claim(&need.key);
-                let sent_us = clock::monotonic_micros();
-                let granted = client.claim_by(std::slice::from_ref(&claim), deadline).await;
-                table.learn(&claim, granted?.first().copied()?, sent_us);
-                drop(claim_guard);
-                return Some(table.take_after_claim(need));
-            }
+    timeout_at(deadline, waiting.outcome()).await.ok()?
+}
+
+/// Claims permits of `key` until nobody waits for them whom no claim asked for. Requests that come before this runs are
+/// in the first claim.
+async fn claim_for_waiters(client: Arc<StoreClient>, key: Key) {
+    while let Some(claims) = client.node.permits.claim_for_waiters(&key) {
+        if call(&client, claims).await.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Claims in one call. Returns the keys that somebody waits for still.
+async fn call(client: &StoreClient, mut claims: ClaimsUnderWay) -> Vec<Key> {
+    // While their server is away, a later upkeep claims again.
+    let away = claims.first().is_some_and(|claim| client.has_permits_away(&claim.key));
+    let granted = if away { None } else { client.claim(claims.send()).await };
+    claims.end(granted.as_deref())
+}
+
+/// Claims in as many calls as needed, several at a time.
+async fn call_all(client: &Arc<StoreClient>, claims: ClaimsUnderWay) {
+    let mut parts = claims.split(KEYS_OF_A_CALL, |claim| client.store.server_of_permits(&claim.key));
+    while !parts.is_empty() {
+        let now = parts.split_off(parts.len().saturating_sub(CALLS_AT_A_TIME));
+        for key in join_all(now.into_iter().map(|claims| call(client, claims))).await.concat() {
+            tokio::spawn(claim_for_waiters(client.clone(), key));
         }
     }
 }
@@ -56,44 +92,67 @@ pub(crate) fn keep_claims(client: &Arc<StoreClient>) {
     if let Ok(runtime) = Handle::try_current()
         && client.node.permits.start_upkeep()
     {
-        let upkeep = Upkeep(Some(client.node.permits.clone()));
-        runtime.spawn(upkeep.run(client.clone()));
+        runtime.spawn(Upkeep { client: client.clone(), is_running: true }.run());
+    }
+}
+
+/// Gives back all permits that no request uses, at the end of the process.
+pub(crate) async fn leave_permits(client: &Arc<StoreClient>) {
+    let table = &client.node.permits;
+    loop {
+        let ended = table.ended_claims().notified();
+        tokio::pin!(ended);
+        ended.as_mut().enable();
+        let (claims, others_under_way) = table.last_claims();
+        if claims.is_empty() && !others_under_way || client.node.breaker.is_open() {
+            return;
+        }
+        if claims.is_empty() {
+            ended.await;
+        } else {
+            call_all(client, claims).await;
+        }
     }
 }
 
 impl Upkeep {
-    async fn run(mut self, client: Arc<StoreClient>) {
-        while let Some(table) = self.0.clone() {
-            let (mut claims, pace) = table.claims_to_make(clock::monotonic_micros());
-            // While their server is away, the next upkeep claims again.
-            claims.retain(|claim| !client.has_permits_away(&claim.key));
-            for claims in claims.chunks(KEYS_OF_A_CALL) {
-                let sent_us = clock::monotonic_micros();
-                let granted = client.claim(claims).await;
-                for (claim, granted) in claims.iter().zip(granted.into_iter().flatten()) {
-                    table.learn(claim, granted, sent_us);
+    async fn run(mut self) {
+        let (client, table) = (self.client.clone(), self.client.node.permits.clone());
+        let (mut part, mut renews_at) = (0, clock::now());
+        loop {
+            let (claims, again) = table.claims_on_visit();
+            call_all(&client, claims).await;
+            if clock::now() >= renews_at {
+                call_all(&client, table.renewals(part)).await;
+                (part, renews_at) = (part + 1, renews_at + RENEWALS);
+                if table.end_upkeep() {
+                    self.is_running = false;
+                    return;
                 }
             }
-            match pace {
-                UpkeepPace::Done => self.end(),
-                UpkeepPace::Soon => sleep(IDLE).await,
-                UpkeepPace::Later => tokio::select! {
-                    () = table.until_returned() => sleep(IDLE).await,
-                    () = sleep(Duration::from_micros(LEASE_US - RENEW_US)) => {}
-                },
+            tokio::select! {
+                () = table.urgent_visits().notified() => sleep(URGENT).await,
+                () = until_next_round(&table, again, renews_at) => {}
             }
         }
     }
+}
 
-    fn end(&mut self) {
-        self.0 = self.0.take().filter(|table| table.end_upkeep());
+/// Waits until keys that need a visit have had time to settle, or until renewals are due.
+async fn until_next_round(table: &PermitTable, again: bool, renews_at: Instant) {
+    if !again {
+        tokio::select! {
+            () = sleep_until(renews_at) => return,
+            () = table.visits().notified() => {}
+        }
     }
+    sleep(IDLE).await;
 }
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        if let Some(table) = self.0.take() {
-            table.abandon_upkeep();
+        if self.is_running {
+            self.client.node.permits.abandon_upkeep();
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::decide::units::{DelayedDecision, UnitsCall};
 use crate::limit::key::Key;
+use crate::node::permits::FreePermitWatch;
 use crate::request::queue::limit_queue::{Queue, TooLong, WaitingFor};
 use crate::request::queue::line::{QueueStep, QueuedRequest, next_ticket};
 
@@ -106,6 +107,9 @@ impl Ticket {
     /// [`Self::put_off`] follows. `None`: its turn does not come in time.
     pub async fn turn(&self, limiter: &Limiter, checks: &Checks) -> Option<Decision> {
         self.queue.lock().with(&self.key, |line| line.replace_checks(self.number, checks));
+        // Before the first try, so that no permit that comes back is missed.
+        let need = checks.permits.iter().map(|check| &check.need).find(|need| need.key == self.key);
+        let freed = need.map(|need| limiter.permits().watch(need));
         loop {
             match self.step() {
                 QueueStep::Decided(decision) => return Some(decision),
@@ -116,7 +120,7 @@ impl Ticket {
                 }
                 QueueStep::Wait { until, for_permit: true } => tokio::select! {
                     _ = timeout_at(until, self.called.notified()) => {}
-                    () = limiter.permits().until_free(&self.key) => self.put_off(Duration::ZERO),
+                    () = until_free(freed.as_ref()) => self.put_off(Duration::ZERO),
                 },
             }
         }
@@ -160,6 +164,14 @@ impl Ticket {
     /// The key that is waited for.
     pub fn key(&self) -> &Key {
         &self.key
+    }
+}
+
+/// Waits until a permit may be free: forever, where none is waited for.
+async fn until_free(watch: Option<&FreePermitWatch>) {
+    match watch {
+        Some(watch) => watch.until_free().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -185,21 +185,24 @@ impl MemoryStore {
     /// Takes over claims like [`Store::claim`], at `now_us` of the monotonic clock.
     pub fn claim_at(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
         let mut holders = self.holders.lock();
-        let mut grant = |claim: &PermitClaim| {
+        let grant = |claim: &PermitClaim| {
             let of_key = holders.entry(claim.key.clone()).or_default();
-            concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us)
+            let granted = concurrency::claim(of_key, claim.node, claim.most, claim.claim, now_us);
+            if of_key.is_empty() {
+                holders.remove(&claim.key);
+            }
+            granted
         };
-        let granted = claims.iter().map(&mut grant).collect();
-        holders.retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
-        granted
+        claims.iter().map(grant).collect()
     }
 
-    /// Forgets the buckets that are full by `now_us`, one shard at a time. For a background task, so that what an idle
+    /// Forgets the buckets that are full by `now_us`, one shard at a time, and permits whose time is over. For a background task, so that what an idle
     /// process keeps shrinks.
     pub fn sweep(&self, now_us: u64) {
         for shard in &self.shards {
             shard.lock().sweep(now_us);
         }
+        self.holders.lock().retain(|_, of_key| of_key.iter().any(|holder| holder.until_us > now_us));
     }
 
     /// Buckets kept now.

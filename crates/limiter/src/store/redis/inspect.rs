@@ -129,7 +129,7 @@ impl RedisInspector {
 
     /// Permits that the nodes hold: the answer to a node that has none and claims none.
     async fn claimed_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
-        let none = PermitRequest { wanted: 0, needed: 0, turn: 0 };
+        let none = PermitRequest::default();
         let claim = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: none };
         let key = self.key(&permits::key(key));
         let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));

@@ -5,7 +5,7 @@
 use fred::types::{Key, Value};
 use futures_util::future::join_all;
 
-use crate::algorithm::concurrency::{GrantedPermits, LEASE_US};
+use crate::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
 use crate::limit::key::Key as BucketKey;
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::script::{self, integer};
@@ -70,17 +70,21 @@ pub(super) fn key(of: &BucketKey) -> Vec<u8> {
 /// The script's ARGV: see its head. All claims are of one node.
 pub(super) fn args(claims: &[&PermitClaim], deadline: i64) -> Vec<Value> {
     let node = claims.first().map_or(0, |first| first.node);
-    let mut args = vec![Value::Integer(deadline), Value::from(node.to_string()), integer(LEASE_US)];
+    let mut args = vec![Value::Integer(deadline), Value::from(node.to_string())];
+    args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(integer));
     for PermitClaim { most, claim, .. } in claims {
-        args.extend([*most, claim.wanted, claim.needed, claim.turn].map(integer));
+        let PermitRequest { wanted, demand, kept, needed, largest_cost, turn } = *claim;
+        args.extend([*most, wanted, demand, kept, needed, largest_cost, turn].map(integer));
     }
     args
 }
 
 /// The script's reply for so many claims: see its head.
 pub(super) fn parse(reply: &[i64], claims: usize) -> Option<Vec<GrantedPermits>> {
-    let pairs = reply.get(2..)?;
-    let granted =
-        |pair: &[i64]| Some(GrantedPermits { own: u64::try_from(pair[0]).ok()?, others: u64::try_from(pair[1]).ok()? });
-    (pairs.len() == 2 * claims).then(|| pairs.chunks_exact(2).map(granted).collect())?
+    let numbers = reply.get(2..)?;
+    let granted = |of_claim: &[i64]| {
+        let number = |at: usize| u64::try_from(of_claim[at]).ok();
+        Some(GrantedPermits { own: number(0)?, others: number(1)?, share: number(2)? })
+    };
+    (numbers.len() == 3 * claims).then(|| numbers.chunks_exact(3).map(granted).collect())?
 }
