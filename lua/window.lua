@@ -30,7 +30,7 @@ end
 -- The window at this key: tokens that are out, until when, and how many; and whether that differs from what is stored.
 -- Nil when the key holds something else.
 local function read_entries(key, now, expires_at)
-  local value = redis.call('GET', key)
+  local value = get(key)
   if not value then return 0, {}, {}, false end
   local used, untils, tokens = read_window(value, now)
   if not used then
@@ -99,8 +99,9 @@ local function window_by(expiry_at)
       return math.max(0, quota - used), retry_after, reset_after
     end,
 
-    -- A refund lowers the tokens taken at that time, as far as they are still out.
-    adjust = function(key, now, arg, charge, refund, taken_at)
+    -- A charge goes to the window that it was admitted in, if that is still out. A refund lowers the tokens taken at its
+    -- time, as far as they are still out.
+    adjust = function(key, now, arg, charge, age, refund, taken_at)
       local expires_at = expiry_at(now, arg)
       if not expires_at then return false end
       local used, untils, tokens, changed = read_entries(key, now, expires_at)
@@ -117,9 +118,11 @@ local function window_by(expiry_at)
           break
         end
       end
-      local after = math.max(used, math.min(used + charge, math.max(tonumber(ARGV[arg]), charge)))
-      add(untils, tokens, expires_at, after - used)
-      if changed or used ~= before or after ~= used then write_entries(key, now, untils, tokens) end
+      -- A time before the windows that the caller sent has none that is still out.
+      local till = expiry_at(now - age, arg) or now
+      local owed = math.min(charge, MAX_TICKS - used)
+      if till > now then add(untils, tokens, math.min(till, expires_at), owed) else owed = 0 end
+      if changed or used ~= before or owed > 0 then write_entries(key, now, untils, tokens) end
       return true
     end,
 

@@ -10,3 +10,4 @@ mod fewer_calls;
 mod honest_headers;
 mod model;
 mod parity;
+mod stalls;

@@ -15,7 +15,8 @@ use crate::decide::check::TokenChecks;
 use crate::limit::definition::OnOutage;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
-use crate::store::{self, Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError};
+use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
+use crate::store::{self, BucketCharge, Grant, PermitClaim, Store, StoreError};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
@@ -64,7 +65,10 @@ impl StoreClient {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
         let StoreAnswer { answer: grant, sent_us, now_us } =
             self.call(self.store.take(charges, units), requests).await?;
-        for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
+        for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
+            if grant.foreign.contains(&index) {
+                continue;
+            }
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
             }
@@ -75,6 +79,7 @@ impl StoreClient {
         }
         if let ([charge], [level]) = (charges, &*grant.levels)
             && charge.is_leased()
+            && grant.foreign.is_empty()
         {
             let tokens = charge.cost.saturating_mul(grant.units.saturating_sub(requests).into());
             let source = LeaseSource { sent_us, taken_at_us: grant.at_us };
@@ -83,7 +88,10 @@ impl StoreClient {
                 self.return_later(charge, source);
             }
         }
-        Some(grant)
+        match grant.foreign.is_empty() {
+            true => Some(grant),
+            false => Some(self.decide_foreign(checks, grant, requests)),
+        }
     }
 
     /// Gives back the tokens of `source` that are not spent by the end of the lease's useful time.
@@ -109,12 +117,20 @@ impl StoreClient {
         // A client that was denied for lack of these tokens may pass now: the next request is asked for after the
         // refund.
         self.node.denials.forget(&charge.key);
-        self.adjust(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }]).await;
+        // Sent once: nothing is owed, and a refund that is lost admits nothing too much.
+        self.adjust(&AdjustmentBatch::once(vec![Adjustment { key: charge.key.clone(), quota: charge.quota, change }]))
+            .await;
     }
 
-    /// Corrects buckets. `false`: the call may have failed, and may have worked all the same.
-    pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
-        self.call(self.store.adjust(adjustments), 0).await.is_some()
+    /// Corrects buckets.
+    pub async fn adjust(&self, batch: &AdjustmentBatch) -> Vec<AdjustmentResult> {
+        let mut results = Vec::new();
+        let call = async {
+            results = self.store.adjust(batch).await;
+            adjustment::summary(&results)
+        };
+        self.call(call, 0).await;
+        results
     }
 
     /// Claims permits for this node. `None`: the store did not answer.

@@ -5,7 +5,7 @@
 //! command that already left for a server that is stopped or behind. A call is given up at the time limit; the script
 //! refuses it at the latest two time limits after it was sent.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fred::types::Key;
@@ -15,11 +15,13 @@ use tokio::time::timeout_at;
 
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock;
+use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use crate::store::merged_charges::MergedCharges;
 use crate::store::redis::connection::connector::{ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::topology::any_topology::Topology;
-use crate::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError};
+use crate::store::redis::topology::marker::{AnsweredBatches, HASH_TAGS};
+use crate::store::{BucketCharge, Grant, PermitClaim, Store, StoreError};
 
 /// A worker's connections to Redis. Clones use the same connections.
 #[derive(Clone)]
@@ -27,6 +29,7 @@ pub struct RedisStore {
     pub(super) topology: Arc<Topology>,
     prefix: Arc<str>,
     pub(super) timeout: Duration,
+    pub(super) answered: Arc<AnsweredBatches>,
 }
 
 impl RedisStore {
@@ -37,7 +40,11 @@ impl RedisStore {
     /// When the URL is invalid, or TLS cannot be set up.
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
         let topology = Arc::new(Topology::start(spec, spec.timeout, ConnectionEvents::Silent)?);
-        Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout })
+        if !topology.is_single_server() {
+            // Now, since it would hold up requests later.
+            LazyLock::force(&HASH_TAGS);
+        }
+        Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout, answered: Arc::default() })
     }
 
     /// Closes the connections, for this store and its clones.
@@ -83,11 +90,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let answer = timeout_at(clock::now() + self.timeout, self.adjust_all(adjustments)).await;
-            answer.unwrap_or(Err(StoreError::Timeout))
-        })
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        Box::pin(self.adjust_all(batch))
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

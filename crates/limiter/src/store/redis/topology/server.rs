@@ -59,13 +59,14 @@ impl Server {
     /// server that was not asked before, or has forgotten the script.
     pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         let sent_us = clock::monotonic_micros();
-        let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
+        let timeout = script.time_limit(self.timeout);
+        let reply = script.run(&self.client, input(self.time.after(sent_us, timeout)), asking, self.timeout).await;
         if let Some(answer) = self.result(script, sent_us, reply) {
             return answer;
         }
         let spent = Duration::from_micros(clock::monotonic_micros().saturating_sub(sent_us));
         let again = Box::pin(self.run_again(script, input, asking));
-        let answer = tokio::time::timeout(self.timeout.saturating_sub(spent), again).await;
+        let answer = tokio::time::timeout(timeout.saturating_sub(spent), again).await;
         answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::Timeout, "no time to repeat")))
     }
 
@@ -74,16 +75,13 @@ impl Server {
     async fn run_again(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
-            let reply = script.run_text(&self.client, input(self.deadline(sent_us)), asking).await;
+            let deadline = self.time.after(sent_us, script.time_limit(self.timeout));
+            let reply = script.run_text(&self.client, input(deadline), asking).await;
             if let Some(answer) = self.result(script, sent_us, reply) {
                 return answer;
             }
         }
         Err(Error::new(ErrorKind::Timeout, "late"))
-    }
-
-    fn deadline(&self, sent_us: u64) -> i64 {
-        self.time.after(sent_us, self.timeout)
     }
 
     /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have
