@@ -51,7 +51,7 @@ end
 -- since. A full one has no E and D. One that was a window lacks the tokens that are out, and counts by the E and D
 -- given. Nil when the key holds something else.
 local function read(key, now, emission, ticks)
-  local value = redis.call('GET', key)
+  local value = get(key)
   if not value then return 0 end
   local stored, old_emission, old_ticks, stepped = read_bucket(value, now)
   if stored then return stored, old_emission, old_ticks, stepped end

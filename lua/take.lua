@@ -8,7 +8,8 @@
 --        and four numbers that the algorithm's file explains. All are integers.
 -- Reply  integers: units granted (-1: past the deadline, or outside the fixed window that was sent), Redis time in
 --        microseconds, then three per key: whole tokens left, microseconds until one more unit fits here (0 when all
---        units were granted; of a window also then), microseconds until all tokens are back.
+--        units were granted; of a window also then), microseconds until all tokens are back. A key whose value is not
+--        Tollgate's has -1, 0, 0: it does not count, and nothing is charged to it.
 --
 -- The smallest number of units that any key has room for is charged to every key.
 --
@@ -33,15 +34,17 @@ for i, key in ipairs(KEYS) do
   local arg = 6 * i - 3
   local state, fitting = algorithms[ARGV[arg]].open(key, now, arg + 2, tonumber(ARGV[arg + 1]))
   if state == false then return { -1, now } end
-  if not state then return redis.error_reply(FOREIGN) end
   opened[i] = state
-  granted = math.min(granted, fitting)
+  if state then granted = math.min(granted, fitting) end
 end
 
 local reply = { granted, now }
 for i, key in ipairs(KEYS) do
-  local close = algorithms[ARGV[6 * i - 3]].close
-  local remaining, retry_after, reset_after = close(key, now, opened[i], granted, units)
+  local remaining, retry_after, reset_after = -1, 0, 0
+  if opened[i] then
+    local close = algorithms[ARGV[6 * i - 3]].close
+    remaining, retry_after, reset_after = close(key, now, opened[i], granted, units)
+  end
   reply[3 * i] = remaining
   reply[3 * i + 1] = retry_after
   reply[3 * i + 2] = reset_after

@@ -1,6 +1,6 @@
 -- Tokens that flow back one by one.
 --
--- ARGV   of take.lua: emission E, capacity C, ticks per microsecond D, reserve R. Of adjust.lua: E, C, D, and 0.
+-- ARGV   emission E, capacity C, ticks per microsecond D, reserve R.
 --        A tick is 1/D microseconds, a token takes E ticks to come back, an empty bucket C ticks to fill, of which R
 --        are not to be used (see `TokenBucket::leased`). R < C < 2^52.
 --
@@ -35,18 +35,19 @@ algorithms.b = {
     return math.max(0, math.floor((usable - backlog) / emission)), retry_after, math.ceil(stored / stored_ticks)
   end,
 
-  adjust = function(key, now, arg, charge, refund, taken_at)
-    local emission, capacity, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  -- A charge is made at the time that it was admitted: where nothing is missing, all that flowed in since pays for it.
+  adjust = function(key, now, arg, charge, age, refund, taken_at)
+    local emission, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 2])
     local backlog, before, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if not backlog then return nil end
     local after = before
     if stored_emission ~= emission or stored_ticks ~= ticks then
       charge = convert(charge, emission, stored_emission, true)
-      capacity = convert(capacity, emission, stored_emission, true)
     elseif not changed and taken_at <= now then
       after = after - math.min(after, math.max(0, refund - (now - taken_at) * ticks))
     end
-    after = math.max(after, math.min(after + charge, math.max(capacity, charge)))
+    if after == 0 then charge = math.max(0, charge - age * stored_ticks) end
+    after = math.min(after + charge, MAX_TICKS)
     if after == 0 then
       if before > 0 then redis.call('DEL', key) end
     elseif after ~= before then

@@ -8,6 +8,16 @@
 local MAX_TICKS = 4503599627370496
 local FOREIGN = "TOLLGATE a bucket holds a value that is not Tollgate's: is another program using its keys?"
 
+-- What a key holds. A value that is no text, like a list, is as foreign as any other: it must not end the script, which
+-- has other keys.
+local function get(key)
+  local value = redis.pcall('GET', key)
+  if type(value) ~= 'table' then return value end
+  -- Any other error, such as a missing permission, is no key's fault: it is raised.
+  if not string.find(value.err, 'WRONGTYPE', 1, true) then return redis.call('GET', key) end
+  return ''
+end
+
 -- The functions of each algorithm, by the letter that stands for it in ARGV.
 local algorithms = {}
 

@@ -32,7 +32,7 @@ end
 -- when a token that is taken now expires. Nil when the key holds something else. `next_expiry`: the end of the next
 -- window, if the clock may have been there and stepped back.
 local function read_entries(key, now, expires_at, next_expiry)
-  local value = redis.call('GET', key)
+  local value = get(key)
   if not value then return 0, {}, {}, false, expires_at end
   local used, untils, tokens = read_window(value, now)
   if not used then
@@ -106,8 +106,9 @@ local function window_by(expiry_at)
       return math.max(0, quota - used), retry_after, reset_after
     end,
 
-    -- A refund lowers the tokens taken at that time, as far as they are still out.
-    adjust = function(key, now, arg, charge, refund, taken_at)
+    -- A charge goes to the window that it was admitted in, if that is still out. A refund lowers the tokens taken at its
+    -- time, as far as they are still out.
+    adjust = function(key, now, arg, charge, age, refund, taken_at)
       local expires_at, next_expiry, step_back = expiry_at(now, arg)
       if not expires_at then return false end
       local used, untils, tokens, changed, expiry = read_entries(key, now, expires_at, next_expiry)
@@ -124,9 +125,12 @@ local function window_by(expiry_at)
           break
         end
       end
-      local after = math.max(used, math.min(used + charge, math.max(tonumber(ARGV[arg]), charge)))
-      add(untils, tokens, expiry, after - used)
-      if changed or used ~= before or after ~= used then write_entries(key, now, untils, tokens, step_back) end
+      -- A time before the windows that the caller sent has none that is still out.
+      local till = expiry_at(now - age, arg) or now
+      if till >= expires_at then till = expiry end
+      local owed = math.min(charge, MAX_TICKS - used)
+      if till > now then add(untils, tokens, till, owed) else owed = 0 end
+      if changed or used ~= before or owed > 0 then write_entries(key, now, untils, tokens, step_back) end
       return true
     end,
 

@@ -11,9 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 use super::assemble;
 use crate::config;
@@ -36,7 +37,7 @@ impl Store for PanickingStore {
         panic!("a bug on purpose")
     }
 
-    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn adjust<'a>(&'a self, _: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         panic!("a bug on purpose")
     }
 

@@ -126,9 +126,14 @@ fn describe() {
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
     describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
+    describe_gauge!("tollgate_store_debts_pending", "Debts to the shared store that it has not confirmed yet.");
+    describe_counter!(
+        "tollgate_store_adjustments_failed_total",
+        "Charges and refunds that the shared store did not confirm in time. They are sent again, and count once."
+    );
     describe_counter!(
         "tollgate_store_debts_waived_total",
-        "Debts of an outage that were forgotten because there were too many."
+        "Debts of an outage that were forgotten, because there were too many or their key holds a foreign value."
     );
     describe_counter!("tollgate_plan_lookups_total", "Values looked up in hashes of plans, by what came of it.");
     describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known, silent ones included.");

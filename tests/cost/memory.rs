@@ -17,11 +17,10 @@ use tollgate_limiter::decide::decision::DecidedBy;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentOutcome, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{
-    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
-};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
@@ -132,11 +131,16 @@ impl Store for Oracle {
             false => Level { remaining: 100, retry_after_us: 0, reset_after_us: HOUR },
         };
         let units = if over { 0 } else { units };
-        Box::pin(ready(Ok(Grant { units, levels: smallvec![level], at_us: clock::monotonic_micros() })))
+        Box::pin(ready(Ok(Grant {
+            units,
+            levels: smallvec![level],
+            at_us: clock::monotonic_micros(),
+            ..Grant::default()
+        })))
     }
 
-    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(ready(Ok(())))
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        Box::pin(ready(vec![Ok(AdjustmentOutcome::Applied); batch.len()]))
     }
 
     fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

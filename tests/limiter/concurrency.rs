@@ -20,11 +20,10 @@ use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::permits::{FreePermitWatch, PermitNeed, PermitTable};
 use tollgate_limiter::node::recovery;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{
-    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
-};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, charge, eventually, eventually_within, shape};
@@ -72,8 +71,8 @@ impl Store for SharedStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.adjust(adjustments)
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        self.store.adjust(batch)
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

@@ -10,10 +10,11 @@ use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::hash_reader::{FieldValue, HashReader};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 use tollgate_test_support::node::{layer_that_asks_four_times, waiting_time};
 
 const TIMEOUT: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ impl Store for SilentStore {
         Box::pin(pending())
     }
 
-    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn adjust<'a>(&'a self, _: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         Box::pin(pending())
     }
 

@@ -22,9 +22,10 @@ use tollgate_limiter::limit::definition::{Consistency, Limit, LimitUse};
 use tollgate_limiter::limit::key::{KeyPart, KeySpec, OnMissing};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -44,10 +45,10 @@ impl Store for DistantStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         Box::pin(async move {
             sleep(Duration::from_millis(2)).await;
-            self.0.adjust(adjustments).await
+            self.0.adjust(batch).await
         })
     }
 

@@ -14,3 +14,4 @@ mod model;
 mod parity;
 mod queue;
 mod slow_store;
+mod stalls;

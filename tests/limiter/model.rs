@@ -19,11 +19,10 @@ use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::{first_contact, run_control};
+use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{
-    Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
-};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::{HOUR, SECOND, charge, decide, decide_locally, shape};
 
@@ -147,7 +146,11 @@ fn a_worker_that_comes_late_neither_refills_a_bucket_nor_is_let_through() {
     assert_eq!((take(100, 20_000), take(1, 15_000), take(100, 20_000)), (10, 0, 0));
     memory.observe(&request[0], &full_in(0), 1_000);
     memory.adjust_at(
-        &[Adjustment { key: request[0].key.clone(), quota: request[0].quota, change: Change::ForceCharge(0) }],
+        &[Adjustment {
+            key: request[0].key.clone(),
+            quota: request[0].quota,
+            change: Change::Charge { charge: 0, since_us: 1_000 },
+        }],
         1_000,
     );
     memory.sweep(0);
@@ -321,13 +324,13 @@ impl Store for FakeStore {
     fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let level = Level { remaining: 7, retry_after_us: 0, reset_after_us: HOUR / 2 };
-        let grant = Grant { units, levels: charges.iter().map(|_| level).collect(), at_us: 0 };
+        let grant = Grant { units, levels: charges.iter().map(|_| level).collect(), ..Grant::default() };
         let failing = self.failing.load(Ordering::Relaxed);
         Box::pin(ready(if failing { Err(StoreError::Io.into()) } else { Ok(grant) }))
     }
 
-    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(ready(Ok(())))
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        Box::pin(ready(vec![Ok(AdjustmentOutcome::Applied); batch.len()]))
     }
 
     fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

@@ -14,9 +14,10 @@ use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
 use tollgate_limiter::algorithm::window::{Span, Window};
 use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, BatchId, Change};
 use tollgate_limiter::store::inspect::TokenGrant;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
 use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
 /// Every algorithm, and what is done with them.
@@ -45,6 +46,8 @@ struct FakeRedis {
     now_us: Cell<u64>,
     /// Values, and the millisecond after which they are gone.
     values: RefCell<HashMap<String, (String, u64)>>,
+    /// The one hash, by its fields.
+    marker: RefCell<HashMap<String, String>>,
     expires: bool,
 }
 
@@ -69,6 +72,19 @@ impl FakeRedis {
                 Ok(Value::Boolean(true))
             }
             ["DEL", key] => Ok(Value::Boolean(self.values.borrow_mut().remove(*key).is_some())),
+            ["HGET", "marker", field] => match self.marker.borrow().get(*field) {
+                Some(value) => lua.create_string(value).map(Value::String),
+                None => Ok(Value::Boolean(false)),
+            },
+            ["HSET", "marker", field, value] => {
+                self.marker.borrow_mut().insert((*field).to_owned(), (*value).to_owned());
+                Ok(Value::Boolean(true))
+            }
+            ["HDEL", "marker", fields @ ..] => {
+                fields.iter().for_each(|field| drop(self.marker.borrow_mut().remove(*field)));
+                Ok(Value::Boolean(true))
+            }
+            ["PEXPIRE", "marker", "3600000"] => Ok(Value::Boolean(true)),
             other => panic!("the script calls {other:?}"),
         }
     }
@@ -121,7 +137,9 @@ impl ScriptRunner {
             let words: Vec<String> = words.iter().map(|word| word.to_string_lossy()).collect();
             fake.call(lua, &words)
         });
-        table.set("call", call.unwrap()).unwrap();
+        let call = call.unwrap();
+        table.set("call", call.clone()).unwrap();
+        table.set("pcall", call).unwrap();
         let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
         table.set("error_reply", error_reply.unwrap()).unwrap();
         lua.globals().set("redis", table).unwrap();
@@ -142,24 +160,29 @@ impl ScriptRunner {
         self.run(&self.take, keys, args)
     }
 
-    fn adjust(&self, adjustments: &[Adjustment], now_us: u64, deadline: u64) -> Vec<i64> {
+    /// Sends a batch at `now_us`, which is the same on the node's clock. Its marker is "marker", and may forget `answered`.
+    fn adjust(&self, batch: &AdjustmentBatch, now_us: u64, deadline: u64, answered: &[u64]) -> Vec<i64> {
         self.redis.now_us.set(now_us);
-        let mut args = vec![deadline.to_string()];
-        for Adjustment { quota, change, .. } in adjustments {
-            let mut numbers = numbers(*quota, now_us);
-            if let Change::Charge(_) = change {
-                numbers[usize::from(matches!(quota, Quota::TokenBucket(_)))] = MAX_TICKS.to_string();
-            }
+        let number = batch.id.map_or(0, |id| id.number);
+        let mut args = [deadline, number, 3_600_000, batch.len() as u64].map(|number| number.to_string()).to_vec();
+        for placed in batch.placed() {
+            let Adjustment { quota, change, .. } = &placed.adjustment;
             let change = match *change {
-                Change::ForceCharge(charge) | Change::Charge(charge) => [charge, 0, 0],
-                Change::Refund { charge, taken_at_us } => [0, charge, taken_at_us],
+                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
+                Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
             };
-            args.push(letter(*quota).to_owned());
+            args.extend([placed.place.to_string(), letter(*quota).to_owned()]);
             args.extend(change.map(|number| number.to_string()));
-            args.extend(numbers);
+            args.extend(numbers(*quota, now_us));
         }
-        let keys = adjustments.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
-        self.run(&self.adjust, keys, args).unwrap()
+        args.extend(answered.iter().map(u64::to_string));
+        let keys = batch.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
+        let marker = batch.id.map(|_| "marker".to_owned());
+        self.run(&self.adjust, keys.chain(marker), args).unwrap()
+    }
+
+    fn adjust_once(&self, adjustment: &Adjustment, now_us: u64, deadline: u64) -> Vec<i64> {
+        self.adjust(&AdjustmentBatch::once(vec![adjustment.clone()]), now_us, deadline, &[])
     }
 
     /// The reply's numbers before and after `tokens` are given back.
@@ -171,6 +194,14 @@ impl ScriptRunner {
         let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
         let middle = 3 + usize::try_from(reply[2]).unwrap();
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
+    }
+
+    /// The error of a look at a key.
+    fn give_error(&self, charge: &BucketCharge) -> String {
+        let mut args = vec![u64::MAX.to_string(), "0".to_owned(), letter(charge.quota).to_owned()];
+        args.extend(numbers(charge.quota, self.redis.now_us.get()));
+        let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
+        self.run(&self.give, [key].into_iter(), args).unwrap_err().to_string()
     }
 
     /// The permits that the claims' node holds afterwards; all claims are of one node.
@@ -214,7 +245,7 @@ impl ScriptRunner {
             retry_after_us: number(3 + 3 * i),
             reset_after_us: number(4 + 3 * i),
         });
-        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect(), at_us: now_us }
+        Grant { units: u32::try_from(reply[0]).unwrap(), levels: levels.collect(), at_us: now_us, ..Grant::default() }
     }
 
     fn value(&self, key: &str) -> Option<String> {
@@ -301,11 +332,13 @@ fn same_decisions(steps: &[Step]) -> Result<(), TestCaseError> {
             charge: capped(tokens),
             taken_at_us: now_us.saturating_add_signed(-held_us),
         });
-        let late = Change::Charge(quota.charge(step.owed / 2).min(MAX_TICKS));
-        for change in [Change::ForceCharge(capped(step.owed)), late].into_iter().chain(back) {
+        // Some is owed since the step before, some more than fits.
+        let debt = |tokens: u64, since_us| Change::Charge { charge: quota.charge(tokens), since_us };
+        let debts = [debt(step.owed.min(quota.burst()), now_us), debt(step.owed / 2, now_us - step.wait)];
+        for change in debts.into_iter().chain(back) {
             let adjustment = Adjustment { key: key.clone(), quota, change };
-            prop_assert_eq!(script.adjust(std::slice::from_ref(&adjustment), now_us, u64::MAX)[0], 1);
-            memory.adjust_at(&[adjustment], now_us);
+            prop_assert_eq!(script.adjust_once(&adjustment, now_us, u64::MAX), [1, now_us as i64, 1]);
+            memory.adjust_at([&adjustment], now_us);
         }
         if let Some(gift) = step.gift {
             let tokens = if let TokenGrant::Tokens(tokens) = gift { i64::try_from(tokens).unwrap() } else { -1 };
@@ -593,12 +626,58 @@ fn a_call_past_its_deadline_charges_nothing() {
 #[test]
 fn an_adjustment_past_its_deadline_changes_nothing() {
     let script = ScriptRunner::new(true);
-    let owed =
-        [Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change: Change::ForceCharge(100_000) }];
-    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
+    let change = Change::Charge { charge: 100_000, since_us: 5_000_001 };
+    let owed = Adjustment { key: Key::from("k"), quota: shape(10, SECOND, 10).into(), change };
+    assert_eq!(script.adjust_once(&owed, 5_000_001, 5_000_000), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
-    assert_eq!(script.adjust(&owed, 5_000_001, 5_000_001), [1, 5_000_001]);
+    assert_eq!(script.adjust_once(&owed, 5_000_001, 5_000_001), [1, 5_000_001, 1]);
     assert_eq!(script.value("k").as_deref(), Some("5100001:0:100000:1:100000"));
+}
+
+/// A batch of debts of one token to each of these keys.
+fn batch_of(number: u64, keys: &[&str]) -> AdjustmentBatch {
+    let change = Change::Charge { charge: 100_000, since_us: SECOND };
+    let owed = |key: &&str| Adjustment { key: Key::from(*key), quota: shape(10, SECOND, 10).into(), change };
+    AdjustmentBatch::new(BatchId { node: 1, number }, keys.iter().map(owed).collect())
+}
+
+#[test]
+fn a_batch_that_is_sent_again_in_whole_or_in_part_changes_nothing_twice() {
+    let script = ScriptRunner::new(true);
+    let whole = batch_of(7, &["a", "b", "c"]);
+    let part = |places: &[u32]| {
+        let mut part = whole.clone();
+        part.retain_places(places);
+        part
+    };
+    let left = |key: &str| script.take(&[charge(key, shape(10, SECOND, 10), 1)], 0, SECOND).levels[0].remaining;
+    assert_eq!(script.adjust(&part(&[2]), SECOND, u64::MAX, &[]), [1, 1_000_000, 1]);
+    assert_eq!(["a", "b", "c"].map(left), [10, 9, 10]);
+    for _ in 0..3 {
+        assert_eq!(script.adjust(&whole, SECOND, u64::MAX, &[]), [1, 1_000_000, 1, 1, 1]);
+        assert_eq!(script.adjust(&part(&[1, 3]), SECOND, u64::MAX, &[]), [1, 1_000_000, 1, 1]);
+        assert_eq!(["a", "b", "c"].map(left), [9, 9, 9]);
+    }
+    assert_eq!(script.adjust(&batch_of(8, &["a"]), SECOND, u64::MAX, &[7]), [1, 1_000_000, 1]);
+    assert_eq!(left("a"), 8);
+    assert_eq!(script.redis.marker.borrow().iter().collect::<Vec<_>>(), [(&"8".to_owned(), &"1".to_owned())]);
+    assert_eq!(script.adjust(&whole, 2 * SECOND, SECOND, &[8])[0], -1, "late, and nothing is forgotten");
+    assert_eq!(script.redis.marker.borrow().len(), 1);
+}
+
+#[test]
+fn a_foreign_value_keeps_no_other_key_from_its_correction() {
+    let script = ScriptRunner::new(true);
+    script.redis.values.borrow_mut().insert("b".into(), ("hello".into(), u64::MAX));
+    for _ in 0..2 {
+        let reply = script.adjust(&batch_of(1, &["a", "b", "c"]), SECOND, u64::MAX, &[]);
+        assert_eq!(reply, [1, 1_000_000, 1, 0, 1]);
+    }
+    let token = Some("1100000:0:100000:1:100000");
+    assert_eq!(
+        ["a", "b", "c"].map(|key| script.value(key)).each_ref().map(Option::as_deref),
+        [token, Some("hello"), token]
+    );
 }
 
 #[test]
@@ -607,21 +686,22 @@ fn a_bucket_that_is_full_again_is_deleted() {
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
     script.take(&charges, 3, SECOND);
     let change = Change::Refund { charge: 300_000, taken_at_us: SECOND };
-    script.adjust(&[Adjustment { key: Key::from("k"), quota: charges[0].quota, change }], SECOND, u64::MAX);
+    script.adjust_once(&Adjustment { key: Key::from("k"), quota: charges[0].quota, change }, SECOND, u64::MAX);
     assert_eq!(script.value("k"), None);
 }
 
 #[test]
-fn a_foreign_value_is_named_and_no_bucket_charged() {
+fn a_foreign_value_is_marked_and_the_other_keys_decide() {
     let short = ["hello", "1:2:3", "1:0:5:1", "1:0:5:1:2:3", ""];
     let numbers = ["-1:0:5:1:1", "1:0:0:1:1", "1:0:5:0:1", "1:7:5:7:1", "1.5:0:5:1:1", "1:0:5:1:9007199254740992"];
     for foreign in short.into_iter().chain(numbers) {
         let script = ScriptRunner::new(true);
-        script.redis.values.borrow_mut().insert("secret-key".into(), (foreign.into(), u64::MAX));
+        script.redis.values.borrow_mut().insert("foreign".into(), (foreign.into(), u64::MAX));
         let limit = shape(10, SECOND, 10);
-        let error = script.reply(&[charge("a", limit, 1), charge("secret-key", limit, 1)], 1, u64::MAX).unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("not Tollgate's") && !text.contains("secret-key"), "{foreign:?}: {text}");
-        assert_eq!(script.value("a"), None);
+        script.redis.now_us.set(SECOND);
+        let reply = script.reply(&[charge("a", limit, 1), charge("foreign", limit, 1)], 12, u64::MAX).unwrap();
+        assert_eq!(reply, [10, 1_000_000, 0, 100_000, 1_000_000, -1, 0, 0], "{foreign:?}");
+        assert_eq!(script.value("foreign").as_deref(), Some(foreign));
+        assert_eq!(script.give_error(&charge("foreign", limit, 1)).matches("not Tollgate's").count(), 1);
     }
 }

@@ -26,9 +26,10 @@ use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 use tower::{Layer, ServiceExt, service_fn};
 
 const CLIENT: HeaderName = HeaderName::from_static("x-client");
@@ -54,8 +55,8 @@ impl Store for FarStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.memory.adjust(adjustments)
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        self.memory.adjust(batch)
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

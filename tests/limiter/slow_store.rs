@@ -16,9 +16,10 @@ use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 use tollgate_test_support::{HOUR, SECOND, charge, decide, shape};
 
 const TIMEOUT: Duration = Duration::from_millis(100);
@@ -59,8 +60,8 @@ impl Store for SlowStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.memory.adjust(adjustments)
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        self.memory.adjust(batch)
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

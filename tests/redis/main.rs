@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that lacks what it needs fails")]
 
+mod debts;
+mod delaying_proxy;
 mod inspect;
 mod late_answers;
 mod outage;

@@ -202,12 +202,24 @@ async fn each_kind_of_refusal_by_redis_has_an_error_of_its_own() {
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     assert_eq!(error_of(&store, "a").await, StoreError::ReadOnly);
     server.command(&["REPLICAOF", "NO", "ONE"]);
-    server.command(&["SET", "t:secret", "foreign"]);
-    let StoreError::Script(text) = error_of(&store, "secret").await else { panic!("not the script's error") };
-    assert!(text.contains("not Tollgate's") && !text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_marked_and_only_the_other_keys_are_charged() {
+    let server = RedisServer::start();
+    let store = connected(&server.spec()).await;
+    server.command(&["SET", "t:text", "foreign"]);
     server.command(&["RPUSH", "t:list", "1"]);
-    let StoreError::Script(text) = error_of(&store, "list").await else { panic!("not the script's error") };
-    assert!(!text.contains("t:list"), "{text}");
+    let keys = ["text", "a", "list", "b", "text"];
+    let charges = keys.map(|key| charge(key, shape(5, HOUR, 5), 1));
+    let grant = store.take(&charges, 9).await.unwrap();
+    assert_eq!((grant.units, &grant.foreign[..]), (5, &[0, 2, 4][..]));
+    assert_eq!(grant.levels.iter().map(|level| level.remaining).collect::<Vec<_>>(), [0; 5]);
+    assert_eq!(store.take(&charges[1..2], 0).await.unwrap().foreign.len(), 0);
+    assert_eq!(
+        (server.command(&["GET", "t:text"]).as_str(), server.command(&["LLEN", "t:list"]).as_str()),
+        ("foreign", ":1")
+    );
 }
 
 #[tokio::test]

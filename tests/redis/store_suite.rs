@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use tollgate::clock;
 use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
 use tollgate_limiter::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::window::Window;
 use tollgate_limiter::limit::key::Key;
+use tollgate_limiter::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, Change};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store};
 use tollgate_test_support::node::connected;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_test_support::{HOUR, SECOND, charge, eventually, shape};
@@ -34,8 +36,11 @@ impl Fixture {
     }
 
     async fn owe(&self, charge: &BucketCharge, tokens: u64) {
-        let change = Change::ForceCharge(charge.quota.charge(tokens.min(charge.quota.burst())));
-        self.adjust(charge, change).await;
+        self.owe_since(charge, tokens, clock::monotonic_micros()).await;
+    }
+
+    async fn owe_since(&self, charge: &BucketCharge, tokens: u64, since_us: u64) {
+        self.adjust(charge, Change::Charge { charge: charge.quota.charge(tokens), since_us }).await;
     }
 
     async fn give_back(&self, charge: &BucketCharge, tokens: u64, taken_at_us: u64) {
@@ -44,7 +49,8 @@ impl Fixture {
 
     async fn adjust(&self, charge: &BucketCharge, change: Change) {
         let adjustment = Adjustment { key: charge.key.clone(), quota: charge.quota, change };
-        self.store.adjust(&[adjustment]).await.unwrap();
+        let results = self.store.adjust(&AdjustmentBatch::once(vec![adjustment])).await;
+        assert_eq!(results, [Ok(AdjustmentOutcome::Applied)]);
     }
 
     /// Whether one request passes.
@@ -173,24 +179,39 @@ async fn a_leased_limit_keeps_its_reserve_back(store: Fixture) {
     assert_eq!(store.take(&charges, 1).await.levels[0].remaining, 0);
 }
 
-async fn a_debt_is_charged_down_to_an_empty_bucket(store: Fixture) {
+async fn a_debt_is_charged_beyond_an_empty_bucket(store: Fixture) {
     let charges = [charge("k", shape(10, HOUR, 10), 1), charge("other", shape(10, HOUR, 10), 1)];
     assert_eq!(store.take(&charges, 2).await.units, 2);
     store.owe(&charges[0], 3).await;
     assert_eq!(store.take(&charges, 0).await.levels[0].remaining, 5);
     store.owe(&charges[0], 1_000).await;
     let denied = store.take(&charges, 1).await;
-    assert!(denied.levels[0].retry_after_us <= 360 * SECOND, "{denied:?}");
+    let owed_us = 996 * 360 * SECOND;
+    assert!((owed_us - 10 * SECOND..=owed_us).contains(&denied.levels[0].retry_after_us), "{denied:?}");
     assert_eq!(denied.levels[1].remaining, 8);
 }
 
-async fn a_forced_charge_counts_beyond_an_empty_bucket(store: Fixture) {
+async fn what_flowed_in_since_a_debt_was_admitted_pays_for_it(store: Fixture) {
+    let (quick, slow) = ([charge("quick", shape(100, SECOND, 100), 1)], [charge("slow", shape(10, HOUR, 10), 1)]);
+    let since_us = clock::monotonic_micros();
+    eventually("some time has passed", || async { clock::monotonic_micros() >= since_us + 200_000 }).await;
+    store.owe_since(&quick[0], 15, since_us).await;
+    assert_eq!(store.take(&quick, 0).await.levels[0].remaining, 100);
+    store.take(&slow, 1).await;
+    store.owe_since(&slow[0], 3, since_us).await;
+    assert_eq!(store.take(&slow, 0).await.levels[0].remaining, 6);
+    let window = [charge("window", Window::sliding(10, SECOND / 10).unwrap(), 1)];
+    store.owe_since(&window[0], 10, since_us).await;
+    assert_eq!(store.take(&window, 0).await.levels[0].remaining, 10, "they have expired");
+}
+
+async fn a_debt_counts_as_far_as_can_be_counted(store: Fixture) {
     let charges = [charge("k", shape(1_000, SECOND, 10), 1)];
     store.take(&charges, 10).await;
-    store.adjust(&charges[0], Change::Charge(charges[0].quota.charge(60_000))).await;
+    store.owe(&charges[0], 60_000).await;
     let left = store.take(&charges, 0).await.levels[0];
     assert!(left.reset_after_us > 59 * SECOND && left.reset_after_us <= 60_010_000, "{left:?}");
-    store.adjust(&charges[0], Change::Charge(u64::MAX)).await;
+    store.owe(&charges[0], u64::MAX).await;
     assert!(!store.passes(&charges).await, "as much as can be counted");
 }
 
@@ -365,8 +386,9 @@ suite! {
     a_limit_that_became_slower_keeps_the_old_rate_until_it_grants
     tokens_come_back_with_time
     a_leased_limit_keeps_its_reserve_back
-    a_debt_is_charged_down_to_an_empty_bucket
-    a_forced_charge_counts_beyond_an_empty_bucket
+    a_debt_is_charged_beyond_an_empty_bucket
+    a_debt_counts_as_far_as_can_be_counted
+    what_flowed_in_since_a_debt_was_admitted_pays_for_it
     unspent_tokens_are_given_back
     a_fixed_window_has_its_quota_once
     a_fixed_window_ends_when_the_clock_says_so

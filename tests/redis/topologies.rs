@@ -54,7 +54,7 @@ async fn a_wrong_password_is_an_outage_until_the_acl_is_mended() {
 async fn a_right_that_is_taken_away_is_an_outage_until_it_is_given_back() {
     let server = RedisServer::start();
     // No more than docs/configuration.md says.
-    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hmget";
+    let commands = "evalsha eval get set del time pexpire zadd zrem zcard zrange zrangebyscore zremrangebyscore hget hset hdel hmget";
     let rights: Vec<_> = commands.split(' ').map(|command| format!("+{command}")).collect();
     let login = ["ACL", "SETUSER", "gate", "on", ">hunter2", "~t:*", "-@all"];
     server.command(&login.into_iter().chain(rights.iter().map(String::as_str)).collect::<Vec<_>>());

@@ -23,14 +23,13 @@ use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::node::Node;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::RedisStore;
 use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
-use tollgate_limiter::store::{
-    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
-};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::{SECOND, charge, decide, eventually, eventually_within, shape};
@@ -72,9 +71,9 @@ impl Store for CountingStore {
         self.store.take(charges, units)
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.store.adjust(adjustments)
+        self.store.adjust(batch)
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tollgate_limiter::decide::decision::DecidedBy;
+use tollgate_limiter::store::BucketCharge;
+use tollgate_limiter::store::adjustment::Change;
 use tollgate_limiter::store::inspect::CacheListener as _;
-use tollgate_limiter::store::{BucketCharge, Change};
 
 use super::manual_store::Fixture;
 use tollgate_test_support::{HOUR, SECOND, charge, decide_locally, shape};

@@ -86,12 +86,11 @@ impl ConvertedBacklog {
         if outcome.granted > 0 { Backlog { ticks: outcome.backlog, tick_rate: self.own_rate } } else { self.stored }
     }
 
-    /// The backlog to store when `ticks` of the reading limit are owed besides. That leaves at most `capacity` missing,
-    /// or the debt itself if it is more.
+    /// The backlog to store when `ticks` of the reading limit are owed besides, since `age_us` microseconds.
     #[inline]
-    pub fn force_charge(&self, ticks: u64, capacity: u64) -> Backlog {
-        let ticks = token_bucket::force_charge(self.stored.ticks, self.as_stored(ticks), self.as_stored(capacity));
-        Backlog { ticks, ..self.stored }
+    pub fn charge_debt(&self, ticks: u64, age_us: u64) -> Backlog {
+        let Backlog { ticks: backlog, tick_rate } = self.stored;
+        Backlog { ticks: token_bucket::charge_debt(backlog, self.as_stored(ticks), tick_rate, age_us), tick_rate }
     }
 
     /// Ticks of the reading limit, in those that the backlog is stored by.
@@ -153,19 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_is_stored_by_the_faster_limit_and_lowers_nothing() {
+    fn a_debt_is_stored_by_the_faster_limit_and_counts_whole() {
         let (fast, slow) = (bucket(1_000, SECOND, 1_000), bucket(10, 3_600 * SECOND, 10));
-        assert_eq!(
-            consumed(900, fast).convert_to(slow).force_charge(slow.charge(3), slow.capacity()),
-            consumed(900, fast)
-        );
-        assert_eq!(consumed(5, fast).convert_to(slow).force_charge(slow.charge(3), slow.capacity()), consumed(8, fast));
-        assert_eq!(consumed(5, slow).convert_to(fast).force_charge(fast.charge(3), fast.capacity()), consumed(8, fast));
-        assert_eq!(
-            consumed(5, slow).convert_to(slow).force_charge(slow.charge(30), slow.capacity()),
-            consumed(30, slow),
-            "a larger limit's"
-        );
+        let charged =
+            |stored: Backlog, by: TokenBucket, tokens| stored.convert_to(by).charge_debt(by.charge(tokens), 0);
+        assert_eq!(charged(consumed(900, fast), slow, 3), consumed(903, fast));
+        assert_eq!(charged(consumed(5, slow), fast, 3), consumed(8, fast));
+        assert_eq!(charged(consumed(5, slow), slow, 30), consumed(35, slow), "beyond the burst");
     }
 
     #[test]

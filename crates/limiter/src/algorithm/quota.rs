@@ -183,15 +183,6 @@ impl Quota {
         }
     }
 
-    /// This limit for debts that nothing bounds.
-    #[inline]
-    pub fn unbounded(self) -> Self {
-        match self {
-            Self::TokenBucket(bucket) => Self::TokenBucket(bucket.unbounded()),
-            Self::Window(window) => Self::Window(window.unbounded()),
-        }
-    }
-
     /// The bucket of a limit that is one. Leases are for buckets alone.
     #[inline]
     pub fn token_bucket(self) -> Option<TokenBucket> {

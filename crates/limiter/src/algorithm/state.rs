@@ -168,25 +168,15 @@ impl QuotaState {
         self.clone().charge(part, cost, 0, 1)
     }
 
-    /// Charges tokens that were admitted without asking. Such a debt is bounded by a full burst or quota, so that
-    /// nobody is locked out; one that is larger by itself counts whole.
-    pub fn force_charge(&mut self, charge: u64) {
-        self.charge_up_to(self.quota, charge);
-    }
-
-    /// Charges all of what a request turned out to cost beside its reservation, however little there is.
-    pub fn charge_late(&mut self, charge: u64) {
-        self.charge_up_to(self.quota.unbounded(), charge);
-    }
-
-    /// Charges a debt that leaves no more missing than all of `bound`, or the debt itself if that is more.
-    fn charge_up_to(&mut self, bound: Quota, charge: u64) {
-        self.correct(|consumed, quota, at| match (consumed, quota, bound) {
-            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket), Quota::TokenBucket(bound)) => {
-                *backlog = backlog.force_charge(charge, bound.capacity()).convert_to(bucket);
+    /// Charges tokens that were admitted `age_us` microseconds ago without asking, and were to expire at
+    /// `expires_at_us`. All of them count, however little there is: what would be cut off could be admitted again.
+    pub fn charge_debt(&mut self, charge: u64, age_us: u64, expires_at_us: u64) {
+        self.correct(|consumed, quota, at| match (consumed, quota) {
+            (Consumption::TokenBucket(backlog), Quota::TokenBucket(bucket)) => {
+                *backlog = backlog.charge_debt(charge, age_us).convert_to(bucket);
             }
-            (Consumption::Window(entries), _, Quota::Window(bound)) => {
-                entries.force_charge(bound.quota(), charge, at.expires_at_us);
+            (Consumption::Window(entries), Quota::Window(_)) => {
+                entries.charge_debt(charge, expires_at_us.min(at.expires_at_us), at.now_us);
             }
             _ => {}
         });

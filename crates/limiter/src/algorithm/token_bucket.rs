@@ -162,12 +162,6 @@ impl TokenBucket {
         TickRate { emission: self.emission, ticks_per_us: self.ticks_per_us }
     }
 
-    /// A bucket for debts that nothing bounds: its capacity is [`MAX_TICKS`].
-    #[inline]
-    pub fn unbounded(self) -> Self {
-        Self { capacity: MAX_TICKS, ..self }
-    }
-
     /// Ticks in a microsecond.
     #[inline]
     pub fn ticks_per_us(self) -> u64 {
@@ -284,11 +278,13 @@ pub fn take(bucket: TokenBucket, backlog: u64, cost: u64, units: u32) -> ChargeO
     charge(bucket, backlog, cost, fitting(bucket, backlog, cost, units), units)
 }
 
-/// Charges a debt: tokens that were admitted without asking. It leaves at most the capacity missing, or the debt if
-/// that is more, so nobody is locked out; and never less than before.
+/// Charges a debt: tokens that were admitted without asking, `age_us` microseconds ago. All of them count, also beyond
+/// the capacity: what is cut off would be admitted twice. Tokens that flowed in since then pay for it where the bucket
+/// was full: that is all the time if nothing is missing now, and none of it otherwise.
 #[inline]
-pub fn force_charge(backlog: u64, ticks: u64, capacity: u64) -> u64 {
-    backlog.saturating_add(ticks).min(capacity.max(ticks)).max(backlog).min(MAX_TICKS)
+pub fn charge_debt(backlog: u64, ticks: u64, rate: TickRate, age_us: u64) -> u64 {
+    let paid = if backlog == 0 { rate.ticks(age_us) } else { 0 };
+    backlog.saturating_add(ticks.min(MAX_TICKS).saturating_sub(paid)).min(MAX_TICKS)
 }
 
 /// Refunds a charge of `ticks` for tokens that were not spent, `held_us` after it was made. Ticks that flowed in

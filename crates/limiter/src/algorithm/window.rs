@@ -124,11 +124,6 @@ impl Window {
         Self { quota: quota.min(self.quota), ..self }
     }
 
-    /// A window for debts that nothing bounds: its quota is [`MAX_TICKS`].
-    pub fn unbounded(self) -> Self {
-        Self { quota: MAX_TICKS, ..self }
-    }
-
     /// Tokens in a whole window.
     #[inline]
     pub fn quota(self) -> u64 {
@@ -305,13 +300,13 @@ impl WindowEntries {
         self.last_us().saturating_sub(now_us)
     }
 
-    /// Charges a debt: tokens that were admitted without asking. It leaves at most the quota out, or the debt if that
-    /// is more, and never less than before.
+    /// Charges a debt: tokens that were admitted without asking, and that expire at `until_us`. All of them count, up to
+    /// [`MAX_TICKS`] in all, unless they have expired by `now_us`.
     #[inline]
-    pub fn force_charge(&mut self, quota: u64, tokens: u64, expires_at_us: u64) {
-        let used = self.used();
-        let after = used.saturating_add(tokens).min(quota.max(tokens)).max(used);
-        self.add(after - used, expires_at_us);
+    pub fn charge_debt(&mut self, tokens: u64, until_us: u64, now_us: u64) {
+        if until_us > now_us {
+            self.add(tokens.min(MAX_TICKS.saturating_sub(self.used())), until_us);
+        }
     }
 
     /// Refunds tokens that were to expire at `until_us`, as far as they are still out.

@@ -29,10 +29,11 @@ use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
+use crate::store::adjustment::{Adjustment, Change};
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{Adjustment, BucketCharge, Change, Levels, Store};
+use crate::store::{BucketCharge, Levels, Store};
 
 /// Retry time of a limit that denies while the store is away. The store is probed several times a second.
 const OUTAGE_RETRY_US: u64 = 1_000_000;
@@ -303,7 +304,7 @@ impl Limiter {
         for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage == OnOutage::Local) {
             let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
             let change = Change::Refund { charge: part.charge(charge.cost), taken_at_us };
-            self.0.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
+            self.0.memory.adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod check;
 pub mod decision;
+mod foreign_charge;
 pub mod limiter;
 pub mod plans;
 

@@ -1,11 +1,12 @@
 //! Settles the reservations of requests whose cost only the response tells.
 //!
 //! Guarantees that each cost beyond its reservation is charged: in the store, or, while that is away, to this node's
-//! bucket and as a debt (at most a full bucket of it, see [`crate::node::debt`]). A cost below the reservation is
+//! bucket and as a debt (see [`crate::node::debt`]). A cost below the reservation is
 //! refunded as far as it can be without admitting too much, which [`bucket::covered_us`] argues. The bound: in any time
 //! t, at most burst + rate · t is admitted (by a window: its quota), in tokens as settled. Beside it stand the costs
 //! that requests in flight at the end of t have not been charged yet: at most their `max` less their reservation. A
-//! node that dies settles nothing more, and its reservations stand.
+//! node that dies settles nothing more, and its reservations stand. A call that fails is made again until the store has
+//! confirmed it, and counts once (see [`crate::node::outbox`]).
 //!
 //! No request waits for a settlement. The queue is bounded: settlements beyond the bound are made like those while the
 //! store is away.
@@ -24,8 +25,10 @@ use crate::clock;
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::store_client::StoreClient;
 use crate::limit::definition::OnOutage;
+use crate::node::Node;
+use crate::store::BucketCharge;
+use crate::store::adjustment::{Adjustment, Change};
 use crate::store::memory::MemoryStore;
-use crate::store::{Adjustment, BucketCharge, Change};
 
 /// Settlements that wait for the store on a worker, about 200 bytes each.
 const MAX_WAITING: usize = 4_096;
@@ -94,19 +97,20 @@ impl Settler {
 
     /// Settles that the request cost `actual` tokens.
     pub(crate) fn settle(self: &Arc<Self>, reservation: Reservation, actual: u64) -> SettlementResult {
-        let held_us = clock::monotonic_micros().saturating_sub(reservation.since_us);
+        let now_us = clock::monotonic_micros();
+        let held_us = now_us.saturating_sub(reservation.since_us);
         let reserved = reservation.charge.cost;
-        let change = change(reservation.charge.quota, reserved, actual, reservation.taken_at_us, held_us);
+        let change = change(reservation.charge.quota, [reserved, actual], reservation.taken_at_us, held_us, now_us);
         let settled = match change {
             None if actual == reserved => return SettlementResult::Even,
             None => return SettlementResult::Late,
             Some(Change::Refund { .. }) => SettlementResult::Less,
-            Some(Change::ForceCharge(_) | Change::Charge(_)) => SettlementResult::More,
+            Some(Change::Charge { .. }) => SettlementResult::More,
         };
         let Some((client, change)) = self.shared.as_ref().zip(change) else {
             let Reservation { charge: BucketCharge { key, quota, .. }, .. } = reservation;
             let adjustments = change.map(|change| Adjustment { key, quota, change });
-            self.memory.adjust_at(adjustments.as_slice(), clock::monotonic_micros());
+            self.memory.adjust_at(&adjustments, clock::monotonic_micros());
             return settled;
         };
         match (reservation.decided_by, reservation.on_outage) {
@@ -134,9 +138,10 @@ impl Settler {
     fn send(self: &Arc<Self>, client: &Arc<StoreClient>, settlement: Settlement) {
         let runtime = Handle::try_current();
         let mut queue = self.queue.lock();
-        let (Ok(runtime), true) =
-            (runtime, queue.waiting.len() < MAX_WAITING && !client.is_away(&settlement.charge.key))
-        else {
+        // Behind a call that failed, charges of a bucket become one debt.
+        let key = &settlement.charge.key;
+        let takes = !client.is_away(key) && !client.node.outbox.holds(key);
+        let (Ok(runtime), true) = (runtime, takes && queue.waiting.len() < MAX_WAITING) else {
             drop(queue);
             self.without_store(client, settlement);
             return;
@@ -160,8 +165,8 @@ impl Settler {
                 known.charge.key == next.charge.key && known.charge.quota == next.charge.quota
             };
             match (batch.iter_mut().find(same).map(|known| &mut known.change), next.change) {
-                (Some(Change::Charge(sum)), Change::Charge(ticks)) => {
-                    *sum = sum.saturating_add(ticks).min(MAX_TICKS);
+                (Some(Change::Charge { charge: sum, since_us }), Change::Charge { charge, since_us: last_us }) => {
+                    (*sum, *since_us) = (sum.saturating_add(charge).min(MAX_TICKS), last_us.max(*since_us));
                 }
                 _ => batch.push(next),
             }
@@ -171,44 +176,51 @@ impl Settler {
     }
 
     async fn call(&self, client: &Arc<StoreClient>, batch: Vec<Settlement>) {
-        let adjustments: Vec<Adjustment> = batch.iter().map(Settlement::adjustment).collect();
-        if client.node.breaker.is_open() || !client.adjust(&adjustments).await {
+        let node = &client.node;
+        if node.breaker.is_open() {
             batch.into_iter().for_each(|settlement| self.without_store(client, settlement));
             return;
         }
-        for settlement in batch {
-            match settlement.change {
-                // An outage starts from this node's copy of the bucket.
-                Change::Charge(_) if settlement.on_outage == OnOutage::Local => {
-                    self.memory.adjust_at(&[settlement.adjustment()], clock::monotonic_micros());
-                }
-                Change::Refund { .. } => client.node.denials.forget(&settlement.charge.key),
-                Change::ForceCharge(_) | Change::Charge(_) => {}
-            }
+        let sent = node.outbox.send(batch.iter().map(Settlement::adjustment).collect());
+        let results = client.adjust(&sent.batch).await;
+        node.confirm(sent, &results);
+        for (settlement, result) in batch.into_iter().zip(results) {
+            let Settlement { charge, on_outage, change } = settlement;
+            let (Change::Charge { charge: owed, since_us }, OnOutage::Local) = (change, on_outage) else { continue };
+            // An outage starts from this node's copy of the bucket. What the store has not confirmed is owed by this node,
+            // like what it admits alone.
+            let weight = if result.is_ok() { 1 } else { self.parts(node, &charge) };
+            let change = Change::Charge { charge: owed.saturating_mul(weight.into()).min(MAX_TICKS), since_us };
+            let adjustment = Adjustment { key: charge.key, quota: charge.quota, change };
+            self.memory.adjust_at([&adjustment], clock::monotonic_micros());
         }
     }
 
-    /// Settles while the store is away, or after a call without an answer. A debt is rather charged twice than never; a
-    /// refund made twice would admit too much.
+    /// Settles while the store is away, without a call: charges are debts, and a refund is dropped.
     fn without_store(&self, client: &StoreClient, settlement: Settlement) {
         let Settlement { charge, on_outage, change } = settlement;
-        let Change::Charge(owed) = change else {
+        let Change::Charge { charge: owed, since_us } = change else {
             self.dropped.increment(1);
             return;
         };
         let (node, now_us) = (&client.node, clock::monotonic_micros());
-        let share = node.share.get();
-        // A limit that is another node's alone while this lasts: that node knows of the cost as little as any.
-        let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
-        let parts = part.unwrap_or_else(|| charge.quota.shared_by(share.nodes())).parts_of(charge.quota);
-        let look = self.memory.take_at(std::slice::from_ref(&charge), 0, now_us, share);
+        let parts = self.parts(node, &charge);
+        let look = self.memory.take_at(std::slice::from_ref(&charge), 0, now_us, node.share.get());
         let known_us = look.levels.first().map_or(0, |level| level.reset_after_us);
         if on_outage == OnOutage::Local {
-            let change = Change::Charge(owed.saturating_mul(parts.into()).min(MAX_TICKS));
-            self.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
+            let change = Change::Charge { charge: owed.saturating_mul(parts.into()).min(MAX_TICKS), since_us };
+            self.memory.adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
         let (cost, at) = (owed / charge.quota.charge(1).max(1), self.memory.timestamp(charge.quota, now_us));
         node.debts.incur(&BucketCharge { cost, ..charge }, parts, known_us, at);
+    }
+
+    /// The nodes among which the limit is divided. A limit that is another node's alone during an outage is divided as
+    /// well: that node knows of the cost as little as any.
+    fn parts(&self, node: &Node, charge: &BucketCharge) -> u32 {
+        let share = node.share.get();
+        let part = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost);
+        part.unwrap_or_else(|| charge.quota.shared_by(share.nodes())).parts_of(charge.quota)
     }
 }
 
@@ -255,19 +267,19 @@ fn refund_locally(client: &StoreClient, reservation: &Reservation, actual: u64, 
     let Reservation { charge, taken_at_us, .. } = reservation;
     let (node, now_us) = (&client.node, clock::monotonic_micros());
     let Some(part) = node.share.get().of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { return };
-    if let Some(change) = change(part, charge.cost, actual, *taken_at_us, held_us) {
-        node.memory.adjust_at(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
+    if let Some(change) = change(part, [charge.cost, actual], *taken_at_us, held_us, now_us) {
+        node.memory.adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
     }
     let back = charge.quota.unspent(charge.cost, actual, held_us).charge;
     let from_us = node.memory.timestamp(charge.quota, *taken_at_us).expires_at_us;
     node.debts.reduce(&charge.key, charge.quota, back, from_us, now_us);
 }
 
-/// The correction of a settlement, if there is anything to correct.
-fn change(quota: Quota, reserved: u64, actual: u64, taken_at_us: u64, held_us: u64) -> Option<Change> {
+/// The correction of a settlement at `now_us`, if there is anything to correct.
+fn change(quota: Quota, [reserved, actual]: [u64; 2], taken_at_us: u64, held_us: u64, now_us: u64) -> Option<Change> {
     if actual >= reserved {
-        let more = quota.charge(actual - reserved).min(MAX_TICKS);
-        return (more > 0).then_some(Change::Charge(more));
+        let charge = quota.charge(actual - reserved).min(MAX_TICKS);
+        return (charge > 0).then_some(Change::Charge { charge, since_us: now_us });
     }
     let Unspent { charge: left, covered_us } = quota.unspent(reserved, actual, held_us);
     let (charge, taken_at_us) = (quota.charge(reserved - actual), taken_at_us.saturating_add(covered_us));

@@ -19,9 +19,8 @@ use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
-use crate::store::{
-    self, Adjustment, BucketCharge, Change, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure,
-};
+use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
+use crate::store::{self, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
 const LEASE_PARTS: u32 = 4;
@@ -132,7 +131,10 @@ impl StoreClient {
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));
         let grant = answer?;
         self.learn_duration(now_us.saturating_sub(sent_us));
-        for ((charge, policy), level) in checks.iter().zip(&grant.levels) {
+        for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
+            if grant.foreign.contains(&index) {
+                continue;
+            }
             if policy.on_outage == OnOutage::Local {
                 self.node.memory.observe(charge, level, now_us);
             }
@@ -143,6 +145,7 @@ impl StoreClient {
         }
         if let ([charge], [level]) = (charges, &*grant.levels)
             && charge.is_leased()
+            && grant.foreign.is_empty()
         {
             let tokens = charge.cost.saturating_mul(grant.units.saturating_sub(requests).into());
             let source = LeaseSource { sent_us, taken_at_us: grant.at_us };
@@ -170,7 +173,7 @@ impl StoreClient {
 
     /// Like [`Self::hear`], of a call to take from the buckets of `checks`. Their servers have decided.
     pub fn hear_grant(
-        &self,
+        self: &Arc<Self>,
         answer: Result<Grant, StoreFailure>,
         checks: &TokenChecks,
         requests: u32,
@@ -178,7 +181,10 @@ impl StoreClient {
     ) -> Option<Grant> {
         let grant = self.hear(answer, requests, sent_us)?;
         self.decided(checks.charges().iter().map(|charge| self.store.server_of(&charge.key)));
-        Some(grant)
+        match grant.foreign.is_empty() {
+            true => Some(grant),
+            false => Some(self.decide_foreign(checks, grant, requests)),
+        }
     }
 
     /// Counts a failure. The breaker hears of it, unless the call was given up within half of the time limit: its requests
@@ -206,7 +212,7 @@ impl StoreClient {
             let change = Change::Refund { charge: charge_back, taken_at_us };
             Adjustment { key: charge.key.clone(), quota: charge.quota, change }
         };
-        self.adjust(&checks.charges().iter().map(refund).collect::<Vec<_>>()).await;
+        self.adjust(&AdjustmentBatch::once(checks.charges().iter().map(refund).collect())).await;
     }
 
     /// Gives back the tokens of `source` that are not spent by the end of the lease's useful time.
@@ -232,14 +238,18 @@ impl StoreClient {
         // A client that was denied for lack of these tokens may pass now: the next request is asked for after the
         // refund.
         self.node.denials.forget(&charge.key);
-        self.adjust(&[Adjustment { key: charge.key.clone(), quota: charge.quota, change }]).await;
+        // Sent once: nothing is owed, and a refund that is lost admits nothing too much.
+        self.adjust(&AdjustmentBatch::once(vec![Adjustment { key: charge.key.clone(), quota: charge.quota, change }]))
+            .await;
     }
 
-    /// Corrects buckets. `false`: the call may have failed, and may have worked all the same.
-    pub async fn adjust(&self, adjustments: &[Adjustment]) -> bool {
-        let server = || adjustments.first().map_or(ServerId::ONLY, |first| self.store.server_of(&first.key));
-        let call = self.store.adjust(adjustments).map_err(|error| StoreFailure { server: server(), error });
-        self.call(call, 0, self.deadline(), || None).await.is_some()
+    /// Corrects buckets.
+    pub async fn adjust(&self, batch: &AdjustmentBatch) -> Vec<AdjustmentResult> {
+        let sent_us = clock::monotonic_micros();
+        let results = self.store.adjust(batch).await;
+        self.seconds.record(waited(sent_us));
+        self.node.outcomes.count(adjustment::summary(&results).as_ref());
+        results
     }
 
     /// Claims permits for this node. `None`: the store did not answer.

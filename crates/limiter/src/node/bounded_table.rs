@@ -78,12 +78,28 @@ impl<V> BoundedTable<V> {
         Some(set.swap_remove(place).1)
     }
 
-    /// Empties the table, a set at a time.
-    pub fn drain(&self, mut each: impl FnMut(Key, V)) {
-        for set in &self.sets {
-            let taken = std::mem::take(&mut *set.lock());
-            taken.into_iter().for_each(|(key, value)| each(key, value));
+    /// Takes out values whose key is `wanted`, a set at a time, until there are `enough`. It begins at the set `from`,
+    /// visits each once, and returns the set to go on from.
+    pub fn extract(&self, from: usize, enough: usize, wanted: impl Fn(&Key) -> bool) -> (Vec<(Key, V)>, usize) {
+        let mut taken = Vec::new();
+        for visited in 0..self.sets.len() {
+            let next = (from + visited) % self.sets.len();
+            if taken.len() >= enough {
+                return (taken, next);
+            }
+            let mut set = self.sets[next].lock();
+            taken.extend(set.extract_if(.., |(key, _)| wanted(key)));
         }
+        (taken, from % self.sets.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sets.iter().all(|set| set.lock().is_empty())
+    }
+
+    /// Values in the table.
+    pub fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.lock().len()).sum()
     }
 
     /// Drops values that `keep` rejects, a set at a time.
@@ -139,8 +155,7 @@ mod tests {
         table.retain(|n| *n >= 15);
         assert_eq!(table.with(&key(14), |found| found.copied()), None);
         let drained = || {
-            let mut values = Vec::new();
-            table.drain(|_, n| values.push(n));
+            let mut values: Vec<u64> = table.extract(0, 64, |_| true).0.into_iter().map(|(_, n)| n).collect();
             values.sort_unstable();
             values
         };

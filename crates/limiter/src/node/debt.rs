@@ -12,11 +12,11 @@
 //! store's count are at most the rest of the quota. They are owed token by token, until the end of the window that they
 //! were taken in.
 //!
-//! Guarantees that a debt is at most a full bucket of the largest limit it was incurred under, and a bound on the
-//! number of debts: beyond it, the smallest of a few is waived and counted. A debt whose charge fails stays: if the
-//! charge worked after all, it is charged twice, never too little.
+//! Guarantees that all that was admitted is owed, also beyond a full bucket: a part that was cut off would be admitted
+//! again. Guarantees a bound on the number of debts: beyond it, the smallest of a few is waived and counted. From here a
+//! debt goes to the [`outbox`](crate::node::outbox), which charges it once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use metrics::{Counter, counter};
 use tokio::sync::Notify;
@@ -27,7 +27,8 @@ use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
 use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
-use crate::store::{Adjustment, BucketCharge, Change};
+use crate::store::BucketCharge;
+use crate::store::adjustment::{Adjustment, Change};
 
 /// Buckets with debts, about 180 bytes each.
 const CAPACITY: usize = 65_536;
@@ -36,6 +37,8 @@ const CAPACITY: usize = 65_536;
 pub(crate) struct Debts {
     table: BoundedTable<Debt>,
     any: AtomicBool,
+    /// The set of the table at which the next search begins.
+    next_set: AtomicUsize,
     incurred: Notify,
     waived: Counter,
 }
@@ -66,6 +69,7 @@ impl Debts {
         Self {
             table: BoundedTable::new(CAPACITY),
             any: AtomicBool::new(false),
+            next_set: AtomicUsize::new(0),
             incurred: Notify::new(),
             waived: counter!("tollgate_store_debts_waived_total"),
         }
@@ -83,7 +87,7 @@ impl Debts {
         let add = |debt: &mut Debt| {
             debt.flow(at.now_us);
             debt.adopt(quota);
-            debt.owe(quota, charge, at.expires_at_us);
+            debt.owe(quota, charge, at);
         };
         let (_, displaced) = self.table.upsert(key, new, |debt| debt.left_us(at.now_us), add);
         if displaced.is_some_and(|debt| debt.left_us(at.now_us) > 0) {
@@ -101,33 +105,28 @@ impl Debts {
         }
     }
 
-    /// Takes the debts out, in parts of at most `at_most`, as of `now_us`.
-    pub fn collect(&self, now_us: u64, at_most: usize) -> Vec<Vec<Adjustment>> {
+    /// Takes out about `at_most` debts whose key is `wanted`, as of `now_us`: empty when there are none.
+    pub fn collect(&self, now_us: u64, at_most: usize, wanted: impl Fn(&Key) -> bool) -> Vec<Adjustment> {
         self.any.store(false, Ordering::Release);
-        let mut parts: Vec<Vec<Adjustment>> = Vec::new();
-        self.table.drain(|key, mut debt| {
-            debt.flow(now_us);
-            let (quota, charge) = debt.owed();
-            if charge == 0 {
-                return;
+        let mut owed = Vec::new();
+        while owed.len() < at_most {
+            let from = self.next_set.load(Ordering::Relaxed);
+            let (taken, next) = self.table.extract(from, at_most - owed.len(), &wanted);
+            self.next_set.store(next, Ordering::Relaxed);
+            if taken.is_empty() {
+                break;
             }
-            let owed = Adjustment { key, quota, change: Change::ForceCharge(charge) };
-            match parts.last_mut().filter(|part| part.len() < at_most) {
-                Some(part) => part.push(owed),
-                None => parts.push(vec![owed]),
-            }
-        });
-        parts
+            owed.extend(taken.into_iter().filter_map(|(key, debt)| debt.adjustment(key, now_us)));
+        }
+        if owed.len() >= at_most || !self.table.is_empty() {
+            self.any.store(true, Ordering::Release);
+        }
+        owed
     }
 
-    /// Adds debts again whose charge failed. They do not flow off until they are collected again, soon.
-    pub fn restore(&self, part: &[Adjustment], at: impl Fn(Quota) -> Timestamp) {
-        for Adjustment { key, quota, change } in part {
-            if let Change::ForceCharge(charge) = *change {
-                let at = at(*quota);
-                self.add(key, || Debt::new(*quota, at.now_us, u32::MAX), *quota, charge, at);
-            }
-        }
+    /// Keys with a debt.
+    pub fn len(&self) -> usize {
+        self.table.len()
     }
 
     /// Reduces the debt of `key` by `charge` of `quota`: a reservation that was not spent. In a window, at most by the
@@ -201,21 +200,25 @@ impl Debt {
         }
     }
 
-    fn owe(&mut self, quota: Quota, charge: u64, expires_at_us: u64) {
+    fn owe(&mut self, quota: Quota, charge: u64, at: Timestamp) {
         match (self, quota) {
             (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.owe(shape, charge),
-            (Self::Window { entries, .. }, Quota::Window(window)) => {
-                entries.force_charge(window.quota(), charge, expires_at_us)
+            (Self::Window { entries, .. }, Quota::Window(_)) => {
+                entries.charge_debt(charge, at.expires_at_us, at.now_us);
             }
             _ => {}
         }
     }
 
-    fn owed(&self) -> (Quota, u64) {
-        match self {
-            Self::Bucket(bucket_debt) => (bucket_debt.shape.into(), bucket_debt.ticks),
-            Self::Window { quota, entries } => (*quota, entries.used()),
-        }
+    /// The charge of what is owed at `now_us`. `None`: it has flowed off. However late the charge is made, it counts from
+    /// now on; or from when the store's level has flowed off, as far as this node knows.
+    fn adjustment(mut self, key: Key, now_us: u64) -> Option<Adjustment> {
+        self.flow(now_us);
+        let (quota, charge, since_us) = match self {
+            Self::Bucket(BucketDebt { shape, ticks, at_us, .. }) => (shape.into(), ticks, at_us),
+            Self::Window { quota, entries } => (quota, entries.used(), now_us),
+        };
+        (charge > 0).then_some(Adjustment { key, quota, change: Change::Charge { charge, since_us } })
     }
 
     fn lower(&mut self, left_us: u64, now_us: u64) {
@@ -261,9 +264,8 @@ impl BucketDebt {
     }
 
     fn owe(&mut self, shape: TokenBucket, ticks: u64) {
-        let own = |ticks| bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
-        let capacity = self.shape.capacity().max(own(shape.capacity()));
-        self.ticks = bucket::force_charge(self.ticks, own(ticks), capacity);
+        let own = bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
+        self.ticks = self.ticks.saturating_add(own).min(MAX_TICKS);
     }
 }
 

@@ -57,4 +57,11 @@ impl<'a> MergedCharges<'a> {
     pub fn spread(&self, levels: &[Level]) -> Levels {
         self.places.iter().filter_map(|place| levels.get(*place).copied()).collect()
     }
+
+    /// The charges that go to one of these `places` of the list.
+    #[cfg(feature = "redis")]
+    pub fn charges_at(&self, places: &[usize]) -> SmallVec<[usize; 2]> {
+        let charges = self.places.iter().enumerate();
+        charges.filter(|(_, place)| places.contains(place)).map(|(charge, _)| charge).collect()
+    }
 }

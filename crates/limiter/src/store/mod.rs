@@ -3,6 +3,7 @@
 //!
 //! A store promises atomicity and a bound on its waiting. The arithmetic is [`crate::algorithm`]'s.
 
+pub mod adjustment;
 mod error;
 pub mod fleet_share;
 pub mod hash_reader;
@@ -24,6 +25,7 @@ use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
 use crate::limit::key::Key;
+use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 pub use crate::store::error::StoreError;
 pub use crate::store::server::{ServerId, StoreFailure};
 
@@ -52,33 +54,16 @@ pub fn cost_of(charges: &[BucketCharge], charge: &BucketCharge) -> u64 {
     charges.iter().filter(|other| other.key == charge.key).map(|other| other.cost).fold(0, u64::saturating_add)
 }
 
-/// Units granted, and the level of each bucket, in the order of the charges.
+/// Units granted, and the level of each bucket, in the order of the charges. Charges to keys that hold a value which is
+/// not Tollgate's were not made, and had no part in the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Grant {
     pub units: u32,
     pub levels: Levels,
     /// Microseconds of the store's own clock.
     pub at_us: u64,
-}
-
-/// A correction of a bucket, for something that happened outside of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Adjustment {
-    pub key: Key,
-    pub quota: Quota,
-    pub change: Change,
-}
-
-/// A correction, in the unit of [`Quota::charge`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Tokens admitted without asking the store. They make the bucket at most empty.
-    ForceCharge(u64),
-    /// Tokens that a request turned out to cost beyond its grant. All of them count, however little the bucket or
-    /// window has left.
-    Charge(u64),
-    /// The unspent part of a grant, which was made at `taken_at_us` of the store's clock. It never will be spent.
-    Refund { charge: u64, taken_at_us: u64 },
+    /// The places of the charges whose keys hold a foreign value. Nearly always none.
+    pub foreign: SmallVec<[usize; 2]>,
 }
 
 /// A level per charge. More than four limits on a request go to the heap.
@@ -107,11 +92,10 @@ pub trait Store: Send + Sync + 'static {
     /// When the store could not decide. What it was asked for is owed then.
     fn take<'a>(&'a self, charges: &'a [BucketCharge], units: u32) -> BoxFuture<'a, Result<Grant, StoreFailure>>;
 
-    /// Corrects buckets: see [`Change`]. A refund returns no more than the charge still weighs.
-    ///
-    /// # Errors
-    /// When the store did not do so, or may not have. A refund must not be tried again then.
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Corrects buckets: see [`Change`](adjustment::Change). A refund returns no more than the charge still weighs. The
+    /// results are in the order of the adjustments. An error says that the correction was not made, or may not have
+    /// been. A batch with an id may be sent again then, in whole or in part: nothing of it is made twice.
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>>;
 
     /// Takes over a node's claims of permits for requests in flight. Of each key the node gets the permits that the
     /// others leave, for [`LEASE_US`](crate::algorithm::concurrency::LEASE_US). The answers are in the order of the

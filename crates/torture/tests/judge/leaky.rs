@@ -10,8 +10,9 @@ use tollgate_limiter::algorithm::concurrency::GrantedPermits;
 use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::clock;
+use tollgate_limiter::store::adjustment::{AdjustmentBatch, AdjustmentOutcome, AdjustmentResult};
 use tollgate_limiter::store::memory::MemoryStore;
-use tollgate_limiter::store::{Adjustment, BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// How far a node's clock is ahead of the one before.
 const SKEW_US: u64 = 20_000;
@@ -48,11 +49,11 @@ impl Store for OwnClock {
         let granted = u32::try_from(fitting).unwrap_or(units).min(units);
         bucket.used_ticks += shape.charge(cost) * u64::from(granted);
         let levels = charges.iter().map(|_| Level::default()).collect();
-        Box::pin(ready(Ok(Grant { units: granted, levels, at_us: now_us })))
+        Box::pin(ready(Ok(Grant { units: granted, levels, at_us: now_us, ..Grant::default() })))
     }
 
-    fn adjust<'a>(&'a self, _: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(ready(Ok(())))
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        Box::pin(ready(vec![Ok(AdjustmentOutcome::Applied); batch.len()]))
     }
 
     fn claim<'a>(&'a self, _: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {
@@ -88,8 +89,8 @@ impl Store for Miser {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.adjust(adjustments)
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        self.store.adjust(batch)
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

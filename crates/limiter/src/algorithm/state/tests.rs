@@ -48,10 +48,10 @@ fn a_grant_shows_at_once_also_where_more_was_consumed_than_the_burst() {
 }
 
 #[test]
-fn forced_charges_and_refunds_change_what_is_stored() {
+fn debts_and_refunds_change_what_is_stored() {
     for quota in [bucket(), window()] {
         let mut state = StoredState::full(quota).read_as(quota, AT);
-        state.force_charge(quota.charge(6));
+        state.charge_debt(quota.charge(6), 0, AT.expires_at_us);
         assert!(state.is_changed());
         let mut state = state.stored().read_as(quota, AT);
         state.refund(quota.charge(4), AT.now_us, AT.expires_at_us);

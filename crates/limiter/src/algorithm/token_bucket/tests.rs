@@ -144,13 +144,16 @@ fn a_refund_returns_no_more_than_the_charge_still_weighs() {
     assert_eq!(refund(bucket, later, taken, 4_000), 0);
     let others = take(bucket, 0, 1, 5).backlog;
     assert_eq!(refund(bucket, others, taken, 10_000), others, "the charge had flowed off by then");
-    assert_eq!(force_charge(others, bucket.capacity, bucket.capacity), bucket.capacity);
-    assert_eq!(
-        force_charge(2 * bucket.capacity, 1, bucket.capacity),
-        2 * bucket.capacity,
-        "of a larger limit, and still owed"
-    );
-    assert_eq!(force_charge(others, u64::MAX, bucket.capacity), MAX_TICKS);
+}
+
+#[test]
+fn a_debt_counts_beyond_the_burst_from_the_time_it_was_admitted() {
+    let rate = bucket(1_000, SECOND, 100).tick_rate();
+    assert_eq!(charge_debt(90_000, 100_000, rate, 0), 190_000, "the burst cuts nothing off");
+    assert_eq!(charge_debt(90_000, 100_000, rate, 30_000), 190_000, "what flowed in since is gone already");
+    assert_eq!(charge_debt(0, 100_000, rate, 30_000), 70_000);
+    assert_eq!(charge_debt(0, 100_000, rate, 100_001), 0);
+    assert_eq!(charge_debt(5, u64::MAX, rate, 0), MAX_TICKS);
 }
 
 #[test]

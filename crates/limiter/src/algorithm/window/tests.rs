@@ -82,13 +82,14 @@ fn a_refund_goes_to_the_window_that_was_charged() {
 }
 
 #[test]
-fn a_debt_leaves_at_most_the_quota_out_and_never_less_than_before() {
+fn a_debt_counts_beyond_the_quota_until_it_expires() {
     let mut entries = WindowEntries::of(4, 60);
-    entries.force_charge(10, 9, 70);
-    assert_eq!(entries.used(), 10);
-    let mut more = WindowEntries::of(14, 60);
-    more.force_charge(10, 3, 70);
-    assert_eq!(more.used(), 14);
+    entries.charge_debt(9, 70, 50);
+    assert_eq!(entries.used(), 13);
+    entries.charge_debt(5, 50, 50);
+    assert_eq!(entries.used(), 13, "it has expired");
+    entries.charge_debt(u64::MAX, 70, 50);
+    assert_eq!(entries.used(), MAX_TICKS);
 }
 
 #[test]

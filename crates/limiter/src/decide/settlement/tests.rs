@@ -15,6 +15,7 @@ use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
+use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use crate::store::fleet_share::FleetShare;
 use crate::store::{Grant, PermitClaim, Store, StoreError, StoreFailure};
 
@@ -67,7 +68,8 @@ impl Model {
     fn settle(&mut self, index: usize, actual: u64, heard_us: u64) {
         let request = self.requests[index];
         let held_us = (self.now - request.at).saturating_sub(heard_us);
-        if let Some(change) = change(self.charge.quota, self.charge.cost, actual, request.taken_at, held_us) {
+        if let Some(change) = change(self.charge.quota, [self.charge.cost, actual], request.taken_at, held_us, self.now)
+        {
             let adjustment = Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change };
             self.memory.adjust_at(&[adjustment], self.now);
         }
@@ -152,7 +154,7 @@ fn a_reservation_that_is_not_above_the_cost_wastes_nothing_and_admits_nothing_mo
 #[test]
 fn an_unspent_rest_is_refunded_less_the_tokens_that_flowed_in_beyond_the_spent_ones() {
     let shape = shape(10, 100);
-    let back = |actual, held_us| match change(shape.into(), 50, actual, 7, held_us) {
+    let back = |actual, held_us| match change(shape.into(), [50, actual], 7, held_us, 7 + held_us) {
         Some(Change::Refund { charge: back, taken_at_us }) => {
             let memory = MemoryStore::new(10);
             memory.take_at(&[charge(shape, 100)], 1, 7, Share::WHOLE);
@@ -169,8 +171,9 @@ fn an_unspent_rest_is_refunded_less_the_tokens_that_flowed_in_beyond_the_spent_o
     assert_eq!(back(20, 3 * SECOND), Some(20));
     assert_eq!(back(20, 5 * SECOND), None);
     assert_eq!(back(0, SECOND), Some(40));
-    assert_eq!(change(shape.into(), 50, 50, 7, SECOND), None);
-    assert_eq!(change(shape.into(), 50, 51, 7, SECOND), Some(Change::Charge(shape.emission())));
+    assert_eq!(change(shape.into(), [50, 50], 7, SECOND, 9), None);
+    let one_more = Change::Charge { charge: shape.emission(), since_us: 9 };
+    assert_eq!(change(shape.into(), [50, 51], 7, SECOND, 9), Some(one_more));
 }
 
 /// Without the loss, the second hundred would be followed by a third at once.
@@ -193,7 +196,7 @@ fn a_window_gets_all_back_while_it_lasts_and_owes_more_than_it_has() {
     let asks = [BucketCharge { quota: window.into(), ..charge(shape(1, 1), 60) }];
     let left = |now_us| memory.take_at(&asks, 0, now_us, Share::WHOLE).levels[0].remaining;
     let settle = |taken_at_us, actual, now_us| {
-        let change = change(window.into(), 60, actual, taken_at_us, now_us - taken_at_us).unwrap();
+        let change = change(window.into(), [60, actual], taken_at_us, now_us - taken_at_us, now_us).unwrap();
         memory.adjust_at(&[Adjustment { key: Key::from("k"), quota: window.into(), change }], now_us);
     };
     let taken = memory.take_at(&asks, 1, SECOND, Share::WHOLE);
@@ -228,14 +231,13 @@ impl Store for Switched {
         Box::pin(ready(Ok(self.memory.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.away.load(Ordering::Relaxed) {
-            return Box::pin(ready(Err(StoreError::Io.into())));
+            return Box::pin(ready(vec![Err(StoreError::Io); batch.len()]));
         }
-        self.changes.lock().extend(adjustments.iter().map(|one| one.change));
-        self.memory.adjust_at(adjustments, clock::monotonic_micros());
-        Box::pin(ready(Ok(())))
+        self.changes.lock().extend(batch.iter().map(|one| one.change));
+        self.memory.adjust(batch)
     }
 
     fn claim<'a>(
@@ -247,6 +249,14 @@ impl Store for Switched {
 
     fn timeout(&self) -> Duration {
         Duration::from_millis(20)
+    }
+}
+
+/// Of a charge.
+fn ticks(change: &Change) -> u64 {
+    match *change {
+        Change::Charge { charge, .. } => charge,
+        Change::Refund { .. } => panic!("{change:?}"),
     }
 }
 
@@ -280,9 +290,8 @@ impl Bench {
     }
 
     fn owed(&self) -> u64 {
-        let parts = self.node.debts.collect(clock::monotonic_micros(), 100);
-        let ticks = |one: &Adjustment| if let Change::ForceCharge(ticks) = one.change { ticks } else { 0 };
-        parts.iter().flatten().map(ticks).sum::<u64>() / shape(1, 100).emission()
+        let owed = self.node.debts.collect(clock::monotonic_micros(), 100, |_| true);
+        owed.iter().map(|one| ticks(&one.change)).sum::<u64>() / shape(1, 100).emission()
     }
 
     fn left_here(&self) -> u64 {
@@ -298,18 +307,28 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
     assert_eq!(bench.settle(DecidedBy::Redis, 10), SettlementResult::Even);
     bench.settler.idle().await;
     let emission = shape(1, 100).emission();
-    assert_eq!(*bench.store.changes.lock(), [Change::Charge(20 * emission)]);
+    assert_eq!(bench.store.changes.lock().iter().map(ticks).collect::<Vec<_>>(), [20 * emission]);
     assert_eq!((bench.store.calls.load(Ordering::Relaxed), bench.left_here(), bench.owed()), (1, 80, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_charge_that_fails_is_a_debt_and_a_refund_that_fails_is_dropped() {
+async fn settlements_that_fail_are_sent_again_as_they_were() {
     let bench = Bench::new();
     bench.store.away.store(true, Ordering::Relaxed);
     assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More);
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
-    assert_eq!((bench.left_here(), bench.owed()), (97, 3));
+    assert_eq!((bench.left_here(), bench.owed(), bench.node.outbox.len()), (97, 0, 2));
+    assert_eq!(bench.settle(DecidedBy::Redis, 15), SettlementResult::More);
+    bench.settler.idle().await;
+    assert_eq!((bench.owed(), bench.node.outbox.len()), (5, 2), "behind what failed, charges become one debt");
+    bench.store.away.store(false, Ordering::Relaxed);
+    let sent = bench.node.outbox.send_again(|_| true).unwrap();
+    let results = bench.store.adjust(&sent.batch).await;
+    bench.node.confirm(sent, &results);
+    let changes = bench.store.changes.lock();
+    assert!(matches!(changes[..], [Change::Charge { .. }, Change::Refund { .. }]), "{changes:?}");
+    assert_eq!(bench.node.outbox.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -329,16 +348,7 @@ async fn too_many_at_once_are_settled_as_while_the_store_is_away() {
     (0..MAX_WAITING + 5).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 11), SettlementResult::More));
     assert_eq!(bench.owed(), 5);
     bench.settler.idle().await;
-    let charged: u64 = bench
-        .store
-        .changes
-        .lock()
-        .iter()
-        .map(|change| match change {
-            Change::Charge(ticks) => ticks / shape(1, 100).emission(),
-            other => panic!("{other:?}"),
-        })
-        .sum();
+    let charged: u64 = bench.store.changes.lock().iter().map(|change| ticks(change) / shape(1, 100).emission()).sum();
     assert_eq!(charged, MAX_WAITING as u64);
 }
 

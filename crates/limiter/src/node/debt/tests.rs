@@ -19,10 +19,10 @@ fn ask(key: &str, burst: u64) -> BucketCharge {
 
 fn owed(debts: &Debts, now_us: u64) -> u64 {
     let tokens = |part: &Adjustment| match part.change {
-        Change::ForceCharge(charge) => charge / part.quota.charge(1),
-        Change::Charge(_) | Change::Refund { .. } => 0,
+        Change::Charge { charge, .. } => charge / part.quota.charge(1),
+        Change::Refund { .. } => 0,
     };
-    debts.collect(now_us, 10).iter().flatten().map(tokens).sum()
+    debts.collect(now_us, 10, |_| true).iter().map(tokens).sum()
 }
 
 #[test]
@@ -34,10 +34,23 @@ fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
 }
 
 #[test]
-fn a_debt_flows_off_after_the_stores_level_and_is_at_most_a_full_bucket() {
+fn a_debt_flows_off_after_the_stores_level_and_counts_beyond_a_full_bucket() {
     let debts = Debts::new();
     (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, AT));
-    assert_eq!(owed(&debts, 3 * SECOND), 10);
+    assert_eq!(owed(&debts, 3 * SECOND), 490);
+}
+
+#[test]
+fn a_debt_is_charged_from_when_it_was_taken_out_or_the_stores_level_had_flowed_off() {
+    let (debts, key) = (Debts::new(), ask("k", 20));
+    let since_us = |known_us, now_us| {
+        debts.incur(&BucketCharge { cost: 100, ..key.clone() }, 1, known_us, AT);
+        match debts.collect(now_us, 10, |_| true)[0].change {
+            Change::Charge { since_us, .. } => since_us,
+            Change::Refund { .. } => panic!("a debt"),
+        }
+    };
+    assert_eq!((since_us(0, SECOND), since_us(3 * SECOND, SECOND)), (SECOND, 3 * SECOND));
 }
 
 #[test]
@@ -47,9 +60,7 @@ fn tokens_of_a_window_are_owed_until_it_ends() {
     (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
     assert_eq!(owed(&debts, 59 * SECOND), 8);
     (0..30).for_each(|_| debts.incur(&window, 2, 0, AT));
-    let parts = debts.collect(59 * SECOND, 10);
-    debts.restore(&parts[0], |_| AT);
-    assert_eq!(owed(&debts, 60 * SECOND - 1), 20, "the quota at most");
+    assert_eq!(owed(&debts, 60 * SECOND - 1), 30, "also beyond the quota");
     (0..8).for_each(|_| debts.incur(&window, 2, 0, AT));
     assert_eq!(owed(&debts, 60 * SECOND), 0);
 }
@@ -70,16 +81,6 @@ fn a_limit_that_shrinks_meanwhile_waives_nothing() {
     (0..80).for_each(|_| debts.incur(&ask("k", 100), 1, 0, AT));
     (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
     assert_eq!(owed(&debts, 0), 85);
-}
-
-#[test]
-fn a_debt_whose_charge_failed_remains() {
-    let debts = Debts::new();
-    (0..5).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
-    let parts = debts.collect(0, 10);
-    debts.restore(&parts[0], |_| AT);
-    debts.incur(&ask("k", 20), 1, 0, AT);
-    assert_eq!(owed(&debts, 0), 6);
 }
 
 #[test]
@@ -104,15 +105,30 @@ fn an_unspent_reservation_reduces_the_debt() {
 }
 
 #[test]
-fn any_number_of_keys_takes_bounded_room_and_parts_are_bounded_too() {
+fn any_number_of_keys_takes_bounded_room_and_is_taken_out_in_parts() {
     let debts = Debts::new();
     for n in 0..100_000 {
         debts.incur(&ask(&n.to_string(), 20), 1, 0, AT);
     }
-    let parts = debts.collect(0, 64);
+    let parts: Vec<_> =
+        std::iter::repeat_with(|| debts.collect(0, 64, |_| true)).take_while(|part| !part.is_empty()).collect();
     let kept: usize = parts.iter().map(Vec::len).sum();
     assert!(kept > CAPACITY / 2 && kept <= CAPACITY, "{kept}");
-    assert!(parts.iter().all(|part| part.len() <= 64));
+    assert!(parts.iter().all(|part| part.len() < 64 + 8));
+    assert_eq!(debts.len(), 0);
+}
+
+#[tokio::test]
+async fn debts_that_nobody_wants_yet_stay_and_are_asked_for_again() {
+    let debts = Debts::new();
+    ["a", "b"].iter().for_each(|key| debts.incur(&ask(key, 20), 1, 0, AT));
+    let taken = debts.collect(0, 10, |key| *key == Key::from("a"));
+    assert_eq!(taken.iter().map(|one| &one.key).collect::<Vec<_>>(), [&Key::from("a")]);
+    assert_eq!(debts.len(), 1);
+    debts.until_owed().await;
+    assert_eq!(owed(&debts, 0), 1);
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(1), debts.until_owed()).await;
+    assert!(waits.is_err(), "there is none");
 }
 
 proptest! {
@@ -122,6 +138,7 @@ proptest! {
         nodes in 1_u32..5,
         used in 0_u32..60,
         requests in prop::collection::vec((0_u32..5, 0_u64..SECOND), 1..80),
+        late_us in prop_oneof![Just(0), 0..20 * SECOND],
     ) {
         let ask = [ask("k", 60)];
         let (truth, store) = (MemoryStore::new(10), MemoryStore::new(10));
@@ -137,11 +154,14 @@ proptest! {
             let before = local.take_at(&ask, 0, now, share).levels[0];
             if local.take_at(&ask, 1, now, share).units == 1 {
                 debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, ..Timestamp::default() });
-                let owed = Change::ForceCharge(ask[0].quota.charge(1));
-                truth.adjust_at(&[Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
+                let owed = Change::Charge { charge: ask[0].quota.charge(1), since_us: now };
+                truth.adjust_at([&Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
             }
         }
-        locals.iter().flat_map(|(_, debts)| debts.collect(now, 10)).for_each(|part| store.adjust_at(&part, now));
+        let owed: Vec<_> = locals.iter().flat_map(|(_, debts)| debts.collect(now, 10, |_| true)).collect();
+        // Some batches are sent late, and one is as good as another.
+        now += late_us;
+        store.adjust_at(&owed, now);
         let left = |memory: &MemoryStore| memory.take_at(&ask, 0, now, Share::WHOLE).levels[0].remaining;
         prop_assert!(left(&store) <= left(&truth), "{} left, of {}", left(&store), left(&truth));
     }

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::share::Share;
+use crate::store::adjustment::{Adjustment, Change};
 use crate::store::memory::MemoryStore;
-use crate::store::{Adjustment, Change};
 
 const SECOND: u64 = 1_000_000;
 const NODES: u32 = 3;

@@ -27,9 +27,10 @@ use crate::algorithm::state::QuotaState;
 use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::limit::key::Key;
+use crate::store::adjustment::{Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, Change};
 use crate::store::memory::shard::{FoundBucket, Shard};
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
-use crate::store::{Adjustment, BucketCharge, Change, Grant, PermitClaim, Store, StoreError, StoreFailure};
+use crate::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 /// Locks at most: enough for the workers of a large machine to seldom meet.
 const SHARDS: usize = 64;
@@ -124,7 +125,7 @@ impl MemoryStore {
         let granted = charging.grants(units);
         let level = charging.charge(granted, units);
         charging.store(&mut shard, now_us);
-        Grant { units: granted, levels: smallvec![level], at_us: now_us }
+        Grant { units: granted, levels: smallvec![level], at_us: now_us, ..Grant::default() }
     }
 
     fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
@@ -145,15 +146,17 @@ impl MemoryStore {
                 level
             })
             .collect();
-        Grant { units: granted, levels: charges.spread(&levels), at_us: now_us }
+        Grant { units: granted, levels: charges.spread(&levels), at_us: now_us, ..Grant::default() }
     }
 
     /// Corrects like [`Store::adjust`], at `now_us` of the monotonic clock.
-    pub fn adjust_at(&self, adjustments: &[Adjustment], now_us: u64) {
+    pub fn adjust_at<'a>(&self, adjustments: impl IntoIterator<Item = &'a Adjustment>, now_us: u64) {
         for Adjustment { key, quota, change } in adjustments {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
-                Change::ForceCharge(charge) => state.force_charge(charge),
-                Change::Charge(charge) => state.charge_late(charge),
+                Change::Charge { charge, since_us } => {
+                    let since_us = since_us.min(now_us);
+                    state.charge_debt(charge, now_us - since_us, self.timestamp(*quota, since_us).expires_at_us);
+                }
                 Change::Refund { charge, taken_at_us } => {
                     let from_us = self.timestamp(*quota, taken_at_us).expires_at_us;
                     state.refund(charge, taken_at_us, from_us);
@@ -240,9 +243,10 @@ impl Store for MemoryStore {
         Box::pin(ready(Ok(self.take_at(charges, units, clock::monotonic_micros(), Share::WHOLE))))
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.adjust_at(adjustments, clock::monotonic_micros());
-        Box::pin(ready(Ok(())))
+    /// This store answers at once, so no batch is sent to it twice.
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        self.adjust_at(batch.iter(), clock::monotonic_micros());
+        Box::pin(ready(vec![Ok(AdjustmentOutcome::Applied); batch.len()]))
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

@@ -6,18 +6,18 @@
 //! need be until it has filled up. When the time limit has passed, no further slot is charged. On a single server, and
 //! within one hash slot, it is one call.
 
-use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tokio::time::timeout_at;
 
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
 use crate::limit::key::Key;
+use crate::store::adjustment::{Adjustment, AdjustmentBatch, Change};
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::slot_call::SlotReply;
 use crate::store::redis::topology::server::CallError;
-use crate::store::{Adjustment, Change, Grant, Store, StoreError, StoreFailure, late_answer_limit};
+use crate::store::{Grant, Store, StoreError, StoreFailure, late_answer_limit};
 
 /// The reply of one hash slot, and the places of its charges in the request.
 struct SlotGrant {
@@ -31,7 +31,7 @@ impl RedisStore {
         if self.topology.is_single_server() {
             let all: SmallVec<[&MergedCharge<'_>; 4]> = charges.list.iter().collect();
             let reply = self.take_slot(&all, 0, units).await.map_err(CallError::of_one_key)?;
-            return Ok(Grant { units: reply.units, levels: charges.spread(&reply.levels), at_us: reply.at_us });
+            return Ok(grant_of(charges, &reply));
         }
         Box::pin(self.take_by_hash_slot(charges, units)).await
     }
@@ -43,10 +43,7 @@ impl RedisStore {
         if let [(hash_slot, all)] = &hash_slots[..] {
             let all: Vec<&MergedCharge<'_>> = all.iter().map(|(_, charge)| *charge).collect();
             match within(last, self.take_slot(&all, *hash_slot, units)).await {
-                Ok(reply) => {
-                    let levels = charges.spread(&reply.levels);
-                    return Ok(Grant { units: reply.units, levels, at_us: reply.at_us });
-                }
+                Ok(reply) => return Ok(grant_of(charges, &reply)),
                 Err(CallError::SlotMoving) => {}
                 Err(CallError::Store(error)) => {
                     return Err(StoreFailure { server: self.topology.server_of(*hash_slot), error });
@@ -110,7 +107,10 @@ impl RedisStore {
         let mut adjustments = Vec::new();
         for SlotGrant { places, reply } in grants {
             let extra = u64::from(reply.units.saturating_sub(granted));
-            for (place, level) in places.iter().zip(&mut reply.levels).filter(|_| extra > 0) {
+            for (index, (place, level)) in places.iter().zip(&mut reply.levels).enumerate() {
+                if extra == 0 || reply.foreign.contains(&index) {
+                    continue;
+                }
                 let Some(charge) = charges.list.get(*place) else { continue };
                 let tokens = charge.cost.saturating_mul(extra);
                 *level = Level {
@@ -125,19 +125,20 @@ impl RedisStore {
         let store = self.clone();
         (!adjustments.is_empty()).then(|| {
             tokio::spawn(async move {
-                if let Err(error) = store.adjust(&adjustments).await {
+                let results = store.adjust(&AdjustmentBatch::once(adjustments)).await;
+                if let Some(error) = results.iter().find_map(|result| result.as_ref().err()) {
                     tracing::debug!(%error, "tokens that another limit's denial made useless could not be refunded");
                 }
             })
         })
     }
+}
 
-    /// Corrects each bucket. Each hash slot is tried, also when another fails: their debts are independent.
-    pub(super) async fn adjust_all(&self, adjustments: &[Adjustment]) -> Result<(), StoreError> {
-        let hash_slots = self.by_hash_slot(adjustments.iter(), |adjustment| adjustment.key.as_bytes());
-        let calls = hash_slots.iter().map(|(hash_slot, part)| self.adjust_slot(part, *hash_slot));
-        join_all(calls).await.into_iter().collect::<Result<(), _>>().map_err(CallError::of_one_key)
-    }
+/// The grant of a single reply for all charges.
+fn grant_of(charges: &MergedCharges<'_>, reply: &SlotReply) -> Grant {
+    // Nearly always there is none.
+    let foreign = if reply.foreign.is_empty() { SmallVec::new() } else { charges.charges_at(&reply.foreign) };
+    Grant { units: reply.units, levels: charges.spread(&reply.levels), at_us: reply.at_us, foreign }
 }
 
 async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
@@ -148,7 +149,9 @@ async fn within<T>(deadline: Instant, call: impl Future<Output = Result<T, CallE
 /// flowed in since then, and must not subtract too few.
 fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Grant {
     let mut levels = vec![Level::default(); charges.list.len()];
+    let mut foreign = Vec::new();
     for SlotGrant { places, reply } in grants {
+        foreign.extend(reply.foreign.iter().filter_map(|index| places.get(*index)));
         for (place, replied) in places.iter().zip(&reply.levels) {
             if let Some(level) = levels.get_mut(*place) {
                 *level = *replied;
@@ -156,5 +159,5 @@ fn merged(charges: &MergedCharges<'_>, grants: &[SlotGrant], units: u32) -> Gran
         }
     }
     let at_us = grants.iter().map(|grant| grant.reply.at_us).min().unwrap_or_default();
-    Grant { units, levels: charges.spread(&levels), at_us }
+    Grant { units, levels: charges.spread(&levels), at_us, foreign: charges.charges_at(&foreign) }
 }

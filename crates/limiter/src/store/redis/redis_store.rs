@@ -5,7 +5,7 @@
 //! or behind. The script refuses a call at the latest two time limits after it was sent. A call that takes waits longer
 //! for its answer than any request, since it may have been carried out.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use fred::types::Key;
@@ -18,6 +18,7 @@ use crate::algorithm::concurrency::GrantedPermits;
 use crate::algorithm::share::HeldBack;
 use crate::clock;
 use crate::limit::key::Key as BucketKey;
+use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use crate::store::fleet_share::FleetShare;
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
 use crate::store::probe;
@@ -25,9 +26,8 @@ use crate::store::redis::connection::connector::{CallLimits, ConnectError, Conne
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::permits;
 use crate::store::redis::topology::any_topology::Topology;
-use crate::store::{
-    Adjustment, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit,
-};
+use crate::store::redis::topology::marker::{AnsweredBatches, HASH_TAGS};
+use crate::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit};
 
 /// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of them is there.
 const PROBE_KEYS: u32 = 8_192;
@@ -39,6 +39,7 @@ pub struct RedisStore {
     prefix: Arc<str>,
     pub(super) timeout: Duration,
     fleet: Option<Arc<FleetShare>>,
+    pub(super) answered: Arc<AnsweredBatches>,
 }
 
 impl RedisStore {
@@ -50,7 +51,12 @@ impl RedisStore {
     pub fn connect(spec: &RedisSpec) -> Result<Self, ConnectError> {
         let limits = CallLimits { timeout: spec.timeout, answer: late_answer_limit(spec.timeout) };
         let topology = Arc::new(Topology::start(spec, limits, ConnectionEvents::Silent)?);
-        Ok(Self { topology, prefix: spec.key_prefix.clone(), timeout: spec.timeout, fleet: None })
+        if !topology.is_single_server() {
+            // Now, since it would hold up requests later.
+            LazyLock::force(&HASH_TAGS);
+        }
+        let (prefix, timeout) = (spec.key_prefix.clone(), spec.timeout);
+        Ok(Self { topology, prefix, timeout, fleet: None, answered: Arc::default() })
     }
 
     /// This store for a node that holds back what silent nodes may be admitting.
@@ -117,11 +123,8 @@ impl Store for RedisStore {
         })
     }
 
-    fn adjust<'a>(&'a self, adjustments: &'a [Adjustment]) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let answer = timeout_at(clock::now() + self.timeout, self.adjust_all(adjustments)).await;
-            answer.unwrap_or(Err(StoreError::Timeout))
-        })
+    fn adjust<'a>(&'a self, batch: &'a AdjustmentBatch) -> BoxFuture<'a, Vec<AdjustmentResult>> {
+        Box::pin(self.adjust_all(batch))
     }
 
     fn claim<'a>(&'a self, claims: &'a [PermitClaim]) -> BoxFuture<'a, Result<Vec<GrantedPermits>, StoreError>> {

@@ -9,6 +9,7 @@ use fred::bytes_utils::Str;
 use fred::clients::Client;
 use fred::error::Error;
 use fred::interfaces::{ClientLike, LuaInterface};
+use fred::types::config::Options;
 use fred::types::{ClusterHash, CustomCommand, Key, Value};
 use fred::util::sha1_hash;
 
@@ -38,7 +39,9 @@ static TAKE_SLIDING_WINDOW: LazyLock<Script> =
 
 static TAKE_ANY: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("take"), true));
 
-pub(crate) static ADJUST: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("adjust"), true));
+/// No request waits for it. An answer that comes a little late is still of use: without it, all has to be sent again.
+pub(crate) static ADJUST: LazyLock<Script> =
+    LazyLock::new(|| Script { time_limits: 3, ..Script::new(every_algorithm!("adjust"), true) });
 
 pub(crate) static GRANT: LazyLock<Script> = LazyLock::new(|| Script::new(every_algorithm!("grant"), true));
 
@@ -61,6 +64,8 @@ pub(crate) struct Script {
     sha1: Str,
     /// Its first argument is a deadline. Its reply starts with -1 when that had passed, followed by the server's time.
     pub timed: bool,
+    /// The time limits of the store that a run may take.
+    time_limits: u32,
 }
 
 /// The script that takes from keys of the algorithms in `quotas`.
@@ -96,12 +101,30 @@ pub(crate) fn integer(number: u64) -> Value {
 
 impl Script {
     fn new(text: &'static str, timed: bool) -> Self {
-        Self { text, sha1: Str::from(sha1_hash(text)), timed }
+        Self { text, sha1: Str::from(sha1_hash(text)), timed, time_limits: 1 }
     }
 
-    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to the server.
-    pub(crate) async fn run(&self, client: &Client, (keys, args): Input, asking: bool) -> Result<Value, Error> {
+    /// The longest that a run takes on a server with this time limit.
+    pub(crate) fn time_limit(&self, timeout: Duration) -> Duration {
+        timeout * self.time_limits
+    }
+
+    /// Runs it by its hash, if the server has it. `asking`: the keys' hash slot is about to move to the server. The
+    /// client's own time limit is that of most scripts.
+    pub(crate) async fn run(
+        &self,
+        client: &Client,
+        (keys, args): Input,
+        asking: bool,
+        timeout: Duration,
+    ) -> Result<Value, Error> {
         match asking {
+            false if self.time_limits > 1 => {
+                let options = Options { timeout: Some(self.time_limit(timeout)), ..Options::default() };
+                let words = words(self.sha1.clone(), keys, args);
+                // Not `evalsha`, which would take no notice of the options.
+                Box::pin(async move { client.with_options(&options).custom(named("EVALSHA"), words).await }).await
+            }
             false => client.evalsha(self.sha1.clone(), keys, Value::Array(args)).await,
             true => Box::pin(ask(client, "EVALSHA", self.sha1.clone(), keys, args)).await,
         }
@@ -124,13 +147,21 @@ async fn ask(
     keys: Vec<Key>,
     args: Vec<Value>,
 ) -> Result<Value, Error> {
+    let pair = client.pipeline();
+    let _: Value = pair.custom(named("ASKING"), Vec::<Value>::new()).await?;
+    let _: Value = pair.custom(named(command), words(script, keys, args)).await?;
+    pair.last().await
+}
+
+fn named(command: &'static str) -> CustomCommand {
+    CustomCommand::new_static(command, ClusterHash::FirstKey, false)
+}
+
+/// The words behind the name of a command that runs a script.
+fn words(script: Str, keys: Vec<Key>, args: Vec<Value>) -> Vec<Value> {
     let count = i64::try_from(keys.len()).unwrap_or(i64::MAX);
     let mut words = vec![Value::String(script), Value::Integer(count)];
     words.extend(keys.into_iter().map(Value::from));
     words.extend(args);
-    let named = |name| CustomCommand::new_static(name, ClusterHash::FirstKey, false);
-    let pair = client.pipeline();
-    let _: Value = pair.custom(named("ASKING"), Vec::<Value>::new()).await?;
-    let _: Value = pair.custom(named(command), words).await?;
-    pair.last().await
+    words
 }

@@ -59,7 +59,8 @@ impl Server {
     /// before, or has forgotten the script, and none begins when the time limit has passed.
     pub async fn run(&self, script: &Script, input: impl Fn(i64) -> Input, asking: bool) -> Result<Value, Error> {
         let sent_us = clock::monotonic_micros();
-        let reply = script.run(&self.client, input(self.deadline(sent_us)), asking).await;
+        let timeout = script.time_limit(self.timeout);
+        let reply = script.run(&self.client, input(self.time.after(sent_us, timeout)), asking, self.timeout).await;
         if let Some(answer) = self.result(script, sent_us, reply) {
             return answer;
         }
@@ -77,19 +78,16 @@ impl Server {
     ) -> Result<Value, Error> {
         for _ in 0..2 {
             let sent_us = clock::monotonic_micros();
-            if Duration::from_micros(sent_us.saturating_sub(since_us)) >= self.timeout {
+            let limit = script.time_limit(self.timeout);
+            if Duration::from_micros(sent_us.saturating_sub(since_us)) >= limit {
                 break;
             }
-            let reply = script.run_text(&self.client, input(self.deadline(sent_us)), asking).await;
+            let reply = script.run_text(&self.client, input(self.time.after(sent_us, limit)), asking).await;
             if let Some(answer) = self.result(script, sent_us, reply) {
                 return answer;
             }
         }
         Err(Error::new(ErrorKind::Timeout, "late"))
-    }
-
-    fn deadline(&self, sent_us: u64) -> i64 {
-        self.time.after(sent_us, self.timeout)
     }
 
     /// The result of a try. `None`: the call changed nothing and is to be repeated, because the server does not have

@@ -1,0 +1,151 @@
+//! Corrections of buckets: a call for each hash slot, and each correction once, however often its batch is sent.
+//!
+//! The script keeps a marker next to what it corrects: a hash of the batches of a node that it has made, in the same hash
+//! slot, so that both are written by one call or by none. Guarantees a result for each adjustment, and that a hash slot
+//! whose server does not answer keeps no other waiting beyond the time limit. The marker forgets a batch with the next
+//! call after its answer came, and all of them an hour after the last call.
+
+use std::time::Duration;
+
+use fred::types::{Key, Value};
+use futures_util::future::join_all;
+use tokio::time::timeout_at;
+
+use crate::algorithm::token_bucket::MAX_TICKS;
+use crate::clock;
+use crate::store::StoreError;
+use crate::store::adjustment::{
+    Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, BatchId, Change, PlacedAdjustment,
+};
+use crate::store::redis::redis_store::RedisStore;
+use crate::store::redis::script::{self, Input, integer};
+use crate::store::redis::topology::marker::MarkerPlace;
+use crate::store::redis::topology::server::CallError;
+
+/// A node tries a batch again several times a second. Past this, a batch whose answer was lost could be made twice.
+const RETENTION: Duration = Duration::from_secs(3_600);
+
+/// The part of a batch that is in one hash slot.
+struct SlotBatch<'a> {
+    id: Option<BatchId>,
+    hash_slot: u16,
+    placed: Vec<&'a PlacedAdjustment>,
+}
+
+impl RedisStore {
+    /// Corrects each bucket. Each hash slot is tried, also when another fails: their corrections are independent.
+    pub(super) async fn adjust_all(&self, batch: &AdjustmentBatch) -> Vec<AdjustmentResult> {
+        let deadline = clock::now() + script::ADJUST.time_limit(self.timeout);
+        let placed = batch.placed().iter().enumerate();
+        let hash_slots = self.by_hash_slot(placed, |(_, placed)| placed.adjustment.key.as_bytes());
+        let calls = hash_slots.iter().map(|(hash_slot, part)| async move {
+            let placed = part.iter().map(|(_, placed)| *placed).collect();
+            let call = self.adjust_slot(SlotBatch { id: batch.id, hash_slot: *hash_slot, placed });
+            timeout_at(deadline, call).await.unwrap_or_else(|_| vec![Err(StoreError::Timeout); part.len()])
+        });
+        let mut results = vec![Err(StoreError::Protocol); batch.len()];
+        for ((_, part), answers) in hash_slots.iter().zip(join_all(calls).await) {
+            for ((index, _), answer) in part.iter().zip(answers) {
+                results[*index] = answer;
+            }
+        }
+        // Now that the caller is about to have them: a batch whose results it does not see is sent again.
+        for (hash_slot, part) in hash_slots {
+            if let Some(id) = batch.id
+                && part.iter().all(|(index, _)| results[*index].is_ok())
+            {
+                self.answered.answer(MarkerPlace { node: id.node, hash_slot }, id.number);
+            }
+        }
+        results
+    }
+
+    /// Corrects buckets of one hash slot: in one call, or one by one while the slot moves between servers.
+    async fn adjust_slot(&self, batch: SlotBatch<'_>) -> Vec<AdjustmentResult> {
+        let forget =
+            batch.id.zip(batch.marker()).map_or_else(Vec::new, |(id, marker)| self.answered.at(marker, id.number));
+        match self.adjust_together(&batch, &forget).await {
+            Ok(outcomes) => {
+                batch.marker().into_iter().for_each(|marker| self.answered.forgot(marker, &forget));
+                outcomes.into_iter().map(Ok).collect()
+            }
+            Err(CallError::SlotMoving) if batch.placed.len() > 1 => {
+                join_all(batch.placed.iter().map(|one| self.adjust_one(&batch, one))).await
+            }
+            Err(error) => vec![Err(error.of_one_key()); batch.placed.len()],
+        }
+    }
+
+    async fn adjust_one(&self, batch: &SlotBatch<'_>, placed: &PlacedAdjustment) -> AdjustmentResult {
+        let alone = SlotBatch { placed: vec![placed], ..*batch };
+        let outcomes = self.adjust_together(&alone, &[]).await.map_err(CallError::of_one_key)?;
+        outcomes.first().copied().ok_or(StoreError::Protocol)
+    }
+
+    async fn adjust_together(
+        &self,
+        batch: &SlotBatch<'_>,
+        forget: &[u64],
+    ) -> Result<Vec<AdjustmentOutcome>, CallError> {
+        let input = |deadline| self.adjust_input(batch, forget, deadline);
+        let reply: Vec<i64> = self.topology.run(&script::ADJUST, batch.hash_slot, input).await?;
+        parse(&reply, batch.placed.len()).ok_or(CallError::Store(StoreError::Protocol))
+    }
+
+    /// The script's KEYS and ARGV: see its head.
+    fn adjust_input(&self, batch: &SlotBatch<'_>, forget: &[u64], deadline: i64) -> Input {
+        let mut keys: Vec<Key> = batch.placed.iter().map(|placed| self.key(placed.adjustment.key.as_bytes())).collect();
+        keys.extend(batch.marker().map(|marker| self.marker_key(marker)));
+        let number = batch.id.map_or(0, |id| id.number);
+        let retention_ms = u64::try_from(RETENTION.as_millis()).unwrap_or(u64::MAX);
+        let mut args = Vec::with_capacity(4 + 10 * batch.placed.len() + forget.len());
+        args.extend([Value::Integer(deadline), integer(number), integer(retention_ms)]);
+        args.push(Value::Integer(i64::try_from(batch.placed.len()).unwrap_or(i64::MAX)));
+        let now_us = clock::monotonic_micros();
+        for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in &batch.placed {
+            let numbers = match *change {
+                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
+                Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
+            };
+            args.extend([Value::Integer((*place).into()), script::letter(*quota)]);
+            args.extend(numbers.map(integer));
+            args.extend(script::numbers(*quota, deadline, script::ADJUST.time_limit(self.timeout)));
+        }
+        args.extend(forget.iter().map(|number| integer(*number)));
+        (keys, args)
+    }
+
+    fn marker_key(&self, marker: MarkerPlace) -> Key {
+        self.key(marker.name(!self.topology.is_single_server()).as_bytes())
+    }
+}
+
+impl SlotBatch<'_> {
+    /// `None`: the batch is sent once, and needs none.
+    fn marker(&self) -> Option<MarkerPlace> {
+        self.id.map(|id| MarkerPlace { node: id.node, hash_slot: self.hash_slot })
+    }
+}
+
+/// The script's reply for so many buckets: see its head.
+fn parse(reply: &[i64], buckets: usize) -> Option<Vec<AdjustmentOutcome>> {
+    let outcome = |number: &i64| match number {
+        1 => Some(AdjustmentOutcome::Applied),
+        0 => Some(AdjustmentOutcome::Foreign),
+        _ => None,
+    };
+    reply.get(2..).filter(|results| results.len() == buckets)?.iter().map(outcome).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_of_another_form_is_an_error() {
+        assert_eq!(parse(&[1, 5, 1, 0], 2), Some(vec![AdjustmentOutcome::Applied, AdjustmentOutcome::Foreign]));
+        for reply in [&[1_i64, 5][..], &[1, 5, 1], &[1, 5, 1, 2], &[]] {
+            assert_eq!(parse(reply, 2), None, "{reply:?}");
+        }
+    }
+}
