@@ -153,7 +153,7 @@ impl ScriptRunner {
     fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for charge in charges {
-            args.extend([letter(charge.quota).to_owned(), charge.cost.to_string()]);
+            args.extend([letter(charge.quota).to_owned(), charge.quota.charge(charge.cost).to_string()]);
             args.extend(numbers(charge.quota, self.redis.now_us.get()));
         }
         let keys = charges.iter().map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
@@ -472,7 +472,7 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     script.redis.now_us.set(told_for);
     let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
     for charge in &charges {
-        args.extend([letter(charge.quota).to_owned(), "1".to_owned()]);
+        args.extend([letter(charge.quota).to_owned(), charge.quota.charge(1).to_string()]);
         args.extend(numbers(charge.quota, told_for));
     }
     for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {

@@ -156,6 +156,8 @@ fn queue_up(
         return Some(ticket);
     }
     let (queue, waiting_for) = rules.queue(pending, owner)?;
+    // A permit may have come back before the request began to watch for one.
+    let retry_after = if waiting_for.charge_us == 0 { Duration::ZERO } else { retry_after };
     Ticket::join(queue, &waiting_for, (arrival, retry_after), &pending.checks, limiter).ok()
 }
 

@@ -31,6 +31,8 @@ pub struct Ticket {
     number: u64,
     called: Arc<Notify>,
     joined_at: Instant,
+    /// Sees the permits that come back, where one is waited for.
+    freed: Option<FreePermitWatch>,
 }
 
 /// The call of a line. When it is dropped, the line's first request may make another.
@@ -73,7 +75,7 @@ impl Ticket {
         }
         let number = lines.join(key, request, now + retry_after).ok_or(TooLong(wait))?;
         drop(lines);
-        Ok(Self::of(queue, key, (number, called), now))
+        Ok(Self::of(queue, key, (number, called), now).watching(checks, limiter))
     }
 
     /// Gives up a grant to requests that came before, and joins their line. `Continue`: no such request waits, so the
@@ -95,21 +97,24 @@ impl Ticket {
         // There is a line, so there is a number.
         let number = lines.with(key, |line| line.join_granted(request, decision, now)).unwrap_or_default();
         drop(lines);
-        ControlFlow::Break(Self::of(queue, key, (number, called), now))
+        ControlFlow::Break(Self::of(queue, key, (number, called), now).watching(checks, limiter))
     }
 
     fn of(queue: &Arc<Queue>, key: &Key, (number, called): (u64, Arc<Notify>), joined_at: Instant) -> Self {
         queue.count_joined();
-        Self { queue: queue.clone(), key: key.clone(), number, called, joined_at }
+        Self { queue: queue.clone(), key: key.clone(), number, called, joined_at, freed: None }
+    }
+
+    fn watching(mut self, checks: &Checks, limiter: &Limiter) -> Self {
+        let need = checks.permits.iter().map(|check| &check.need).find(|need| need.key == self.key);
+        self.freed = need.map(|need| limiter.permits().watch(need));
+        self
     }
 
     /// Waits for a decision on `checks`, which must be those of the request. After a denial it keeps its place, and
     /// [`Self::put_off`] follows. `None`: its turn does not come in time.
     pub async fn turn(&self, limiter: &Limiter, checks: &Checks) -> Option<Decision> {
         self.queue.lock().with(&self.key, |line| line.replace_checks(self.number, checks));
-        // Before the first try, so that no permit that comes back is missed.
-        let need = checks.permits.iter().map(|check| &check.need).find(|need| need.key == self.key);
-        let freed = need.map(|need| limiter.permits().watch(need));
         loop {
             match self.step() {
                 QueueStep::Decided(decision) => return Some(decision),
@@ -120,7 +125,7 @@ impl Ticket {
                 }
                 QueueStep::Wait { until, for_permit: true } => tokio::select! {
                     _ = timeout_at(until, self.called.notified()) => {}
-                    () = until_free(freed.as_ref()) => self.put_off(Duration::ZERO),
+                    () = until_free(self.freed.as_ref()) => self.put_off(Duration::ZERO),
                 },
             }
         }

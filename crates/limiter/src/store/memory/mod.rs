@@ -155,7 +155,10 @@ impl MemoryStore {
             self.change(key.as_bytes(), *quota, now_us, |state| match *change {
                 Change::Charge { charge, since_us } => {
                     let since_us = since_us.min(now_us);
-                    state.charge_debt(charge, now_us - since_us, self.timestamp(*quota, since_us).expires_at_us);
+                    let [then_us, this_us] = [since_us, now_us].map(|at| self.timestamp(*quota, at).expires_at_us);
+                    // Of this window: the state knows better when that ends, if the clock stepped back.
+                    let expires_at_us = if then_us < this_us { then_us } else { u64::MAX };
+                    state.charge_debt(charge, now_us - since_us, expires_at_us);
                 }
                 Change::Refund { charge, taken_at_us } => {
                     let from_us = self.timestamp(*quota, taken_at_us).expires_at_us;
