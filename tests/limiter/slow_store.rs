@@ -208,7 +208,7 @@ async fn a_hot_key_is_charged_what_was_admitted_though_its_calls_are_late() {
 async fn what_a_late_call_took_for_a_denied_request_is_refunded() {
     let fixture = SlowFixture::new(TIMEOUT.mul_f64(1.3));
     let [request] = of_key("k");
-    let policy = CheckPolicy { on_outage: OnOutage::Deny, ..CheckPolicy::default() };
+    let policy = CheckPolicy { on_outage: OnOutage::Deny };
     let checks = Checks { tokens: TokenChecks::one(request.clone(), policy), permits: Vec::new() };
     for _ in 0..3 {
         assert!(!fixture.limiter.decide(&checks).wait().await.granted);

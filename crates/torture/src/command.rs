@@ -71,7 +71,7 @@ fn check(arguments: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
         return Err(Error::Plan("a request must not cost more than the burst, or none is ever admitted"));
     }
     if arguments.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
-        return Err(Error::Plan("this scenario is about buckets in Redis: it needs --redis"));
+        return Err(Error::Plan("some of these scenarios are about buckets in Redis: they need --redis"));
     }
     if !takes_proxy(arguments) && scenarios.iter().any(|scenario| scenario.needs_proxy()) {
         return Err(Error::NoProxy);

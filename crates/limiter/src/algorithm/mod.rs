@@ -19,6 +19,7 @@
 pub mod calendar;
 pub mod concurrency;
 pub mod conversion;
+pub mod held_back;
 pub mod level;
 pub mod quota;
 pub mod share;

@@ -4,7 +4,7 @@
 //! Guarantees an answer for each algorithm to each question; the arithmetic is in
 //! [`token_bucket`] and [`window`](crate::algorithm::window).
 
-use crate::algorithm::share::HeldBack;
+use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::token_bucket;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::{Span, Timestamp, Window};

@@ -6,6 +6,7 @@
 //! others deny.
 
 use crate::algorithm::concurrency::ConcurrencyLimit;
+use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::quota::Quota;
 
 /// How many nodes there are, and which of them this is.
@@ -67,63 +68,24 @@ impl Share {
         self.divided(key, largest_cost <= part.most(), part, limit)
     }
 
+    /// The part of the limit that this node, which reaches the store, holds back for silent nodes with these ranks. A
+    /// limit that cannot be divided (see [`Self::of`]) is held back if its owner is silent.
+    pub fn held_back(self, key: &[u8], quota: Quota, largest_cost: u64, silent: &[u32]) -> HeldBack {
+        let nodes = self.nodes;
+        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX).min(nodes.saturating_sub(1));
+        match count {
+            0 => HeldBack::Nothing,
+            _ if quota.shared_by(nodes).holds(largest_cost) => HeldBack::Shares { nodes, silent: count },
+            _ if silent.iter().any(|rank| u64::from(*rank) == fnv1a(key) % u64::from(nodes)) => HeldBack::Whole,
+            _ => HeldBack::Nothing,
+        }
+    }
+
     fn divided<L>(self, key: &[u8], part_holds: bool, part: L, whole: L) -> Option<L> {
         if part_holds {
             return Some(part);
         }
         (fnv1a(key) % u64::from(self.nodes) == u64::from(self.rank)).then_some(whole)
-    }
-}
-
-/// The part of a limit that the nodes which reach the store hold back: nodes that fell silent may be admitting it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
-    Nothing,
-    /// The shares of `silent` of `nodes`, fewer than all of them.
-    Shares {
-        nodes: u32,
-        silent: u32,
-    },
-    /// The limit is a silent node's alone.
-    Whole,
-}
-
-impl HeldBack {
-    /// The part of a limit that is held back for silent nodes with these ranks, of `nodes`, one of which is asking. A limit
-    /// that cannot be divided (see [`Share::of`]) is held back if its owner is silent.
-    pub fn of(key: &[u8], quota: Quota, largest_cost: u64, nodes: u32, silent: &[u32]) -> Self {
-        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX).min(nodes.saturating_sub(1));
-        match count {
-            0 => Self::Nothing,
-            _ if quota.shared_by(nodes).holds(largest_cost) => Self::Shares { nodes, silent: count },
-            _ if silent.iter().any(|rank| u64::from(*rank) == fnv1a(key) % u64::from(nodes)) => Self::Whole,
-            _ => Self::Nothing,
-        }
-    }
-
-    /// `charge` of the whole limit, as it is charged while this is held back: rounded up.
-    pub fn charge(self, charge: u64, most: u64) -> u64 {
-        match self {
-            Self::Nothing => charge,
-            Self::Shares { nodes, silent } => {
-                let scaled = (u128::from(charge) * u128::from(nodes)).div_ceil(u128::from(nodes - silent));
-                u64::try_from(scaled).unwrap_or(u64::MAX)
-            }
-            // More than there ever is: nothing is granted.
-            Self::Whole => most.saturating_add(charge),
-        }
-    }
-
-    /// `quota` of the whole limit without what is held back: rounded down.
-    pub fn quota(self, quota: u64) -> u64 {
-        match self {
-            Self::Nothing => quota,
-            Self::Shares { nodes, silent } => {
-                let left = u128::from(quota) * u128::from(nodes - silent) / u128::from(nodes);
-                u64::try_from(left).unwrap_or(u64::MAX)
-            }
-            Self::Whole => 0,
-        }
     }
 }
 
@@ -165,22 +127,22 @@ mod tests {
     #[test]
     fn the_share_of_silent_nodes_is_held_back_and_no_more() {
         let limit = quota(100, 100);
-        let held = HeldBack::of(b"k", limit, 1, 4, &[2]);
+        let held = Share::new(4, 0).held_back(b"k", limit, 1, &[2]);
         assert_eq!(held, HeldBack::Shares { nodes: 4, silent: 1 });
         assert_eq!((held.charge(3, 100), held.charge(4, 100), held.quota(10)), (4, 6, 7));
-        assert_eq!(HeldBack::of(b"k", limit, 1, 4, &[]), HeldBack::Nothing);
-        assert_eq!(HeldBack::of(b"k", limit, 1, 2, &[0, 1]), HeldBack::Shares { nodes: 2, silent: 1 });
-        assert_eq!(HeldBack::of(b"k", limit, 1, 1, &[0]), HeldBack::Nothing);
+        assert_eq!(Share::new(4, 0).held_back(b"k", limit, 1, &[]), HeldBack::Nothing);
+        assert_eq!(Share::new(2, 0).held_back(b"k", limit, 1, &[0, 1]), HeldBack::Shares { nodes: 2, silent: 1 });
+        assert_eq!(Share::WHOLE.held_back(b"k", limit, 1, &[0]), HeldBack::Nothing);
     }
 
     #[test]
     fn a_limit_that_one_node_owns_alone_is_held_back_if_that_one_is_silent() {
         let tiny = quota(2, 2);
         let owner = (0..3).find(|rank| Share::new(3, *rank).of(b"k", tiny, 1).is_some()).unwrap();
-        let held = HeldBack::of(b"k", tiny, 1, 3, &[owner]);
+        let held = Share::new(3, 0).held_back(b"k", tiny, 1, &[owner]);
         assert_eq!((held, held.quota(2)), (HeldBack::Whole, 0));
         assert!(held.charge(1, 2) > 2);
-        assert_eq!(HeldBack::of(b"k", tiny, 1, 3, &[(owner + 1) % 3]), HeldBack::Nothing);
+        assert_eq!(Share::new(3, 0).held_back(b"k", tiny, 1, &[(owner + 1) % 3]), HeldBack::Nothing);
     }
 
     #[test]

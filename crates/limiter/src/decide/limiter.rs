@@ -11,32 +11,26 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::algorithm::level::Level;
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::decide::batch::batcher::Batcher;
+use crate::decide::call::late_call::NoAnswer;
 use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
-use crate::decide::late_call::{LateCall, NoAnswer, note_grant};
 use crate::decide::local_decision::{self, SpentTokens};
 use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
 use crate::decide::settlement::Settler;
 use crate::decide::store_client::StoreClient;
-use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::breaker::Breaker;
 use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
-use crate::store::adjustment::{Adjustment, Change};
 use crate::store::fleet_share::FleetShare;
 use crate::store::hash_reader::HashReader;
 use crate::store::memory::MemoryStore;
-use crate::store::{BucketCharge, Levels, Store};
-
-/// Retry time of a limit that denies while the store is away. The store is probed several times a second.
-const OUTAGE_RETRY_US: u64 = 1_000_000;
+use crate::store::{BucketCharge, Store};
 
 /// Decides on requests. One per worker; clones are cheap.
 ///
@@ -238,6 +232,10 @@ impl Limiter {
         self.0.shared.as_ref().map(|batcher| &batcher.client)
     }
 
+    pub(crate) fn memory(&self) -> &MemoryStore {
+        &self.0.memory
+    }
+
     pub(crate) fn permits(&self) -> &Arc<PermitTable> {
         &self.0.permits
     }
@@ -260,52 +258,9 @@ impl Limiter {
     }
 
     #[inline]
-    fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
+    pub(crate) fn by_share(&self, charges: &[BucketCharge], share: Share) -> Decision {
         let grant = self.0.memory.take_at(charges, 1, clock::monotonic_micros(), share);
         Decision::new(DecidedBy::Local, grant.units > 0, grant.at_us, grant.levels)
-    }
-
-    /// The decision of this node alone. What it grants is owed to the store. `late`: the call that was given up.
-    pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node, late: Option<&LateCall>) -> Decision {
-        let share = node.share.get();
-        let decision = self.take_locally(checks, share);
-        if decision.granted {
-            note_grant(checks, &decision.levels, share, node, late);
-        }
-        decision
-    }
-
-    /// The decision by each limit's `on_outage`.
-    pub(crate) fn take_locally(&self, checks: &TokenChecks, share: Share) -> Decision {
-        if checks.all_local() {
-            return self.by_share(checks.charges(), share);
-        }
-        let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
-        let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
-        // No units: this reads the level and charges nothing.
-        let units = if denied { 0 } else { 1 };
-        let grant = self.0.memory.take_at(local.charges(), units, clock::monotonic_micros(), share);
-        let taken_at_us = grant.at_us;
-        let mut levels = grant.levels.into_iter();
-        let levels: Levels = checks
-            .iter()
-            .filter_map(|(charge, policy)| match policy.on_outage {
-                OnOutage::Local => levels.next(),
-                OnOutage::Allow => Some(uncounted(charge)),
-                OnOutage::Deny => Some(DENIED),
-            })
-            .collect();
-        Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
-    }
-
-    /// Undoes [`Self::take_locally`].
-    pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
-        let now_us = clock::monotonic_micros();
-        for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage == OnOutage::Local) {
-            let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
-            let change = Change::Refund { charge: part.charge(charge.cost), taken_at_us };
-            self.0.memory.adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
-        }
     }
 }
 
@@ -397,14 +352,6 @@ impl Drop for UncommittedTokens<'_> {
     fn drop(&mut self) {
         self.client.put_back(self.charges, &self.spent);
     }
-}
-
-/// The level of a limit that denies while the store is away.
-const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
-
-/// The level of a limit that lets everything pass while the store is away.
-fn uncounted(charge: &BucketCharge) -> Level {
-    Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
 }
 
 #[cfg(test)]

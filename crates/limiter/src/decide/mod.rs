@@ -3,23 +3,21 @@
 //!
 //! `limiter` is the way in, with `check` as its question and `decision` as its answer. It asks, in this order,
 //! `local_decision` (tokens taken ahead and remembered denials) and `batch` (one call for many requests), over one
-//! `store_client`; `partial_outage` where a server of the store is away. A `take_call` that is given up goes on, and a
-//! `late_call` sets off its answer. `concurrency` and `permit_claims` decide on permits, `settlement` charges costs that only the
-//! response tells, `plans/` reads clients' plans.
+//! `store_client`; `call/` is a call that its requests may give up, `outage` decides without the store or with a part of
+//! it, and `units` on several requests of a queue. `concurrency` and `permit_claims` decide on permits, `settlement`
+//! charges costs that only the response tells, `plans/` reads clients' plans.
 
 pub mod check;
 pub mod decision;
-mod foreign_charge;
 pub mod limiter;
 pub mod plans;
 
 mod batch;
+mod call;
 mod concurrency;
-mod late_call;
 mod local_decision;
-mod partial_outage;
+mod outage;
 mod permit_claims;
 pub(crate) mod settlement;
 mod store_client;
-mod take_call;
 pub(crate) mod units;

@@ -56,16 +56,23 @@ impl StoreClient {
         self.store.timeout()
     }
 
-    /// Whether the store may not be asked for the bucket of `key`.
+    /// Whether the store may not be asked for the bucket of `key`, or cannot read it.
     #[inline]
     pub fn is_away(&self, key: &Key) -> bool {
-        self.node.breaker.is_open() && self.node.breaker.is_open_for(self.store.server_of(key))
+        let breaker = &self.node.breaker;
+        (breaker.is_open() && breaker.is_open_for(self.store.server_of(key))) || self.is_foreign(key)
+    }
+
+    fn is_foreign(&self, key: &Key) -> bool {
+        let keys = &self.node.foreign_keys;
+        !keys.is_empty() && keys.contains(key, clock::monotonic_micros())
     }
 
     /// Whether the store may not be asked for one of the buckets of `checks`.
     #[inline]
     pub fn is_any_away(&self, checks: &TokenChecks) -> bool {
-        self.node.breaker.is_open() && checks.charges().iter().any(|charge| self.is_away(&charge.key))
+        let impaired = self.node.breaker.is_open() || !self.node.foreign_keys.is_empty();
+        impaired && checks.charges().iter().any(|charge| self.is_away(&charge.key))
     }
 
     /// Whether the store may be asked for none of the buckets of `checks`.
@@ -161,7 +168,7 @@ impl StoreClient {
     fn hear<T>(&self, answer: Result<T, StoreFailure>, requests: u32, sent_us: u64) -> Option<T> {
         match answer {
             Ok(answer) => {
-                self.node.outcomes.count(Ok(()));
+                self.node.outcomes.count(None);
                 Some(answer)
             }
             Err(StoreFailure { server, error }) => {
@@ -190,7 +197,7 @@ impl StoreClient {
     /// Counts a failure. The breaker hears of it, unless the call was given up within half of the time limit: its requests
     /// had spent the rest on something else. `server` is `None` where nobody knows which of several is late.
     fn fail(&self, server: Option<ServerId>, error: &StoreError, requests: u32, sent_us: u64) {
-        self.node.outcomes.count(Err::<(), _>(error));
+        self.node.outcomes.count(Some(error));
         let in_vain = *error != StoreError::Timeout || waited(sent_us) >= self.timeout() / 2;
         if let Some(server) = server.filter(|_| in_vain) {
             self.node.breaker.failed(server, error, requests, || self.store.server_name(server));
@@ -248,7 +255,7 @@ impl StoreClient {
         let sent_us = clock::monotonic_micros();
         let results = self.store.adjust(batch).await;
         self.seconds.record(waited(sent_us));
-        self.node.outcomes.count(adjustment::summary(&results).as_ref());
+        self.node.outcomes.count(adjustment::summary(&results).err().as_ref());
         results
     }
 

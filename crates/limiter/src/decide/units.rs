@@ -13,12 +13,12 @@ use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::clock;
 use crate::decide::batch::unit;
+use crate::decide::call::late_call::{LateCall, NoAnswer};
+use crate::decide::call::take_call::TakeCall;
 use crate::decide::check::{Checks, TokenChecks};
 use crate::decide::decision::{DecidedBy, Decision};
-use crate::decide::late_call::{LateCall, NoAnswer};
 use crate::decide::limiter::Limiter;
 use crate::decide::store_client::StoreClient;
-use crate::decide::take_call::TakeCall;
 use crate::limit::key::Key;
 use crate::store::BucketCharge;
 

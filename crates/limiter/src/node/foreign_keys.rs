@@ -29,11 +29,16 @@ impl Default for ForeignKeys {
 }
 
 impl ForeignKeys {
+    /// Whether no key is known: then no clock need be read.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Whether the store said so a moment ago.
     #[inline]
     pub fn contains(&self, key: &Key, now_us: u64) -> bool {
-        self.count.load(Ordering::Acquire) > 0
-            && self.table.with(key, |until_us| until_us.is_some_and(|until_us| *until_us > now_us))
+        !self.is_empty() && self.table.with(key, |until_us| until_us.is_some_and(|until_us| *until_us > now_us))
     }
 
     /// Remembers that the store said so at `now_us`.

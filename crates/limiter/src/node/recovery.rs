@@ -16,7 +16,7 @@ use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::outbox::SentBatch;
 use crate::store::adjustment::summary;
-use crate::store::{ServerId, Store, StoreFailure, probe};
+use crate::store::{PROBE_KEY, ServerId, Store, StoreFailure, probe_bucket};
 
 /// Pause between two rounds of probes: the longest that a recovery goes unnoticed, at ten calls per second and
 /// connection.
@@ -94,7 +94,7 @@ async fn ask(node: &Node, stores: &[Arc<dyn Store>], server: ServerId, waiting: 
     let answers =
         join_all(waiting.iter().filter_map(|worker| stores.get(*worker)).map(|store| store.probe(server))).await;
     // The outcomes show an operator what is wrong: requests no longer do.
-    answers.iter().for_each(|answer| node.outcomes.count(answer.as_ref()));
+    answers.iter().for_each(|answer| node.outcomes.count(answer.as_ref().err()));
     waiting.into_iter().zip(answers).filter(|(_, answer)| answer.is_err()).map(|(worker, _)| worker).collect()
 }
 
@@ -144,7 +144,7 @@ async fn send_batches<'a>(node: &'a Node, store: &dyn Store, mut next: impl FnMu
 /// Sends a batch. Whether any of it was confirmed.
 async fn send_batch(node: &Node, store: &dyn Store, sent: SentBatch<'_>) -> bool {
     let results = store.adjust(&sent.batch).await;
-    node.outcomes.count(summary(&results).as_ref());
+    node.outcomes.count(summary(&results).err().as_ref());
     node.confirm(sent, &results)
 }
 
@@ -153,7 +153,7 @@ async fn send_batch(node: &Node, store: &dyn Store, sent: SentBatch<'_>) -> bool
 /// not know of others.
 pub async fn first_contact(node: &Node, store: &dyn Store, timeout: Duration) {
     let deadline = clock::now() + timeout;
-    while let Err(failure) = probe::take(store, Key::from(probe::KEY)).await {
+    while let Err(failure) = probe_bucket(store, Key::from(PROBE_KEY)).await {
         if clock::now() >= deadline {
             let StoreFailure { server, error } = failure;
             let opened = node.breaker.trip(server, &error, || store.server_name(server));

@@ -21,10 +21,11 @@ impl CallOutcomes {
         }
     }
 
-    pub fn count<T>(&self, answer: Result<T, &StoreError>) {
-        match answer {
-            Ok(_) => self.ok.increment(1),
-            Err(error) => self.failed[error.index()].increment(1),
+    /// Counts a call that failed with this error, or one that was answered.
+    pub fn count(&self, error: Option<&StoreError>) {
+        match error {
+            None => self.ok.increment(1),
+            Some(error) => self.failed[error.index()].increment(1),
         }
     }
 

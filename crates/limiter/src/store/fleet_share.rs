@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::Gauge;
 use parking_lot::Mutex;
 
-use crate::algorithm::share::{HeldBack, Share};
+use crate::algorithm::held_back::HeldBack;
+use crate::algorithm::share::Share;
 use crate::store::merged_charges::MergedCharge;
 
 /// The share of this node, set by the heartbeat and read by each worker.
@@ -56,7 +57,7 @@ impl FleetShare {
             return HeldBack::Nothing;
         }
         let MergedCharge { key, quota, largest_cost, .. } = *charge;
-        HeldBack::of(key, quota, largest_cost, self.get().nodes(), &self.silent_ranks.lock())
+        self.get().held_back(key, quota, largest_cost, &self.silent_ranks.lock())
     }
 }
 

@@ -10,24 +10,29 @@ pub mod hash_reader;
 pub mod inspect;
 pub mod memory;
 pub(crate) mod merged_charges;
-pub(crate) mod probe;
 #[cfg(feature = "redis-core")]
 pub mod redis;
 mod server;
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
 use smallvec::SmallVec;
+use tokio::time::timeout;
 
 use crate::algorithm::concurrency::{GrantedPermits, PermitRequest};
 use crate::algorithm::level::Level;
 use crate::algorithm::quota::Quota;
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::key::Key;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 pub use crate::store::error::StoreError;
 pub use crate::store::server::{ServerId, StoreFailure};
+
+/// The key of [`probe_bucket`]. `!` starts no limit's name, so no limit's bucket is probed away.
+pub(crate) const PROBE_KEY: &str = "!probe";
 
 /// A charge that one request makes to one bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -110,7 +115,7 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When it does not.
     fn probe(&self, _server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(probe::take(self, Key::from(probe::KEY)).map_err(|failure| failure.error))
+        Box::pin(probe_bucket(self, Key::from(PROBE_KEY)).map_err(|failure| failure.error))
     }
 
     /// The server that has the bucket of `key`, as far as is known.
@@ -141,4 +146,15 @@ pub trait Store: Send + Sync + 'static {
 /// The longest that a call goes on whose requests waited for `timeout` and gave up.
 pub fn late_answer_limit(timeout: Duration) -> Duration {
     Duration::from_secs(1).max(timeout * 10)
+}
+
+/// Takes from a bucket of its own, wide enough to be granted, so that it proves writing too, within the time limit of
+/// `store`.
+pub(crate) async fn probe_bucket<S: Store + ?Sized>(store: &S, key: Key) -> Result<(), StoreFailure> {
+    let plenty = NonZeroU64::MIN.saturating_add(1_000_000);
+    let Ok(bucket) = TokenBucket::new(plenty, plenty, plenty) else { return Ok(()) };
+    let charge = BucketCharge { key, quota: bucket.into(), cost: 1, largest_cost: 1 };
+    let late = || StoreFailure { server: store.server_of(&charge.key), error: StoreError::Timeout };
+    let answer = timeout(store.timeout(), store.take(std::slice::from_ref(&charge), 1)).await;
+    answer.unwrap_or_else(|_| Err(late())).map(drop)
 }

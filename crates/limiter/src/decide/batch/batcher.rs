@@ -15,11 +15,11 @@ use tokio::time::sleep_until;
 
 use crate::clock::{self, Instant};
 use crate::decide::batch::group::{Batch, BatchAnswer, BatchGroup, LEAST_WAIT_PARTS, TimerFinding, Waiter, unit};
+use crate::decide::call::late_call::NoAnswer;
+use crate::decide::call::take_call::TakeCall;
 use crate::decide::check::TokenChecks;
 use crate::decide::decision::Decision;
-use crate::decide::late_call::NoAnswer;
 use crate::decide::store_client::StoreClient;
-use crate::decide::take_call::TakeCall;
 use crate::node::Node;
 
 /// A batch waits for the call before it for this part of the time limit at most.

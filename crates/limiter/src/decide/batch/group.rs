@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 
 use crate::algorithm::level::Level;
 use crate::clock::{self, Instant};
+use crate::decide::call::late_call::LateCall;
+use crate::decide::call::take_call::{Late, TakeCall};
 use crate::decide::check::TokenChecks;
 use crate::decide::decision::{DecidedBy, Decision};
-use crate::decide::late_call::LateCall;
 use crate::decide::store_client::StoreClient;
-use crate::decide::take_call::{Late, TakeCall};
 use crate::store::{self, BucketCharge, Grant, Levels};
 
 /// A batch waits for this part of the time limit at least, also when its own call will hardly end in time: a slow store

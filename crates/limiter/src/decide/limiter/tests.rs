@@ -6,11 +6,13 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::algorithm::concurrency::GrantedPermits;
+use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::decide::check::CheckPolicy;
+use crate::limit::definition::OnOutage;
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentOutcome, AdjustmentResult};
-use crate::store::{Grant, PermitClaim, ServerId, StoreError, StoreFailure};
+use crate::store::{Grant, Levels, PermitClaim, ServerId, StoreError, StoreFailure};
 
 const SECOND: u64 = 1_000_000;
 const SHORT: Duration = Duration::from_millis(4);

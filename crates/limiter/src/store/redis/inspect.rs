@@ -21,10 +21,10 @@ use crate::limit::key::Key as BucketKey;
 use crate::store::inspect::{BeforeAndAfter, BucketState, ChangeNotice, Inspect, TokenGrant};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
-use crate::store::redis::permits;
 use crate::store::redis::script::{self, Input, Script, integer};
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
+use crate::store::redis::{permit_key, permits};
 use crate::store::{BucketCharge, PermitClaim, ServerId, StoreError};
 
 /// For an answer to an operator.
@@ -131,7 +131,7 @@ impl RedisInspector {
     async fn claimed_permits(&self, key: &BucketKey) -> Result<u64, StoreError> {
         let none = PermitRequest::default();
         let claim = PermitClaim { key: key.clone(), most: MAX_PERMITS, node: 0, claim: none };
-        let key = self.key(&permits::key(key));
+        let key = self.key(&permit_key::of(key));
         let input = |deadline| (vec![key.clone()], permits::args(&[&claim], deadline));
         let reply: Vec<i64> = self.run(&script::CONCURRENCY, &key, input).await?;
         let granted = permits::parse(&reply, 1).ok_or(StoreError::Protocol)?;
@@ -207,7 +207,7 @@ impl Inspect for RedisInspector {
     }
 
     fn server_of_permits(&self, key: &BucketKey) -> ServerId {
-        self.topology.server_of(redis_keyslot(self.key(&permits::key(key)).as_bytes()))
+        self.topology.server_of(redis_keyslot(self.key(&permit_key::of(key)).as_bytes()))
     }
 }
 

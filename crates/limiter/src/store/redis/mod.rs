@@ -12,6 +12,7 @@ mod hash_reader;
 pub mod heartbeat;
 pub mod inspect;
 mod multi_slot;
+mod permit_key;
 mod permits;
 mod redis_store;
 mod script;

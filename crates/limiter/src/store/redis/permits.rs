@@ -6,19 +6,15 @@ use fred::types::{Key, Value};
 use futures_util::future::join_all;
 
 use crate::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
-use crate::limit::key::Key as BucketKey;
+use crate::store::redis::permit_key;
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::script::{self, integer};
 use crate::store::redis::topology::server::CallError;
 use crate::store::{PermitClaim, StoreError};
 
-/// `!` starts no limit's name, so no bucket has such a key: a limit that counted tokens may count requests in flight
-/// now.
-const KEYS: &str = "!in-flight:";
-
 impl RedisStore {
     pub(super) async fn claim_all(&self, claims: &[PermitClaim]) -> Result<Vec<GrantedPermits>, StoreError> {
-        let keys: Vec<Vec<u8>> = claims.iter().map(|claim| key(&claim.key)).collect();
+        let keys: Vec<Vec<u8>> = claims.iter().map(|claim| permit_key::of(&claim.key)).collect();
         let hash_slots = self.by_hash_slot(keys.iter().zip(claims).enumerate(), |(_, (key, _))| key);
         let calls = hash_slots.iter().map(|(hash_slot, part)| {
             let claims: Vec<(&[u8], &PermitClaim)> =
@@ -60,11 +56,6 @@ impl RedisStore {
         let reply: Vec<i64> = self.topology.run(&script::CONCURRENCY, hash_slot, input).await?;
         parse(&reply, claims.len()).ok_or(CallError::Store(StoreError::Protocol))
     }
-}
-
-/// The key of the permits of a limit's key.
-pub(super) fn key(of: &BucketKey) -> Vec<u8> {
-    [KEYS.as_bytes(), of.as_bytes()].concat()
 }
 
 /// The script's ARGV: see its head. All claims are of one node.

@@ -15,19 +15,21 @@ use futures_util::future::{BoxFuture, ready};
 use tokio::time::timeout_at;
 
 use crate::algorithm::concurrency::GrantedPermits;
-use crate::algorithm::share::HeldBack;
+use crate::algorithm::held_back::HeldBack;
 use crate::clock;
 use crate::limit::key::Key as BucketKey;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentResult};
 use crate::store::fleet_share::FleetShare;
 use crate::store::merged_charges::{MergedCharge, MergedCharges};
-use crate::store::probe;
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
-use crate::store::redis::permits;
+use crate::store::redis::permit_key;
 use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::marker::{AnsweredBatches, HASH_TAGS};
-use crate::store::{BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit};
+use crate::store::{
+    BucketCharge, Grant, PROBE_KEY, PermitClaim, ServerId, Store, StoreError, StoreFailure, late_answer_limit,
+    probe_bucket,
+};
 
 /// Keys that are tried for one on a certain server: with any 16 of 16 384 hash slots it has, one of them is there.
 const PROBE_KEYS: u32 = 8_192;
@@ -88,7 +90,7 @@ impl RedisStore {
 
     /// A key of its own on `server`. `None`: keys with this prefix are never there.
     fn probe_key(&self, server: ServerId) -> Option<BucketKey> {
-        let keys = std::iter::once(probe::KEY.to_owned()).chain((0..PROBE_KEYS).map(|n| format!("{}:{n}", probe::KEY)));
+        let keys = std::iter::once(PROBE_KEY.to_owned()).chain((0..PROBE_KEYS).map(|n| format!("{PROBE_KEY}:{n}")));
         let mut keys = keys.map(|key| BucketKey::from(key.as_str()));
         keys.find(|key| self.server_of(key) == server)
     }
@@ -136,7 +138,7 @@ impl Store for RedisStore {
 
     fn probe(&self, server: ServerId) -> BoxFuture<'_, Result<(), StoreError>> {
         match self.probe_key(server) {
-            Some(key) => Box::pin(probe::take(self, key).map_err(|failure| failure.error)),
+            Some(key) => Box::pin(probe_bucket(self, key).map_err(|failure| failure.error)),
             None => Box::pin(ready(Ok(()))),
         }
     }
@@ -150,7 +152,7 @@ impl Store for RedisStore {
 
     fn server_of_permits(&self, key: &BucketKey) -> ServerId {
         match &*self.topology {
-            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(&permits::key(key))),
+            Topology::Cluster(cluster) => cluster.server_of(self.hash_slot(&permit_key::of(key))),
             Topology::Single(_) | Topology::Sentinel(..) => ServerId::ONLY,
         }
     }

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::time::{timeout, timeout_at};
 
 use crate::clock::{self, Instant};
+use crate::decide::call::late_call::{LateCall, NoAnswer};
 use crate::decide::check::TokenChecks;
-use crate::decide::late_call::{LateCall, NoAnswer};
 use crate::decide::store_client::StoreClient;
 use crate::store::{self, Grant, StoreFailure};
 

@@ -1,0 +1,43 @@
+//! The part of a limit that nodes hold back for others, which may be admitting it without the store.
+//!
+//! Guarantees that rounding never uses a part of what is held back.
+
+/// The part of a limit that the nodes which reach the store hold back: nodes that fell silent may be admitting it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    Nothing,
+    /// The shares of `silent` of `nodes`, fewer than all of them.
+    Shares {
+        nodes: u32,
+        silent: u32,
+    },
+    /// The limit is a silent node's alone.
+    Whole,
+}
+
+impl HeldBack {
+    /// `charge` of the whole limit, as it is charged while this is held back: rounded up.
+    pub fn charge(self, charge: u64, most: u64) -> u64 {
+        match self {
+            Self::Nothing => charge,
+            Self::Shares { nodes, silent } => {
+                let scaled = (u128::from(charge) * u128::from(nodes)).div_ceil(u128::from(nodes - silent));
+                u64::try_from(scaled).unwrap_or(u64::MAX)
+            }
+            // More than there ever is: nothing is granted.
+            Self::Whole => most.saturating_add(charge),
+        }
+    }
+
+    /// `quota` of the whole limit without what is held back: rounded down.
+    pub fn quota(self, quota: u64) -> u64 {
+        match self {
+            Self::Nothing => quota,
+            Self::Shares { nodes, silent } => {
+                let left = u128::from(quota) * u128::from(nodes - silent) / u128::from(nodes);
+                u64::try_from(left).unwrap_or(u64::MAX)
+            }
+            Self::Whole => 0,
+        }
+    }
+}
