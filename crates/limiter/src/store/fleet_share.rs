@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::Gauge;
 use parking_lot::Mutex;
 
+#[cfg(feature = "redis-core")]
 use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::share::Share;
+#[cfg(feature = "redis-core")]
 use crate::store::merged_charges::MergedCharge;
 
 /// The share of this node, set by the heartbeat and read by each worker.
@@ -51,6 +53,7 @@ impl FleetShare {
     }
 
     /// The part of the limit of `charge` that this node must not use while it reaches the store.
+    #[cfg(feature = "redis-core")]
     #[inline]
     pub(crate) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
         if self.silent.load(Ordering::Relaxed) == 0 {

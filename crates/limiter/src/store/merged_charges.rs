@@ -59,7 +59,7 @@ impl<'a> MergedCharges<'a> {
     }
 
     /// The charges that go to one of these `places` of the list.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "redis-core")]
     pub fn charges_at(&self, places: &[usize]) -> SmallVec<[usize; 2]> {
         let charges = self.places.iter().enumerate();
         charges.filter(|(_, place)| places.contains(place)).map(|(charge, _)| charge).collect()
