@@ -103,6 +103,8 @@ local function window_by(expiry_at)
       -- Also of the last unit that fits: nothing else tells when the next one does.
       local retry_after, reset_after = wait_for(used + cost - quota, now, untils, tokens), 0
       if #untils > 0 then reset_after = untils[#untils] - now end
+      -- Nothing is out, and nothing may be taken: all of the quota is held back.
+      if used == 0 and cost > quota then retry_after = expires_at - now end
       return math.max(0, quota - used), retry_after, reset_after
     end,
 

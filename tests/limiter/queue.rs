@@ -70,7 +70,12 @@ impl Store for FarStore {
 
 /// Workers that share a queue, each with a connection of its own to a store so far away; without one, in memory.
 fn workers(count: usize, store: Option<Duration>, limit: LimitDefinition) -> Vec<RateLimitLayer> {
-    let uses = [LimitUse { limit: Arc::new(limit), cost: None }];
+    workers_of(count, store, vec![limit])
+}
+
+/// Like [`workers`], with several limits.
+fn workers_of(count: usize, store: Option<Duration>, limits: Vec<LimitDefinition>) -> Vec<RateLimitLayer> {
+    let uses: Vec<LimitUse> = limits.into_iter().map(|limit| LimitUse { limit: Arc::new(limit), cost: None }).collect();
     let costs = LargestCosts::over(uses.iter());
     let rules = Arc::new(RuleSet::new(uses.iter(), &costs, &LimitStates::default(), false).unwrap());
     let local = Arc::new(MemoryStore::new(1_000));
@@ -196,5 +201,24 @@ async fn a_permit_that_comes_back_goes_to_the_next_in_line_at_once() {
         let part = done as f64 / (f64::from(most) * during.as_secs_f64() / service_time.as_secs_f64());
         println!("{scope:?}, {count} workers: {part:.3}");
         assert!(part >= LEAST, "{scope:?}, {count} workers: {part:.3}");
+    }
+}
+
+/// A line that asked for its requests again and again, while another limit denied them, would never let time pass here.
+#[tokio::test(start_paused = true)]
+async fn a_line_whose_requests_another_limit_denies_waits_for_that_one() {
+    let during = Duration::from_secs(2);
+    let wide = bounds(Duration::from_secs(5), 1_000);
+    let number = |number| std::num::NonZeroU64::new(number).unwrap();
+    let rate = Rate { tokens: number(50), period_us: number(1_000_000) };
+    let key = KeySpec { parts: vec![], on_missing: OnMissing::Share };
+    let on_limit = OnLimit::Queue(wide);
+    let all = LimitDefinition { on_limit, ..LimitDefinition::new("all", key, rate, number(1)) };
+    for store in [None, Some(Duration::from_millis(2))] {
+        let workers = workers_of(1, store, vec![limit(1, wide), all.clone()]);
+        let sent = drive(&workers, 100, during).await;
+        let until = sent[0].at + during;
+        let admitted = sent.iter().filter(|sent| sent.admitted && sent.answered_at <= until).count();
+        assert!((80..=101).contains(&admitted), "{store:?}: {admitted} of 101");
     }
 }

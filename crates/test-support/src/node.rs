@@ -138,14 +138,14 @@ impl LimiterNode {
 
     /// Requests until the breaker is open: each is decided, in time.
     pub async fn notices_the_outage(&self, spec: &RedisSpec) {
-        self.notices_the_outage_of(spec, &charge("warm-up", shape(10_000, SECOND, 10_000), 1)).await;
+        self.notices_the_outage_of(spec, &[charge("warm-up", shape(10_000, SECOND, 10_000), 1)]).await;
     }
 
-    /// Like [`Self::notices_the_outage`], by requests for one bucket.
-    pub async fn notices_the_outage_of(&self, spec: &RedisSpec, bucket: &BucketCharge) {
+    /// Like [`Self::notices_the_outage`], by requests for these buckets.
+    pub async fn notices_the_outage_of(&self, spec: &RedisSpec, buckets: &[BucketCharge]) {
         for _ in 0..20 {
             let started = clock::now();
-            decide(&self.limiter, std::slice::from_ref(bucket)).await;
+            decide(&self.limiter, buckets).await;
             assert!(started.elapsed() < spec.timeout + BUSY, "{:?}", started.elapsed());
             if self.breaker.is_open() {
                 return;

@@ -104,7 +104,7 @@ pub(crate) async fn leave_permits(client: &Arc<StoreClient>) {
         tokio::pin!(ended);
         ended.as_mut().enable();
         let (claims, others_under_way) = table.last_claims();
-        if claims.is_empty() && !others_under_way || client.node.breaker.is_open() {
+        if claims.is_empty() && !others_under_way {
             return;
         }
         if claims.is_empty() {

@@ -177,8 +177,9 @@ impl Settler {
 
     async fn call(&self, client: &Arc<StoreClient>, batch: Vec<Settlement>) {
         let node = &client.node;
-        if node.breaker.is_open() {
-            batch.into_iter().for_each(|settlement| self.without_store(client, settlement));
+        let (away, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(|one| client.is_away(&one.charge.key));
+        away.into_iter().for_each(|settlement| self.without_store(client, settlement));
+        if batch.is_empty() {
             return;
         }
         let sent = node.outbox.send(batch.iter().map(Settlement::adjustment).collect());

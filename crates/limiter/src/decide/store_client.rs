@@ -210,6 +210,14 @@ impl StoreClient {
         self.fail(self.server_of_all(checks.charges()), &StoreError::Timeout, requests, sent_us);
     }
 
+    /// Tells the breaker which server failed a call to several, when nobody could tell at the time.
+    pub fn blame(&self, checks: &TokenChecks, failure: &StoreFailure, requests: u32) {
+        if self.server_of_all(checks.charges()).is_none() {
+            let StoreFailure { server, error } = failure;
+            self.node.breaker.failed(*server, error, requests, || self.store.server_name(*server));
+        }
+    }
+
     /// Refunds `units` that were taken at `taken_at_us` of the store's clock, and that no request used.
     pub async fn refund(&self, checks: &TokenChecks, units: u32, taken_at_us: u64) {
         let refund = |charge: &BucketCharge| {

@@ -50,7 +50,12 @@ impl Limiter {
     /// Whether tokens of the bucket of `key` may be charged in advance: nothing may come back of them. Leases are
     /// tokens taken ahead already.
     pub(crate) fn may_advance(&self, checks: &Checks, key: &Key) -> bool {
-        let is_bucket = |charge: &BucketCharge| charge.key == *key && matches!(charge.quota, Quota::TokenBucket(_));
+        let nodes = self.client().map_or(1, |client| client.node.share.get().nodes());
+        // A limit that cannot be divided among nodes is one node's alone, which a larger capacity would hide.
+        let is_divisible = |charge: &BucketCharge| charge.quota.shared_by(nodes).holds(charge.largest_cost);
+        let is_bucket = |charge: &BucketCharge| {
+            charge.key == *key && matches!(charge.quota, Quota::TokenBucket(_)) && is_divisible(charge)
+        };
         let charges = checks.tokens.charges();
         checks.permits.is_empty()
             && charges.iter().any(is_bucket)
@@ -86,11 +91,14 @@ impl Limiter {
         let decided = match call.advance.is_zero() {
             false => {
                 let (checks, advanced) = in_advance(call);
-                let decisions = take(client, checks, call.units).await;
+                let decisions =
+                    take(checks, call.units, |checks| TakeCall::new(client, checks, call.units).without_refunds())
+                        .await;
                 decisions.map(|decisions| decisions.into_iter().map(|one| delayed(one, &advanced)).collect())
             }
             true => {
-                let decisions = take(client, call.checks.tokens.clone(), call.units).await;
+                let checks = call.checks.tokens.clone();
+                let decisions = take(checks, call.units, |checks| TakeCall::new(client, checks, call.units)).await;
                 decisions.map(|decisions| decisions.into_iter().map(Decision::without_wait).collect())
             }
         };
@@ -137,11 +145,16 @@ fn until_denied(decisions: impl Iterator<Item = Decision>) -> Vec<DelayedDecisio
     list
 }
 
-/// A call of so many units: the decisions that grant them, and a denial if there are fewer.
-async fn take(client: &Arc<StoreClient>, checks: TokenChecks, units: u32) -> Result<Vec<Decision>, NoAnswer> {
+/// The decisions of a `call` of so many units: those that grant them, and a denial if there are fewer.
+async fn take(
+    checks: TokenChecks,
+    units: u32,
+    call: impl FnOnce(&Arc<TokenChecks>) -> TakeCall,
+) -> Result<Vec<Decision>, NoAnswer> {
     let checks = Arc::new(checks);
-    let deadline = clock::now() + client.timeout();
-    let grant = TakeCall::new(client, &checks, units).grant_by(deadline).await?;
+    let call = call(&checks);
+    let deadline = clock::now() + call.timeout();
+    let grant = call.grant_by(deadline).await?;
     let decisions = grant.units.saturating_add(1).min(units);
     Ok((0..decisions).map(|index| unit(checks.charges(), &grant, index)).collect())
 }

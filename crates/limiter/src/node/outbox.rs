@@ -169,7 +169,7 @@ impl Outbox {
     fn keep(&self, number: u64, places: Option<&[u32]>) {
         let mut batches = self.batches.lock();
         batches.update(number, |unconfirmed| {
-            if let Some(places) = places.filter(|places| places.len() < unconfirmed.batch.len()) {
+            if let Some(places) = places {
                 Arc::make_mut(&mut unconfirmed.batch).retain_places(places);
             }
             (unconfirmed.in_flight, unconfirmed.failed) = (false, true);

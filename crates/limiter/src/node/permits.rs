@@ -250,8 +250,11 @@ impl FreePermitWatch {
 
 impl Drop for FreePermitWatch {
     fn drop(&mut self) {
-        if let Some(pool) = self.table.lock(&self.key).pools.get_mut(&self.key) {
-            pool.unwatch(self.cost);
+        let mut shard = self.table.lock(&self.key);
+        let Some(pool) = shard.pools.get_mut(&self.key) else { return };
+        pool.unwatch(self.cost);
+        if pool.is_idle(0) {
+            shard.pools.remove(&self.key);
         }
     }
 }

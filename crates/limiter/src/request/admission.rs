@@ -152,7 +152,10 @@ fn queue_up(
     let level = decision.level(pending.owners.get(owner)?.check)?;
     let retry_after = Duration::from_micros(level.retry_after_us);
     if let Some(ticket) = ticket {
-        ticket.put_off(retry_after);
+        match pending.key(pending.owners.get(owner)?.check) == Some(ticket.key()) {
+            true => ticket.put_off(retry_after),
+            false => ticket.put_off_by_another(retry_after),
+        }
         return Some(ticket);
     }
     let (queue, waiting_for) = rules.queue(pending, owner)?;

@@ -25,6 +25,7 @@ use crate::store::{self, BucketCharge};
 pub(crate) struct LateCall {
     client: Arc<StoreClient>,
     checks: Arc<TokenChecks>,
+    refunds: bool,
     outcome: Mutex<LateOutcome>,
 }
 
@@ -59,8 +60,9 @@ struct LocalDebt {
 pub(crate) struct NoAnswer(pub Option<Arc<LateCall>>);
 
 impl LateCall {
-    pub fn new(client: Arc<StoreClient>, checks: Arc<TokenChecks>) -> Self {
-        Self { client, checks, outcome: Mutex::default() }
+    /// `refunds`: units that the answer grants to no request come back.
+    pub fn new(client: Arc<StoreClient>, checks: Arc<TokenChecks>, refunds: bool) -> Self {
+        Self { client, checks, refunds, outcome: Mutex::default() }
     }
 
     /// Notes the store's answer: `units` for the requests that have given up.
@@ -93,7 +95,9 @@ impl Drop for LateCall {
             }
         }
         let unused = granted.saturating_sub(admitted);
-        if let (Some(LateAnswer { at_us, .. }), true, Ok(runtime)) = (answer, unused > 0, Handle::try_current()) {
+        if let (Some(LateAnswer { at_us, .. }), true, Ok(runtime)) =
+            (answer, self.refunds && unused > 0, Handle::try_current())
+        {
             let (client, checks) = (self.client.clone(), self.checks.clone());
             runtime.spawn(async move { client.refund(&checks, unused, at_us).await });
         }

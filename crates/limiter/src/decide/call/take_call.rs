@@ -24,6 +24,8 @@ pub(crate) struct TakeCall {
     checks: Arc<TokenChecks>,
     requests: u32,
     sent_us: u64,
+    /// Units that a late answer grants to no request come back.
+    refunds: bool,
     answer: BoxFuture<'static, Result<Grant, StoreFailure>>,
 }
 
@@ -36,7 +38,25 @@ impl TakeCall {
             let ahead = owned_client.units_ahead(&owned_checks, requests, sent_us);
             owned_client.ask(&owned_checks, requests, ahead, sent_us).await
         };
-        Self { client: client.clone(), checks: checks.clone(), requests, sent_us, answer: answer.boxed() }
+        Self {
+            client: client.clone(),
+            checks: checks.clone(),
+            requests,
+            sent_us,
+            refunds: true,
+            answer: answer.boxed(),
+        }
+    }
+
+    /// The longest that its requests wait.
+    pub fn timeout(&self) -> Duration {
+        self.client.timeout()
+    }
+
+    /// This call, of which nothing is refunded: its tokens were charged in advance.
+    #[must_use]
+    pub fn without_refunds(self) -> Self {
+        Self { refunds: false, ..self }
     }
 
     /// The store's answer, or `None` if it could not decide. An error: `deadline` has passed.
@@ -60,21 +80,26 @@ impl TakeCall {
 
     /// A note for requests that stop waiting for this call.
     pub fn late(&self) -> Arc<LateCall> {
-        Arc::new(LateCall::new(self.client.clone(), self.checks.clone()))
+        Arc::new(LateCall::new(self.client.clone(), self.checks.clone(), self.refunds))
     }
 
     /// Lets the call go on when no request waits for it any more. All of its requests have `late`.
     pub fn give_up(self, late: Arc<LateCall>) {
-        let Self { client, checks, requests, sent_us, answer } = self;
+        let Self { client, checks, requests, sent_us, answer, .. } = self;
         client.give_up(&checks, requests, sent_us);
         let place = client.late_calls.clone().try_acquire_owned();
         let (Ok(place), Ok(runtime)) = (place, Handle::try_current()) else { return };
         let limit = store::late_answer_limit(client.timeout());
         let age = Duration::from_micros(clock::monotonic_micros().saturating_sub(sent_us));
         runtime.spawn(async move {
-            if let Ok(Ok(grant)) = timeout(limit.saturating_sub(age), answer).await {
-                client.node.outcomes.count_late();
-                late.answered(grant.units.min(requests), grant.at_us);
+            // A little more, so that the store says which of its servers did not answer.
+            match timeout(limit.saturating_sub(age) + client.timeout(), answer).await {
+                Ok(Ok(grant)) => {
+                    client.node.outcomes.count_late();
+                    late.answered(grant.units.min(requests), grant.at_us);
+                }
+                Ok(Err(failure)) => client.blame(&checks, &failure, requests),
+                Err(_) => {}
             }
             drop(place);
         });

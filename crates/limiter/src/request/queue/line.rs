@@ -32,6 +32,8 @@ pub(super) struct KeyLine {
     turns: VecDeque<ScheduledTurn>,
     /// The time at which the first request without a turn may pass, as far as is known.
     ready_at: Instant,
+    /// Another limit of that request denied it: it is not asked for, nor in advance, before this.
+    not_before: Option<Instant>,
     /// A call for the first request without a turn is under way.
     calling: bool,
     /// The denial that the first request without a turn has to look at.
@@ -81,7 +83,7 @@ impl KeyLine {
     /// A line whose first request may pass at `ready_at`.
     pub fn new(id: u64, ready_at: Instant) -> Self {
         let (waiters, turns) = (VecDeque::new(), VecDeque::new());
-        Self { id, waiters, turns, ready_at, calling: false, denied: None }
+        Self { id, waiters, turns, ready_at, not_before: None, calling: false, denied: None }
     }
 
     /// Requests in line.
@@ -218,6 +220,9 @@ impl KeyLine {
             true => (ADVANCE / 2 + call_time, ADVANCE + 2 * call_time),
             false => (Duration::ZERO, Duration::ZERO),
         };
+        if let Some(until) = self.not_before.filter(|until| *until > now) {
+            return QueueStep::Wait { until: until.min(first.deadline), for_permit: false };
+        }
         if self.ready_at > now + lead {
             return QueueStep::Wait { until: (self.ready_at - lead).min(first.deadline), for_permit };
         }
@@ -257,6 +262,11 @@ impl KeyLine {
     /// Delays the first request without a turn, which was denied, until `ready_at`.
     pub fn put_off(&mut self, ready_at: Instant) {
         self.ready_at = ready_at;
+    }
+
+    /// Like [`Self::put_off`], where another limit denied it: nothing in advance helps against that.
+    pub fn put_off_by_another(&mut self, ready_at: Instant) {
+        (self.ready_at, self.not_before) = (ready_at, Some(ready_at));
     }
 
     /// The time at which the first request without a turn may pass.

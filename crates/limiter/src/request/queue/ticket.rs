@@ -160,6 +160,12 @@ impl Ticket {
         self.queue.lock().with(&self.key, |line| line.put_off(ready_at));
     }
 
+    /// Like [`Self::put_off`], where another limit than the one waited for denied the request.
+    pub fn put_off_by_another(&self, retry_after: Duration) {
+        let ready_at = clock::now() + retry_after;
+        self.queue.lock().with(&self.key, |line| line.put_off_by_another(ready_at));
+    }
+
     /// The time until this request's turn.
     pub fn wait(&self) -> Duration {
         let now = clock::now();

@@ -11,6 +11,7 @@ use fred::types::{Key, Value};
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
 
+use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
 use crate::store::StoreError;
@@ -102,9 +103,15 @@ impl RedisStore {
         args.extend([Value::Integer(deadline), integer(number), integer(retention_ms)]);
         args.push(Value::Integer(i64::try_from(batch.placed.len()).unwrap_or(i64::MAX)));
         let now_us = clock::monotonic_micros();
+        // What flowed in meanwhile pays for the debts of every node, each by its share.
+        let nodes = u64::from(self.nodes());
         for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in &batch.placed {
+            let age_us = |since_us: u64| match quota {
+                Quota::TokenBucket(_) => now_us.saturating_sub(since_us) / nodes,
+                Quota::Window(_) => now_us.saturating_sub(since_us),
+            };
             let numbers = match *change {
-                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
+                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), age_us(since_us), 0, 0],
                 Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
             };
             args.extend([Value::Integer((*place).into()), script::letter(*quota)]);

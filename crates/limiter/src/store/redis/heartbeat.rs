@@ -73,11 +73,20 @@ impl Heartbeat {
 
     /// Announces this node every second and keeps the share up to date. Runs until dropped.
     pub async fn run(&self) {
-        let mut lower_since = LowerSince::None;
+        let (mut lower_since, mut answered_at) = (LowerSince::None, clock::now());
         loop {
             match self.beat(self.autonomy).await {
-                Ok(beat) => self.learn(beat, &mut lower_since),
-                Err(error) => tracing::debug!(%error, "this node could not announce itself"),
+                Ok(beat) => {
+                    answered_at = clock::now();
+                    self.learn(beat, &mut lower_since);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "this node could not announce itself");
+                    if clock::now().saturating_duration_since(answered_at) >= self.autonomy {
+                        // Nobody is known to be silent any more.
+                        self.share.set(self.share.get(), Vec::new());
+                    }
+                }
             }
             tokio::time::sleep(BEAT).await;
         }

@@ -67,6 +67,11 @@ impl RedisStore {
         Self { fleet: Some(fleet), ..self }
     }
 
+    /// Nodes of the fleet, as far as is known.
+    pub(super) fn nodes(&self) -> u32 {
+        self.fleet.as_ref().map_or(1, |fleet| fleet.get().nodes())
+    }
+
     pub(super) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
         self.fleet.as_ref().map_or(HeldBack::Nothing, |fleet| fleet.held_back(charge))
     }
