@@ -2,53 +2,11 @@
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::key::REGISTERED_METHODS;
 
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
-
-/// The methods of the IANA registry, but for PRI and `*`, which no request has.
-const REGISTERED_METHODS: [&str; 39] = [
-    "ACL",
-    "BASELINE-CONTROL",
-    "BIND",
-    "CHECKIN",
-    "CHECKOUT",
-    "CONNECT",
-    "COPY",
-    "DELETE",
-    "GET",
-    "HEAD",
-    "LABEL",
-    "LINK",
-    "LOCK",
-    "MERGE",
-    "MKACTIVITY",
-    "MKCALENDAR",
-    "MKCOL",
-    "MKREDIRECTREF",
-    "MKWORKSPACE",
-    "MOVE",
-    "OPTIONS",
-    "ORDERPATCH",
-    "PATCH",
-    "POST",
-    "PROPFIND",
-    "PROPPATCH",
-    "PUT",
-    "QUERY",
-    "REBIND",
-    "REPORT",
-    "SEARCH",
-    "TRACE",
-    "UNBIND",
-    "UNCHECKOUT",
-    "UNLINK",
-    "UNLOCK",
-    "UPDATE",
-    "UPDATEREDIRECTREF",
-    "VERSION-CONTROL",
-];
 
 /// The registered method that `text` names in any case. Methods are case-sensitive (RFC 9110 §9.1), so this is for
 /// people who write them, never for requests; a method that is not registered may well be meant as it is written.

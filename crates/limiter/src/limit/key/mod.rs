@@ -17,6 +17,7 @@ pub use bytes::Key;
 pub use custom::CustomKey;
 pub use facts::Facts;
 pub use part::KeyPart;
+pub use spelling::REGISTERED_METHODS;
 
 /// How a request is turned into the key of a bucket: the parts of the key, in order.
 ///
