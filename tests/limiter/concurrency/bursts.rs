@@ -90,13 +90,9 @@ async fn permits_granted_in_an_answer_that_was_lost_are_given_back_soon() {
     store.loses_answers.store(true, Ordering::Relaxed);
     let alone = enter(&one, &permits("k", 4)).await.unwrap();
     assert_eq!(alone.decided_by, DecidedBy::Local);
-    // No time passes while the store is asked directly: the node has not put it right yet.
-    let claim = PermitRequest { wanted: 1, demand: 0, kept: 0, needed: 0, largest_cost: 1, turn: 1 };
-    let third = PermitClaim { key: Key::from("k"), most: 1, node: 77, claim };
-    let granted = store.store.claim(&[third]).await.unwrap();
-    assert_eq!(granted[0].own, 0, "the store counts it");
     drop(alone);
     store.loses_answers.store(false, Ordering::Relaxed);
+    // The upkeep visits a part of the keys at a time, so it may have put this right already.
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert!(enter(&two, &checks).await.is_some());
 }
