@@ -8,7 +8,7 @@
 local MAX_TICKS = 4503599627370496
 local FOREIGN = "TOLLGATE a bucket holds a value that is not Tollgate's: is another program using its keys?"
 
--- What a key holds. A value that is no text, like a list, is as foreign as any other: it must not end the script, which
+-- The value of a key. One that is no text, like a list, is as foreign as any other: it must not end the script, which
 -- has other keys.
 local function get(key)
   local value = redis.pcall('GET', key)

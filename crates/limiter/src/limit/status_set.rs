@@ -15,7 +15,7 @@ const FINAL: RangeInclusive<u16> = 200..=599;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSet(Arc<[StatusRange]>);
 
-/// One code, or all from one to another.
+/// A code, or all from one to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusRange(RangeInclusive<u16>);
 
@@ -41,7 +41,7 @@ impl StatusSet {
 }
 
 impl StatusRange {
-    /// One code, or a class of them: `401`, `4xx`.
+    /// A code, or a class of them: `401`, `4xx`.
     ///
     /// # Errors
     /// When it is neither, or no response ends with it.

@@ -186,7 +186,7 @@ impl PermitTable {
         if pool.has_spare() {
             self.list(pool, listed, key, false);
         } else if pool.is_idle(0) {
-            // One that remembers a denial is left to the upkeep.
+            // A pool that remembers a denial is left to the upkeep.
             pools.remove(key);
         }
     }

@@ -26,7 +26,7 @@ pub enum Change {
     Refund { charge: u64, taken_at_us: u64 },
 }
 
-/// What became of an adjustment: in an error, what kept it from being made or confirmed.
+/// The outcome of an adjustment: in an error, the reason why it was not made or confirmed.
 pub type AdjustmentResult = Result<AdjustmentOutcome, StoreError>;
 
 /// The store's answer for an adjustment.

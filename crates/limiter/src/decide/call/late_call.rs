@@ -1,8 +1,9 @@
 //! Calls that the store has not answered when their requests' time is over.
 //!
-//! A request that gives up is decided by this node, and its call goes on. What the store then says it granted is set off
-//! against what this node admitted. Guarantees that the store is charged exactly that: tokens that it did not grant
-//! become debts, tokens that no request used are refunded. Without an answer all of them are owed.
+//! A request that gives up is decided by this node, and its call goes on. The grant in a late answer is set off against
+//! the requests that this node admitted. Guarantees that the store is charged exactly that: tokens that it did not grant
+//! become debts, tokens that no request used are refunded, unless they were charged in advance. Without an answer all
+//! of them are owed.
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ struct LocalDebt {
     place: usize,
     /// The node had one of so many parts of the limit.
     parts: u32,
-    /// What the store knew of flows off for so long.
+    /// The store's own count flows off for so long.
     known_us: u64,
     at: Timestamp,
 }

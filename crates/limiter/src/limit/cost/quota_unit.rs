@@ -1,4 +1,4 @@
-//! What a limit counts, in the terms that its clients are told.
+//! The unit that a limit counts in, as its clients are told.
 //!
 //! Guarantees that a limit whose requests differ in cost never claims to count requests.
 
@@ -16,7 +16,7 @@ pub enum QuotaUnit {
     Requests,
     /// Tokens of the limit, which a header field or the response counts.
     Tokens,
-    /// So many bytes of the request's body are a token.
+    /// Bytes of the request's body, so many to a token.
     ContentBytes(NonZeroU32),
 }
 
@@ -40,7 +40,7 @@ impl QuotaUnit {
 }
 
 impl QuotaScale {
-    /// So many tokens, in the unit.
+    /// Tokens, in the unit.
     #[inline]
     pub fn quota(self, tokens: u64) -> u64 {
         match self.unit {
@@ -50,7 +50,7 @@ impl QuotaScale {
         }
     }
 
-    /// So many tokens that are left, in the unit: nothing where an ordinary request would be denied.
+    /// Tokens that are left, in the unit: nothing where an ordinary request would be denied.
     #[inline]
     pub fn remaining(self, tokens: u64) -> u64 {
         if tokens < self.usual_cost.get() { 0 } else { self.quota(tokens) }

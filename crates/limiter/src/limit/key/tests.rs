@@ -114,7 +114,7 @@ fn a_value_has_one_key_however_it_is_spelt() {
         &[&["Bearer k"], &["bearer k"], &["Bearer  k"], &["Bearer k", "BEARER k "]],
     );
     with(&header("proxy-authorization"), "proxy-authorization", &[&["Basic YTpiYw=="], &["basic YTpiYw"]]);
-    // As HTTP/2 lets them through.
+    // HTTP/2 lets them through.
     with(&header("x-tenant"), "x-tenant", &[&["acme"], &[" acme\t"], &["acme", "acme "]]);
     let cookie = || KeyPart::Cookie("sid".into());
     with(

@@ -24,7 +24,7 @@ const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 pub struct Standing {
     /// A full bucket, in the unit of the policy.
     pub quota: u64,
-    /// What would pass now, in the same unit.
+    /// The requests or tokens that would pass now, in the same unit.
     pub remaining: u64,
     /// Seconds until more would: until the next one when there are none, until all of them otherwise. `None`: once
     /// requests in flight have ended.

@@ -59,7 +59,7 @@ struct ScheduledTurn {
     checks: Arc<Checks>,
 }
 
-/// What a request in line does next.
+/// The next step of a request in line.
 pub(super) enum QueueStep {
     /// It has left the line, granted; or is denied, and still in it.
     Decided(Decision),

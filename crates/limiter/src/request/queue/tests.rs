@@ -192,7 +192,7 @@ async fn no_request_waits_longer_than_the_bound() {
     assert!(started.elapsed() <= 4 * SECOND);
 }
 
-/// What happens to a queue of three keys.
+/// An event in a queue of three keys.
 #[derive(Clone, Debug)]
 enum Event {
     Join {

@@ -136,7 +136,7 @@ impl Permit {
     pub fn answered(&mut self, status: StatusCode, fields: &HeaderMap) {
         let Some(held) = &mut self.0 else { return };
         held.reserved_costs.iter_mut().for_each(|reserved_cost| reserved_cost.head(status, fields));
-        // What the head tells need not wait for the body.
+        // A cost that the head tells need not wait for the body.
         held.reserved_costs
             .extract_if(.., |reserved_cost| reserved_cost.known.is_some())
             .for_each(|reserved_cost| reserved_cost.end(true));

@@ -103,7 +103,7 @@ impl RedisStore {
         args.extend([Value::Integer(deadline), integer(number), integer(retention_ms)]);
         args.push(Value::Integer(i64::try_from(batch.placed.len()).unwrap_or(i64::MAX)));
         let now_us = clock::monotonic_micros();
-        // What flowed in meanwhile pays for the debts of every node, each by its share.
+        // Tokens that flowed in meanwhile pay for the debts of every node, each by its share.
         let nodes = u64::from(self.nodes());
         for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in &batch.placed {
             let age_us = |since_us: u64| match quota {

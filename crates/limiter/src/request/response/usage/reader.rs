@@ -43,7 +43,7 @@ pub(crate) enum Untold {
 pub(crate) struct UsageReader {
     by: Arc<ResponseCost>,
     body: Option<Box<BodyScanner>>,
-    /// What a response costs that does not tell, at least.
+    /// The least that a response costs that does not tell.
     least: u64,
     usage: Usage,
 }

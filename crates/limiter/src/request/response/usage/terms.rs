@@ -11,7 +11,7 @@ use crate::request::response::usage::json::{ScanResult, Scanner};
 #[derive(Debug)]
 pub(super) struct TermScanners(SmallVec<[Scanner; 1]>);
 
-/// What the body has told so far.
+/// The numbers that the body has told so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ToldTerms {
     /// The sum of the terms that were told.
@@ -36,7 +36,7 @@ impl TermScanners {
         self.0.iter_mut().for_each(Scanner::restart);
     }
 
-    /// What was told of `terms`, for which these scanners were made.
+    /// The numbers told of `terms`, for which these scanners were made.
     pub fn told(&self, terms: &[JsonTerm]) -> ToldTerms {
         let mut told = ToldTerms { sum: 0, absent: false, invalid: false };
         let mut scanners = self.0.iter();

@@ -46,7 +46,7 @@ pub struct Host {
     pub port: u16,
 }
 
-/// As in a URL.
+/// Written like in a URL.
 impl std::fmt::Display for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.name.contains(':') {
