@@ -13,6 +13,8 @@ const REQUEST_BUCKETS: &[f64] =
 /// Upper bounds in seconds around the store's default timeout of 20 ms.
 const STORE_BUCKETS: &[f64] =
     &[0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0];
+/// Upper bounds of the requests that share a call.
+const BATCH_BUCKETS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
 /// Outcomes of reloads. Every series exists from the start, so that the first failure is an increase.
 pub struct ReloadMetrics {
@@ -90,6 +92,7 @@ impl ProcessMetrics {
 pub fn install() -> Result<PrometheusHandle, BuildError> {
     let handle = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("tollgate_store_call_duration_seconds".to_owned()), STORE_BUCKETS)?
+        .set_buckets_for_metric(Matcher::Full("tollgate_store_batch_requests".to_owned()), BATCH_BUCKETS)?
         .set_buckets(REQUEST_BUCKETS)?
         .install_recorder()?;
     describe();
@@ -125,6 +128,7 @@ fn describe() {
     );
     describe_counter!("tollgate_store_calls_total", "Calls to the shared store, by outcome.");
     describe_histogram!("tollgate_store_call_duration_seconds", "How long calls to the shared store took.");
+    describe_histogram!("tollgate_store_batch_requests", "Requests that shared a call to the store.");
     describe_counter!("tollgate_store_breaker_transitions_total", "Turns of the breaker before the store.");
     describe_gauge!("tollgate_store_debts_pending", "Debts to the shared store that it has not confirmed yet.");
     describe_counter!(

@@ -489,6 +489,7 @@ async fn calls_are_counted_by_outcome_and_the_fleet_by_nodes() {
         r#"tollgate_store_calls_total{outcome="ok"} 1"#,
         r#"tollgate_store_calls_total{outcome="io"} 1"#,
         "tollgate_store_call_duration_seconds_count 2",
+        "tollgate_store_batch_requests_sum 2",
         "tollgate_fleet_nodes 4",
     ] {
         assert!(said.lines().any(|found| found == line), "{line} is not in\n{said}");

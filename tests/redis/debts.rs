@@ -153,6 +153,10 @@ async fn a_limit_whose_key_is_foreign_is_enforced_by_the_node_and_the_others_by_
     for _ in 0..10 {
         let decision = decide(&node.limiter, &request).await;
         granted += u32::from(decision.granted);
+        assert_eq!(decision.source(0).decided_by, DecidedBy::Local);
+        if decision.granted {
+            assert_eq!(decision.source(1).decided_by, DecidedBy::Redis);
+        }
     }
     assert_eq!(granted, 3);
     eventually("only what was granted is charged", || async { left(&node.store.store, "k").await == 97 }).await;

@@ -483,6 +483,10 @@ async fn a_request_with_buckets_on_a_silent_master_and_on_another_is_held_to_bot
     for _ in 0..6 {
         let decision = decide(&node.limiter, &[hot.clone(), shared(0)]).await;
         granted += u32::from(decision.granted);
+        if decision.granted {
+            let decided_by = [0, 1].map(|limit| decision.source(limit).decided_by);
+            assert_eq!(decided_by, [DecidedBy::Local, DecidedBy::Redis]);
+        }
     }
     assert_eq!(granted, 4, "the bucket in Redis denies, and what the local one was charged comes back");
     for _ in 0..6 {

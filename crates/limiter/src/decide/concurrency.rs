@@ -22,13 +22,14 @@ pub(crate) struct TakenPermits {
     /// A level per permit check.
     levels: Vec<Level>,
     full: bool,
-    decided_by: Option<DecidedBy>,
+    /// The maker of the decision on each.
+    decided_by: Vec<DecidedBy>,
 }
 
 impl TakenPermits {
     fn add(&mut self, outcome: Result<(ConcurrencyPermit, Level), Level>, decided_by: DecidedBy) {
         self.full |= outcome.is_err();
-        self.decided_by = Some(decided_by);
+        self.decided_by.push(decided_by);
         match outcome {
             Ok((permit, level)) => {
                 self.permits.push(permit);
@@ -40,7 +41,7 @@ impl TakenPermits {
 
     /// The decision, where no tokens are needed for it: no permit was left, or the request needs no tokens.
     fn settled(&self, checks: &Checks) -> Option<Decision> {
-        let decided_by = self.decided_by.unwrap_or(DecidedBy::Local);
+        let decided_by = self.decided_by.last().copied().unwrap_or(DecidedBy::Local);
         if self.full {
             let levels = checks.tokens.iter().map(|_| Level::default()).collect();
             return Some(Decision::new(decided_by, false, 0, levels).of_denials_only());
@@ -53,7 +54,7 @@ impl TakenPermits {
         let mut permit_levels = self.levels;
         permit_levels.resize(checks.permits.len(), Level::default());
         let permits = if tokens.granted { self.permits } else { Vec::new() };
-        Decision { permit_levels, permits, ..tokens }
+        Decision { permit_levels, permits, ..tokens }.with_permits_decided_by(self.decided_by)
     }
 }
 

@@ -17,11 +17,12 @@ pub enum DecidedBy {
 /// The outcome of all limits on one request.
 #[derive(Debug)]
 pub struct Decision {
+    /// The maker of the decision. Limits may have makers of their own: see [`Self::source`] and
+    /// [`Self::permit_decided_by`].
     pub decided_by: DecidedBy,
     /// Denied requests charged nothing.
     pub granted: bool,
-    /// When it was made, in microseconds of the clock that counts for `decided_by`; the earliest, where there are
-    /// several.
+    /// When it was made, in microseconds of the clock that counts for `decided_by`.
     pub taken_at_us: u64,
     /// A level per token check, in order. Of a denied request, levels with a `retry_after_us` are those of the denying
     /// limits.
@@ -32,6 +33,24 @@ pub struct Decision {
     pub permits: Vec<ConcurrencyPermit>,
     /// Only denying levels are known: the other limits were not asked.
     pub(crate) denials_only: bool,
+    /// Boxed: few requests need it.
+    pub(crate) sources: Option<Box<LimitSources>>,
+}
+
+/// The maker of the decision on one limit, and when it was made, in microseconds of the clock that counts for that maker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionSource {
+    pub decided_by: DecidedBy,
+    pub taken_at_us: u64,
+}
+
+/// The sources of a decision by limit, where they are not all the same.
+#[derive(Debug, Default)]
+pub(crate) struct LimitSources {
+    /// One per token check, or none: all are the decision's.
+    tokens: Vec<DecisionSource>,
+    /// One per permit check that was asked, or none.
+    permits: Vec<DecidedBy>,
 }
 
 impl DecidedBy {
@@ -51,7 +70,46 @@ impl Decision {
     #[inline]
     pub fn new(decided_by: DecidedBy, granted: bool, taken_at_us: u64, levels: Levels) -> Self {
         let (permit_levels, permits) = (Vec::new(), Vec::new());
-        Self { decided_by, granted, taken_at_us, levels, permit_levels, permits, denials_only: false }
+        Self { decided_by, granted, taken_at_us, levels, permit_levels, permits, denials_only: false, sources: None }
+    }
+
+    /// This decision, with a source per token check.
+    #[must_use]
+    pub(crate) fn with_sources(mut self, tokens: Vec<DecisionSource>) -> Self {
+        self.sources.get_or_insert_default().tokens = tokens;
+        self
+    }
+
+    /// This decision, with the maker of it on each permit check, as far as they were asked.
+    #[must_use]
+    pub(crate) fn with_permits_decided_by(mut self, permits: Vec<DecidedBy>) -> Self {
+        if permits.iter().any(|by| *by != self.decided_by) {
+            self.sources.get_or_insert_default().permits = permits;
+        }
+        self
+    }
+
+    /// The maker of the decision on the token check at `index`.
+    pub fn source(&self, index: usize) -> DecisionSource {
+        let own = self.sources.as_ref().and_then(|sources| sources.tokens.get(index).copied());
+        own.unwrap_or(DecisionSource { decided_by: self.decided_by, taken_at_us: self.taken_at_us })
+    }
+
+    /// The maker of the decision on the permit check at `index`.
+    pub fn permit_decided_by(&self, index: usize) -> DecidedBy {
+        let own = self.sources.as_ref().and_then(|sources| sources.permits.get(index).copied());
+        own.unwrap_or(self.decided_by)
+    }
+
+    /// Lets what the store decided take effect `us` later.
+    pub(crate) fn delay(&mut self, us: u64) {
+        let tokens = self.sources.iter_mut().flat_map(|sources| &mut sources.tokens);
+        let tokens = tokens.map(|source| (source.decided_by, &mut source.taken_at_us));
+        for (decided_by, taken_at_us) in tokens.chain([(self.decided_by, &mut self.taken_at_us)]) {
+            if decided_by == DecidedBy::Redis {
+                *taken_at_us = taken_at_us.saturating_add(us);
+            }
+        }
     }
 
     /// This decision, of which only the denying levels are known.

@@ -16,7 +16,7 @@ use crate::clock::{self, Instant};
 use crate::decide::batch::batcher::Batcher;
 use crate::decide::call::late_call::NoAnswer;
 use crate::decide::check::{Checks, TokenChecks};
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::local_decision::{self, SpentTokens};
 use crate::decide::plans::cache::PlanQuery;
 use crate::decide::plans::reader::PlanReader;
@@ -319,12 +319,16 @@ async fn from_lease_and_store(
     let level =
         |spent: &Option<SpentLease>| spent.map_or_else(|| levels.next().unwrap_or_default(), |spent| spent.level);
     let levels = uncommitted.spent.iter().map(level).collect();
-    let sources = uncommitted.spent.iter().flatten().map(|spent| spent.source.taken_at_us);
-    let taken_at_us = sources.fold(decision.taken_at_us, u64::min);
+    let mut places = 0..;
+    let source = |spent: &Option<SpentLease>| match spent {
+        Some(spent) => DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: spent.source.taken_at_us },
+        None => decision.source(places.next().unwrap_or_default()),
+    };
+    let sources: Vec<_> = uncommitted.spent.iter().map(source).collect();
     if decision.granted {
         uncommitted.commit();
     }
-    Ok(Decision { levels, taken_at_us, ..decision })
+    Ok(Decision { levels, ..decision }.with_sources(sources))
 }
 
 /// Tokens taken ahead that are spent while the store is asked for the other limits. They return to the lease unless

@@ -132,7 +132,16 @@ impl PartedChecks {
 
     fn together(&self, local: &Decision, shared: Decision) -> Decision {
         let levels = self.spread(&local.levels, &shared.levels);
-        Decision { levels, ..shared }
+        let (mut of_local, mut of_shared) = (0.., 0..);
+        let sources: Vec<_> = self
+            .away
+            .iter()
+            .map(|away| {
+                let (decision, places) = if *away { (local, &mut of_local) } else { (&shared, &mut of_shared) };
+                decision.source(places.next().unwrap_or_default())
+            })
+            .collect();
+        Decision { levels, ..shared }.with_sources(sources)
     }
 
     /// The levels of both parts, in the order of the checks.

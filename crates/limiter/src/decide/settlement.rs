@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::algorithm::quota::{Quota, Unspent};
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::decision::{DecidedBy, DecisionSource};
 use crate::decide::store_client::StoreClient;
 use crate::limit::definition::OnOutage;
 use crate::node::Node;
@@ -226,9 +226,9 @@ impl Settler {
 }
 
 impl Reservation {
-    /// The reservation of `charge`, which `decision` has just granted.
-    pub fn of(charge: BucketCharge, on_outage: OnOutage, decision: &Decision) -> Self {
-        let Decision { decided_by, taken_at_us, .. } = *decision;
+    /// The reservation of `charge`, which `source` has just granted.
+    pub fn of(charge: BucketCharge, on_outage: OnOutage, source: DecisionSource) -> Self {
+        let DecisionSource { decided_by, taken_at_us } = source;
         Self { charge, on_outage, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
     }
 }

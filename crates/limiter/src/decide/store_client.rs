@@ -41,6 +41,8 @@ pub(crate) struct StoreClient {
     /// Microseconds that a call takes: near the longest of the last few.
     duration_us: AtomicU64,
     seconds: Histogram,
+    /// The requests that share a call.
+    batch_requests: Histogram,
 }
 
 impl StoreClient {
@@ -48,7 +50,8 @@ impl StoreClient {
     pub fn new(node: Arc<Node>, store: Arc<dyn Store>) -> Self {
         let late_calls = Arc::new(Semaphore::new(MAX_LATE_CALLS));
         let seconds = histogram!("tollgate_store_call_duration_seconds");
-        Self { node, store, late_calls, duration_us: AtomicU64::new(0), seconds }
+        let batch_requests = histogram!("tollgate_store_batch_requests");
+        Self { node, store, late_calls, duration_us: AtomicU64::new(0), seconds, batch_requests }
     }
 
     /// The longest that a request may wait.
@@ -133,6 +136,9 @@ impl StoreClient {
         sent_us: u64,
     ) -> Result<Grant, StoreFailure> {
         let (charges, units) = (checks.charges(), requests.saturating_add(ahead));
+        if requests > 0 {
+            self.batch_requests.record(f64::from(requests));
+        }
         let answer = self.store.take(charges, units).await;
         let now_us = clock::monotonic_micros();
         self.seconds.record(Duration::from_micros(now_us.saturating_sub(sent_us)));

@@ -16,7 +16,7 @@ use crate::decide::batch::unit;
 use crate::decide::call::late_call::{LateCall, NoAnswer};
 use crate::decide::call::take_call::TakeCall;
 use crate::decide::check::{Checks, TokenChecks};
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::decision::Decision;
 use crate::decide::limiter::Limiter;
 use crate::decide::store_client::StoreClient;
 use crate::limit::key::Key;
@@ -196,8 +196,6 @@ fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> Delaye
         }
     }
     // By the shared store's clock, the request goes on when its tokens are there.
-    if decision.decided_by == DecidedBy::Redis {
-        decision.taken_at_us = decision.taken_at_us.saturating_add(wait_us);
-    }
+    decision.delay(wait_us);
     DelayedDecision { decision, wait: Duration::from_micros(wait_us) }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::level::Level;
 use crate::decide::check::{CheckPolicy, Checks, PermitCheck};
-use crate::decide::decision::Decision;
+use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::plans::cache::PlanQuery;
 use crate::limit::algorithm::CompiledAlgorithm;
 use crate::limit::cost::quota_unit::QuotaScale;
@@ -53,6 +53,7 @@ pub(crate) struct DegradedCheck {
     pub owner: Owner,
     pub counting: CompiledAlgorithm,
     pub level: Level,
+    pub decided_by: DecidedBy,
 }
 
 /// A plan that has to be read.
@@ -241,6 +242,15 @@ impl Decision {
         match check {
             CheckIndex::Tokens(at) => self.levels.get(at),
             CheckIndex::Permit(at) => self.permit_levels.get(at),
+        }
+    }
+
+    /// The maker of the decision on a check.
+    #[inline]
+    pub(crate) fn decider(&self, check: CheckIndex) -> DecidedBy {
+        match check {
+            CheckIndex::Tokens(at) => self.source(at).decided_by,
+            CheckIndex::Permit(at) => self.permit_decided_by(at),
         }
     }
 }

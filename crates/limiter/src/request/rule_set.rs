@@ -185,9 +185,10 @@ impl RuleSet {
         let levels: Vec<Level> = pending.owners.iter().map(|owner| level(decision, owner)).collect();
         for (at, level) in levels.into_iter().enumerate().rev() {
             if level.retry_after_us > 0 && self.rules[pending.owners[at].rule].degrades().is_some() {
+                let decided_by = decision.decider(pending.owners[at].check);
                 let (owner, counting) = pending.remove(at);
                 if let Some(counting) = counting {
-                    pending.degraded.insert(0, DegradedCheck { owner, counting, level });
+                    pending.degraded.insert(0, DegradedCheck { owner, counting, level, decided_by });
                 }
             }
         }
@@ -244,16 +245,17 @@ impl RuleSet {
     }
 
     fn count(&self, pending: &PendingRequest, decision: &Decision) {
-        for (_, rule, level) in self.levels(pending, decision) {
-            match (decision.granted, level.retry_after_us) {
-                (true, _) => rule.metrics.count(CountedAs::Allowed, decision.decided_by),
-                (false, 0) => {}
-                (false, _) => rule.metrics.count(CountedAs::Denied, decision.decided_by),
-            }
+        for (at, rule, level) in self.levels(pending, decision) {
+            let counted = match (decision.granted, level.retry_after_us) {
+                (true, _) => CountedAs::Allowed,
+                (false, 0) => continue,
+                (false, _) => CountedAs::Denied,
+            };
+            rule.metrics.count(counted, decision.decider(pending.owners[at].check));
         }
         let degraded = if decision.granted { CountedAs::Degraded } else { CountedAs::Denied };
-        for DegradedCheck { owner, .. } in &pending.degraded {
-            self.rules[owner.rule].metrics.count(degraded, decision.decided_by);
+        for DegradedCheck { owner, decided_by, .. } in &pending.degraded {
+            self.rules[owner.rule].metrics.count(degraded, *decided_by);
         }
     }
 
@@ -305,7 +307,7 @@ impl Reserved {
             if let Some(later) = owner.later.take()
                 && let Some((charge, policy)) = pending.checks.tokens.iter().nth(at)
             {
-                list.push((later, Reservation::of(charge.clone(), policy.on_outage, decision)));
+                list.push((later, Reservation::of(charge.clone(), policy.on_outage, decision.source(at))));
             }
         }
         if list.is_empty() && decision.permits.is_empty() && pending.shadows.is_empty() {

@@ -14,6 +14,7 @@ use crate::decide::decision::Decision;
 use crate::decide::limiter::{Deciding, Limiter};
 use crate::decide::settlement::Reservation;
 use crate::request::metrics::{CountedAs, LimitMetrics};
+use crate::request::pending::CheckIndex;
 use crate::request::response::permit::{LaterCost, Permit};
 use crate::request::response::usage::reader::Usage;
 
@@ -86,11 +87,12 @@ impl Shadow {
     fn reserved(&self, decision: &Decision) -> Option<(LaterCost, Reservation)> {
         let later = self.later.clone().filter(|_| decision.granted)?;
         let (charge, policy) = self.checks.tokens.iter().next()?;
-        Some((later, Reservation::of(charge.clone(), policy.on_outage, decision)))
+        Some((later, Reservation::of(charge.clone(), policy.on_outage, decision.source(0))))
     }
 
     fn count(&self, decision: &Decision) {
         let counted = if decision.granted { CountedAs::ShadowAllowed } else { CountedAs::ShadowDenied };
-        self.metrics.count(counted, decision.decided_by);
+        let check = if self.checks.tokens.is_empty() { CheckIndex::Permit(0) } else { CheckIndex::Tokens(0) };
+        self.metrics.count(counted, decision.decider(check));
     }
 }

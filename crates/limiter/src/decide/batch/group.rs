@@ -12,7 +12,7 @@ use crate::clock::{self, Instant};
 use crate::decide::call::late_call::LateCall;
 use crate::decide::call::take_call::{Late, TakeCall};
 use crate::decide::check::TokenChecks;
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::store_client::StoreClient;
 use crate::store::{self, BucketCharge, Grant, Levels};
 
@@ -177,5 +177,16 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
         }
     };
     let levels: Levels = charges.iter().zip(&grant.levels).map(level).collect();
-    Decision::new(DecidedBy::Redis, granted, grant.at_us, levels)
+    let decision = Decision::new(DecidedBy::Redis, granted, grant.at_us, levels);
+    match grant.foreign.is_empty() {
+        true => decision,
+        false => decision.with_sources(sources(charges, grant)),
+    }
+}
+
+/// The sources of a decision where the store could not decide on some of the charges.
+fn sources(charges: &[BucketCharge], grant: &Grant) -> Vec<DecisionSource> {
+    let local = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: clock::monotonic_micros() };
+    let shared = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: grant.at_us };
+    (0..charges.len()).map(|place| if grant.foreign.contains(&place) { local } else { shared }).collect()
 }

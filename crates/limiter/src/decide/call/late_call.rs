@@ -106,12 +106,15 @@ impl Drop for LateCall {
 }
 
 /// Notes a grant without the store as a debt to it, or, for charges of a `late` call, until its answer is known. A limit
-/// that lets everything pass meanwhile has no debt.
+/// that lets everything pass meanwhile has no debt, and a bucket that the store cannot charge has none either.
 pub(crate) fn note_grant(checks: &TokenChecks, levels: &[Level], share: Share, node: &Node, late: Option<&LateCall>) {
     let now_us = clock::monotonic_micros();
     let mut deferred = SmallVec::new();
     let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage == OnOutage::Local);
     for ((charge, _), level) in local {
+        if node.foreign_keys.contains(&charge.key, now_us) {
+            continue;
+        }
         let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
         // The local bucket before this charge: without a debt, that is the level that the store knew.
         let charged_us = part.flow_us(store::cost_of(checks.charges(), charge));

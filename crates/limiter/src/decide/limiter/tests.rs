@@ -157,11 +157,14 @@ async fn a_grant_by_the_store_spends_no_tokens_that_came_meanwhile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_paid_by_lease_and_store_counts_from_the_earlier_of_the_two() {
+async fn a_request_paid_by_lease_and_store_names_the_source_of_each() {
     let fixture = Fixture::new(DenyingStore::default());
     deposit(&fixture.node);
     let decision = fixture.decide(&[leased_charge(), exact_charge()]).await;
-    assert_eq!((decision.granted, decision.taken_at_us, fixture.calls()), (true, 7, vec![1]));
+    assert_eq!((decision.granted, fixture.calls()), (true, vec![1]));
+    let lease = DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: 7 };
+    let store = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: decision.taken_at_us };
+    assert_eq!([decision.source(0), decision.source(1)], [lease, store]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,4 +203,15 @@ async fn grants_during_an_outage_are_owed_where_limits_are_local_and_denials_are
         assert_eq!(granted, [(true, vec![Key::from("local")]), (false, Vec::new())]);
         tokio::time::advance(Duration::from_secs(1)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_owed_to_a_key_that_the_store_cannot_charge() {
+    let fixture = Fixture::new(DenyingStore::default());
+    fixture.node.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+    let (foreign, own) = (charge("foreign", 1), charge("own", 1));
+    fixture.node.foreign_keys.remember(&foreign.key, clock::monotonic_micros());
+    let checks = checks(&[(foreign, OnOutage::Local), (own, OnOutage::Local)]);
+    assert!(fixture.limiter.decide(&checks).done().is_some_and(|decision| decision.granted));
+    assert_eq!(fixture.debts(), [Key::from("own")]);
 }

@@ -361,7 +361,7 @@ async fn a_refund_forgets_the_denial_of_its_bucket() {
     let checks = checks(taken.clone());
     let decision = limiter.decide(&checks).wait().await;
     assert_eq!((decision.granted, decision.decided_by), (true, DecidedBy::Redis));
-    let reservation = Reservation::of(taken, OnOutage::Local, &decision);
+    let reservation = Reservation::of(taken, OnOutage::Local, decision.source(0));
     assert!(!limiter.decide(&checks).wait().await.granted);
     assert_eq!(limiter.decide(&checks).done().map(|decision| decision.decided_by), Some(DecidedBy::DenialCache));
     assert_eq!(limiter.settler().settle(reservation, 10), SettlementResult::Less);
@@ -383,8 +383,8 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
     }
     assert_eq!(decision.decided_by, DecidedBy::Lease);
     let before = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
-    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, &decision), 1);
-    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, &decision), 30);
+    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)), 1);
+    limiter.settler().settle(Reservation::of(asks[0].clone(), OnOutage::Local, decision.source(0)), 30);
     limiter.settled().await;
     let after = bench.store.memory.take_at(&asks, 0, clock::monotonic_micros(), Share::WHOLE).levels[0].remaining;
     // Tokens that flowed in since the lease was taken, in a lease's time at most, may be missing.
