@@ -12,7 +12,7 @@ use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
-use tollgate_limiter::limit::definition::{Consistency, OnOutage};
+use tollgate_limiter::limit::definition::{AfterLocal, Consistency, OnOutage};
 use tollgate_limiter::limit::key::{KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
@@ -99,6 +99,19 @@ fn reads_the_responses_that_count() {
     assert_eq!(count(""), None);
     let set = StatusSet::new([401.into(), 403.into(), (500..=599).into()]).unwrap();
     assert_eq!(count(", count: {status: [401, '403', 5xx]}"), Some(set));
+}
+
+#[test]
+fn reads_what_follows_a_share_that_ends() {
+    let on_outage = |text: &str| {
+        good(&format!(
+        "{LISTENERS}limits: {{a: {{key: client_ip, rate: 1/s, on_outage: {text}}}}}\nroutes: [{{name: all, echo: true, limits: [a]}}]\n"
+    )).limits[0].on_outage
+    };
+    let local_for = |seconds, then| OnOutage::LocalFor { time: Duration::from_secs(seconds), then };
+    assert_eq!(on_outage("{local: 10s, then: deny}"), local_for(10, AfterLocal::Deny));
+    assert_eq!(on_outage("{local: 1m, then: allow}"), local_for(60, AfterLocal::Allow));
+    assert_eq!(on_outage("{local: 2s}"), local_for(2, AfterLocal::Deny));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::faulty_proxy::FaultyProxy;
 use crate::fleet::{BURST, RATE, admitted, assert_never_over, routes, seconds};
 use crate::load::{Load, run_for};
 use crate::outage::live_through;
-use crate::process::{Gateway, eventually};
+use crate::process::{Gateway, eventually, status};
 use tollgate_test_support::redis::{RedisServer, free_port};
 use tollgate_test_support::turns;
 
@@ -181,6 +181,31 @@ fn flushed_scripts_fail_no_request_under_load() {
         assert!(failed.is_empty(), "{failed:?}");
         assert!(!text.lines().any(|line| line.contains("decided_by=\"local\"") && !line.ends_with(" 0")));
     }
+}
+
+#[test]
+fn a_limit_that_is_local_for_a_second_denies_after_it_until_redis_is_back() {
+    let _turn = turns::beside_others();
+    let mut redis = RedisServer::start();
+    let gateway = Gateway::start(&format!(
+        "workers: 1
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+store: {{redis: '{}', timeout: 100ms}}
+limits: {{timed: {{key: {{constant: all}}, rate: 1000000/s, on_outage: {{local: 1s, then: deny}}}}}}
+routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
+",
+        redis.url()
+    ));
+    let ask = || status(&[&gateway.url("/")]);
+    eventually("Redis is reached", || (gateway.metric("tollgate_fleet_nodes") == 1.0 && ask() == 200).then_some(()));
+    redis.kill9();
+    let killed = Instant::now();
+    eventually("its time is over", || (ask() == 429).then_some(()));
+    assert!(killed.elapsed() >= Duration::from_secs(1), "{:?}: its share passes at first", killed.elapsed());
+    assert!((0..20).all(|_| ask() == 429), "and nothing after that");
+    redis.restart();
+    eventually("Redis decides again", || (ask() == 200).then_some(()));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use tollgate_limiter::algorithm::level::Level;
 use tollgate_limiter::decide::plans::cache::FieldContent;
 use tollgate_limiter::limit::algorithm::{Algorithm, WindowLength};
 use tollgate_limiter::limit::cost::ResponseCost;
-use tollgate_limiter::limit::definition::{Limit, OnOutage};
-use tollgate_limiter::limit::units::show_rate;
+use tollgate_limiter::limit::definition::{AfterLocal, Limit, OnOutage};
+use tollgate_limiter::limit::units::{show_duration, show_rate};
 use tollgate_limiter::request::explanation::{AppliedLimit, PlanOrigin};
 
 /// A limit's numbers, or a plan's.
@@ -76,11 +76,6 @@ impl PolicyView {
 
     /// The numbers of `algorithm`, for a request that costs `cost`.
     pub fn with(limit: &Limit, algorithm: &Algorithm, cost: u64) -> Self {
-        let on_outage = match limit.on_outage {
-            OnOutage::Local => "local",
-            OnOutage::Allow => "allow",
-            OnOutage::Deny => "deny",
-        };
         let settled = limit.cost.later().map(|later| SettledView::of(later));
         Self {
             algorithm: algorithm.kind().name().to_owned(),
@@ -89,7 +84,7 @@ impl PolicyView {
             cost,
             settled,
             counted: limit.count.as_ref().map(ToString::to_string),
-            on_outage: on_outage.to_owned(),
+            on_outage: show_on_outage(limit.on_outage),
             leased_us: None,
             plan: None,
             plan_from: None,
@@ -100,6 +95,18 @@ impl PolicyView {
 impl SettledView {
     fn of(later: &ResponseCost) -> Self {
         Self { by: later.field.to_string(), max: later.max.get(), absent: later.absent.map(NonZeroU64::get) }
+    }
+}
+
+fn show_on_outage(on_outage: OnOutage) -> String {
+    let then = |then: AfterLocal| if then == AfterLocal::Deny { "deny" } else { "allow" };
+    match on_outage {
+        OnOutage::Local => "local".to_owned(),
+        OnOutage::Allow => "allow".to_owned(),
+        OnOutage::Deny => "deny".to_owned(),
+        OnOutage::LocalFor { time, then: after } => {
+            format!("local for {}, then {}", show_duration(time), then(after))
+        }
     }
 }
 

@@ -17,7 +17,8 @@ use crate::upstream::UpstreamSpec;
 /// The whole configuration. `None`: a mistake was reported.
 pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, upstream);
-    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present() };
+    let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
+    let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| limit::build(name, raw, &context, report));
     let admin = listener::admin(&file.admin);
     let listeners = listener::build(&file.listeners, &limits, report);

@@ -1,6 +1,7 @@
 //! A limit: its algorithm, the cost of a request, and the treatment of requests over the limit.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_limiter::limit::definition::Limit;
 use tollgate_limiter::limit::key::KeySpec;
@@ -20,6 +21,8 @@ pub struct LimitContext<'a> {
     pub upstreams: &'a NamedSection<UpstreamSpec>,
     /// Whether the file names a store.
     pub has_store: bool,
+    /// For how long nodes hold back a silent one's share, if there is a store.
+    pub autonomy: Option<Duration>,
 }
 
 /// A limit. `None`: a mistake was reported.
@@ -34,6 +37,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
     let exempt = raw.exempt.build(|raw| raw.build(report));
     let count = raw.count.build(|raw_count| raw_count.build(algorithm.as_ref(), raw.consistency.value(), report));
     let key = raw.key.valid().and_then(RawKey::parts);
+    let on_outage = raw.on_outage.valid().and_then(|raw| raw.build(context.autonomy, report));
     let plans = raw.plans.build(|raw| {
         let limit = PlanContext {
             key: key.as_deref(),
@@ -50,7 +54,7 @@ pub fn build(name: &DefinedName, raw: &RawLimit, context: &LimitContext<'_>, rep
         algorithm: algorithm?,
         cost: cost?,
         count: count?,
-        on_outage: raw.on_outage.value()?,
+        on_outage: on_outage?,
         on_limit,
         rollout: enforced,
         exemption: exempt?.unwrap_or_default(),

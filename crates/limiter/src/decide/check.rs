@@ -1,8 +1,12 @@
 //! The checks of a request: tokens of buckets and windows, and permits for requests in flight.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use crate::limit::definition::OnOutage;
+use crate::limit::key::Key;
 use crate::node::permits::PermitNeed;
 use crate::store::BucketCharge;
 
@@ -76,6 +80,20 @@ impl TokenChecks {
             kept.push(charge.clone(), policy);
         }
         kept
+    }
+
+    /// These checks with policies as they are by now, where some change with the time that the store is away.
+    /// `away`: for how long the bucket of a key has been.
+    #[must_use]
+    pub fn as_of_now(&self, away: impl Fn(&Key) -> Duration) -> Cow<'_, Self> {
+        if !self.policies.iter().any(|policy| matches!(policy.on_outage, OnOutage::LocalFor { .. })) {
+            return Cow::Borrowed(self);
+        }
+        let mut checks = self.clone();
+        for (charge, policy) in checks.charges.iter().zip(&mut checks.policies) {
+            policy.on_outage = policy.on_outage.after(away(&charge.key));
+        }
+        Cow::Owned(checks)
     }
 
     /// The charges, for a store.

@@ -5,12 +5,12 @@
 
 use crate::algorithm::concurrency::{ConcurrencyLimit, MAX_PERMITS, Scope};
 use crate::algorithm::level::Level;
-use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::decide::check::{Checks, PermitCheck};
 use crate::decide::decision::{DecidedBy, Decision};
 use crate::decide::limiter::Limiter;
 use crate::decide::permit_claims::{claim_permit, keep_claims, leave_permits};
+use crate::decide::store_client::StoreClient;
 use crate::limit::definition::OnOutage;
 use crate::node::permits::{Admittance, ConcurrencyPermit, FULL};
 use crate::store::Levels;
@@ -127,7 +127,7 @@ impl Limiter {
             Some(client) if need.limit.scope() == Scope::Fleet => {
                 // The store learns of these requests when it is back.
                 keep_claims(client);
-                (taken(self.take_alone(check, client.node.share.get())), DecidedBy::Local)
+                (taken(self.take_alone(check, client)), DecidedBy::Local)
             }
             _ => (taken(self.permits().take_alone(need, need.limit)), DecidedBy::Local),
         }
@@ -144,16 +144,17 @@ impl Limiter {
         };
         match claim_permit(client, need, deadline).await {
             Some(outcome) => (outcome, DecidedBy::Redis),
-            None => (self.take_alone(check, client.node.share.get()), DecidedBy::Local),
+            None => (self.take_alone(check, client), DecidedBy::Local),
         }
     }
 
     /// Takes a permit without the store.
-    fn take_alone(&self, check: &PermitCheck, share: Share) -> Result<(ConcurrencyPermit, Level), Level> {
+    fn take_alone(&self, check: &PermitCheck, client: &StoreClient) -> Result<(ConcurrencyPermit, Level), Level> {
         let need = &check.need;
-        match check.on_outage {
-            OnOutage::Local => {
-                let part = share.of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
+        let away = client.node.breaker.open_for(client.store.server_of_permits(&need.key));
+        match check.on_outage.after(away) {
+            OnOutage::Local | OnOutage::LocalFor { .. } => {
+                let part = client.node.share.get().of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
                 self.permits().take_alone(need, part.ok_or(FULL)?)
             }
             // The permits in use are counted all the same.

@@ -42,6 +42,8 @@ pub struct Decision {
 pub struct DecisionSource {
     pub decided_by: DecidedBy,
     pub taken_at_us: u64,
+    /// False: the limit let the request pass uncounted while the store was away.
+    pub counted: bool,
 }
 
 /// The sources of a decision by limit, where they are not all the same.
@@ -92,7 +94,8 @@ impl Decision {
     /// The maker of the decision on the token check at `index`.
     pub fn source(&self, index: usize) -> DecisionSource {
         let own = self.sources.as_ref().and_then(|sources| sources.tokens.get(index).copied());
-        own.unwrap_or(DecisionSource { decided_by: self.decided_by, taken_at_us: self.taken_at_us })
+        let all = DecisionSource { decided_by: self.decided_by, taken_at_us: self.taken_at_us, counted: true };
+        own.unwrap_or(all)
     }
 
     /// The maker of the decision on the permit check at `index`.

@@ -321,7 +321,9 @@ async fn from_lease_and_store(
     let levels = uncommitted.spent.iter().map(level).collect();
     let mut places = 0..;
     let source = |spent: &Option<SpentLease>| match spent {
-        Some(spent) => DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: spent.source.taken_at_us },
+        Some(spent) => {
+            DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: spent.source.taken_at_us, counted: true }
+        }
         None => decision.source(places.next().unwrap_or_default()),
     };
     let sources: Vec<_> = uncommitted.spent.iter().map(source).collect();

@@ -4,6 +4,7 @@
 //! Guarantees all or nothing, and that the buckets on other servers are decided by the store. The local buckets are charged
 //! first: they can be put right without a trace.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -13,8 +14,8 @@ use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::decide::batch::batcher::Batcher;
 use crate::decide::call::late_call::{LateCall, NoAnswer, note_grant};
-use crate::decide::check::TokenChecks;
-use crate::decide::decision::{DecidedBy, Decision};
+use crate::decide::check::{CheckPolicy, TokenChecks};
+use crate::decide::decision::{DecidedBy, Decision, DecisionSource};
 use crate::decide::limiter::{Limiter, by_store};
 use crate::limit::definition::OnOutage;
 use crate::node::Node;
@@ -44,20 +45,21 @@ impl Limiter {
     /// The decision of this node alone. What it grants is owed to the store. `late`: the call that was given up.
     pub(crate) fn during_outage(&self, checks: &TokenChecks, node: &Node, late: Option<&LateCall>) -> Decision {
         let share = node.share.get();
-        let decision = self.take_locally(checks, share);
+        let checks = self.client().map_or(Cow::Borrowed(checks), |client| client.as_of_now(checks));
+        let decision = self.take_locally(&checks, share);
         if decision.granted {
-            note_grant(checks, &decision.levels, share, node, late);
+            note_grant(&checks, &decision.levels, share, node, late);
         }
         decision
     }
 
-    /// The decision by each limit's `on_outage`.
+    /// The decision by each limit's `on_outage`, as it is by now.
     pub(crate) fn take_locally(&self, checks: &TokenChecks, share: Share) -> Decision {
         if checks.all_local() {
             return self.by_share(checks.charges(), share);
         }
         let denied = checks.iter().any(|(_, policy)| policy.on_outage == OnOutage::Deny);
-        let local = checks.filtered(|_, policy| policy.on_outage == OnOutage::Local);
+        let local = checks.filtered(|_, policy| policy.on_outage.is_local());
         // No units: this reads the level and charges nothing.
         let units = if denied { 0 } else { 1 };
         let grant = self.memory().take_at(local.charges(), units, clock::monotonic_micros(), share);
@@ -66,18 +68,23 @@ impl Limiter {
         let levels: Levels = checks
             .iter()
             .filter_map(|(charge, policy)| match policy.on_outage {
-                OnOutage::Local => levels.next(),
+                OnOutage::Local | OnOutage::LocalFor { .. } => levels.next(),
                 OnOutage::Allow => Some(uncounted(charge)),
                 OnOutage::Deny => Some(DENIED),
             })
             .collect();
+        let source = |(_, policy): (&BucketCharge, CheckPolicy)| {
+            let counted = policy.on_outage.is_local();
+            DecisionSource { decided_by: DecidedBy::Local, taken_at_us, counted }
+        };
         Decision::new(DecidedBy::Local, !denied && grant.units > 0, taken_at_us, levels)
+            .with_sources(checks.iter().map(source).collect())
     }
 
     /// Undoes [`Self::take_locally`].
     pub(crate) fn put_back(&self, checks: &TokenChecks, taken_at_us: u64, share: Share) {
         let now_us = clock::monotonic_micros();
-        for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage == OnOutage::Local) {
+        for (charge, _) in checks.iter().filter(|(_, policy)| policy.on_outage.is_local()) {
             let Some(part) = share.of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { continue };
             let change = Change::Refund { charge: part.charge(charge.cost), taken_at_us };
             self.memory().adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
@@ -91,7 +98,7 @@ impl Limiter {
         batcher: &Arc<Batcher>,
         deadline: Instant,
     ) -> Decision {
-        let parted = PartedChecks::of(checks, batcher);
+        let parted = PartedChecks::of(&batcher.client.as_of_now(checks), batcher);
         let node = batcher.node();
         let share = node.share.get();
         let local = self.take_locally(&parted.local, share);

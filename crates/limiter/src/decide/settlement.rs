@@ -56,9 +56,7 @@ struct SettlementQueue {
 pub(crate) struct Reservation {
     pub charge: BucketCharge,
     pub on_outage: OnOutage,
-    pub decided_by: DecidedBy,
-    /// Microseconds of the clock that counts for `decided_by`.
-    pub taken_at_us: u64,
+    pub source: DecisionSource,
     /// Microseconds of this node's monotonic clock, not before it was granted.
     pub since_us: u64,
 }
@@ -100,7 +98,8 @@ impl Settler {
         let now_us = clock::monotonic_micros();
         let held_us = now_us.saturating_sub(reservation.since_us);
         let reserved = reservation.charge.cost;
-        let change = change(reservation.charge.quota, [reserved, actual], reservation.taken_at_us, held_us, now_us);
+        let change =
+            change(reservation.charge.quota, [reserved, actual], reservation.source.taken_at_us, held_us, now_us);
         let settled = match change {
             None if actual == reserved => return SettlementResult::Even,
             None => return SettlementResult::Late,
@@ -113,10 +112,10 @@ impl Settler {
             self.memory.adjust_at(&adjustments, clock::monotonic_micros());
             return settled;
         };
-        match (reservation.decided_by, reservation.on_outage) {
+        match reservation.source.decided_by {
             // The request was let pass uncounted while the store was away.
-            (DecidedBy::Local, OnOutage::Allow | OnOutage::Deny) => return SettlementResult::Even,
-            (DecidedBy::Local, OnOutage::Local) if settled == SettlementResult::Less => {
+            _ if !reservation.source.counted => return SettlementResult::Even,
+            DecidedBy::Local if settled == SettlementResult::Less => {
                 refund_locally(client, &reservation, actual, held_us);
             }
             _ => self.send(client, Settlement { charge: reservation.charge, on_outage: reservation.on_outage, change }),
@@ -187,7 +186,7 @@ impl Settler {
         node.confirm(sent, &results);
         for (settlement, result) in batch.into_iter().zip(results) {
             let Settlement { charge, on_outage, change } = settlement;
-            let (Change::Charge { charge: owed, since_us }, OnOutage::Local) = (change, on_outage) else { continue };
+            let (Change::Charge { charge: owed, since_us }, true) = (change, on_outage.is_local()) else { continue };
             // An outage starts from this node's copy of the bucket. What the store has not confirmed is owed by this node,
             // like what it admits alone.
             let weight = if result.is_ok() { 1 } else { self.parts(node, &charge) };
@@ -208,7 +207,7 @@ impl Settler {
         let parts = self.parts(node, &charge);
         let look = self.memory.take_at(std::slice::from_ref(&charge), 0, now_us, node.share.get());
         let known_us = look.levels.first().map_or(0, |level| level.reset_after_us);
-        if on_outage == OnOutage::Local {
+        if on_outage.is_local() {
             let change = Change::Charge { charge: owed.saturating_mul(parts.into()).min(MAX_TICKS), since_us };
             self.memory.adjust_at([&Adjustment { key: charge.key.clone(), quota: charge.quota, change }], now_us);
         }
@@ -228,8 +227,7 @@ impl Settler {
 impl Reservation {
     /// The reservation of `charge`, which `source` has just granted.
     pub fn of(charge: BucketCharge, on_outage: OnOutage, source: DecisionSource) -> Self {
-        let DecisionSource { decided_by, taken_at_us } = source;
-        Self { charge, on_outage, decided_by, taken_at_us, since_us: clock::monotonic_micros() }
+        Self { charge, on_outage, source, since_us: clock::monotonic_micros() }
     }
 }
 
@@ -265,7 +263,7 @@ impl Settlement {
 /// Refunds where this node decided alone: a token weighs as much in its bucket as the limit has parts, and was noted as
 /// a debt to the store.
 fn refund_locally(client: &StoreClient, reservation: &Reservation, actual: u64, held_us: u64) {
-    let Reservation { charge, taken_at_us, .. } = reservation;
+    let Reservation { charge, source: DecisionSource { taken_at_us, .. }, .. } = reservation;
     let (node, now_us) = (&client.node, clock::monotonic_micros());
     let Some(part) = node.share.get().of(charge.key.as_bytes(), charge.quota, charge.largest_cost) else { return };
     if let Some(change) = change(part, [charge.cost, actual], *taken_at_us, held_us, now_us) {

@@ -3,6 +3,7 @@
 //! Guarantees that the whole node learns from each answer: the breaker, the local buckets that an outage starts from,
 //! remembered denials, leases, metrics. The breaker does not learn from answers that come too late.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,6 @@ use tokio::time::{sleep_until, timeout_at};
 use crate::algorithm::concurrency::GrantedPermits;
 use crate::clock::{self, Instant};
 use crate::decide::check::TokenChecks;
-use crate::limit::definition::OnOutage;
 use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
@@ -76,6 +76,11 @@ impl StoreClient {
     pub fn is_any_away(&self, checks: &TokenChecks) -> bool {
         let impaired = self.node.breaker.is_open() || !self.node.foreign_keys.is_empty();
         impaired && checks.charges().iter().any(|charge| self.is_away(&charge.key))
+    }
+
+    /// `checks` with the policies that hold by now, after the time that the servers of their buckets have been away.
+    pub fn as_of_now<'a>(&self, checks: &'a TokenChecks) -> Cow<'a, TokenChecks> {
+        checks.as_of_now(|key| self.node.breaker.open_for(self.store.server_of(key)))
     }
 
     /// Whether the store may be asked for none of the buckets of `checks`.
@@ -148,7 +153,7 @@ impl StoreClient {
             if grant.foreign.contains(&index) {
                 continue;
             }
-            if policy.on_outage == OnOutage::Local {
+            if policy.on_outage.is_local() {
                 self.node.memory.observe(charge, level, now_us);
             }
             if grant.units < units && level.retry_after_us > 0 {

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::limit::algorithm::{Algorithm, Rate};
 use crate::limit::cost::Cost;
@@ -30,6 +31,47 @@ pub enum OnOutage {
     Allow,
     /// Every request is denied.
     Deny,
+    /// Like [`Self::Local`] until the store has been away for `time`, then `then`. With [`AfterLocal::Deny`] and a time of
+    /// the store's `autonomy` at most, the limit holds however long a part of the fleet is cut off.
+    LocalFor { time: Duration, then: AfterLocal },
+}
+
+/// How a limit is enforced once its time of [`OnOutage::LocalFor`] is over.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_limiter::limit::definition::{AfterLocal, OnOutage};
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let on_outage = OnOutage::LocalFor { time: Duration::from_secs(10), then: AfterLocal::Deny };
+/// let payments = Limit::per_minute("payments", 60).key(client_ip()).on_outage(on_outage);
+/// # payments.build().unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AfterLocal {
+    /// Every request passes.
+    Allow,
+    /// Every request is denied.
+    Deny,
+}
+
+impl OnOutage {
+    /// The treatment when the store has been away for `away`: not [`Self::LocalFor`].
+    #[must_use]
+    pub fn after(self, away: Duration) -> Self {
+        match self {
+            Self::LocalFor { time, then: AfterLocal::Allow } if away >= time => Self::Allow,
+            Self::LocalFor { time, then: AfterLocal::Deny } if away >= time => Self::Deny,
+            Self::LocalFor { .. } => Self::Local,
+            Self::Local | Self::Allow | Self::Deny => self,
+        }
+    }
+
+    /// Whether this node enforces its share, for some time at least.
+    #[must_use]
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::Local | Self::LocalFor { .. })
+    }
 }
 
 /// How a fleet shares one limit: with a call per request, or with fewer. The limit holds either way.

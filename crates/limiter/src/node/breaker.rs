@@ -5,11 +5,13 @@
 //! each change is logged and counted once, by the caller that caused it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use metrics::{Counter, Gauge, counter, gauge};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::store::{ServerId, StoreError};
 
 /// Requests in a row that failed and open a circuit. Each of them waited for the store's time limit.
@@ -36,7 +38,14 @@ struct Circuit {
     name: String,
     /// In a row.
     failures: u32,
-    open: bool,
+    /// Since when it is open, in microseconds of the monotonic clock.
+    open_since_us: Option<u64>,
+}
+
+impl Circuit {
+    fn is_open(&self) -> bool {
+        self.open_since_us.is_some()
+    }
 }
 
 /// The turn of the one prober. It is free again when this is dropped, also with its task.
@@ -74,12 +83,21 @@ impl Breaker {
 
     /// Whether no request may ask `server`.
     pub fn is_open_for(&self, server: ServerId) -> bool {
-        self.is_open() && self.circuits.lock().iter().any(|circuit| circuit.server == server && circuit.open)
+        self.is_open() && self.circuits.lock().iter().any(|circuit| circuit.server == server && circuit.is_open())
+    }
+
+    /// For how long no request may have asked `server` by now.
+    pub fn open_for(&self, server: ServerId) -> Duration {
+        let circuits = self.circuits.lock();
+        let since_us = circuits.iter().find(|circuit| circuit.server == server).and_then(|open| open.open_since_us);
+        since_us.map_or(Duration::ZERO, |since_us| {
+            Duration::from_micros(clock::monotonic_micros().saturating_sub(since_us))
+        })
     }
 
     /// The servers that may not be asked.
     pub fn open_servers(&self) -> Vec<ServerId> {
-        self.circuits.lock().iter().filter(|circuit| circuit.open).map(|circuit| circuit.server).collect()
+        self.circuits.lock().iter().filter(|circuit| circuit.is_open()).map(|circuit| circuit.server).collect()
     }
 
     /// Whether a success is worth telling: some server had failures since its last one.
@@ -92,7 +110,7 @@ impl Breaker {
     pub fn succeeded(&self, server: ServerId) {
         let mut circuits = self.circuits.lock();
         // An open circuit is closed by the prober alone.
-        circuits.retain(|circuit| circuit.open || circuit.server != server);
+        circuits.retain(|circuit| circuit.is_open() || circuit.server != server);
         self.count(&circuits);
     }
 
@@ -101,14 +119,14 @@ impl Breaker {
     pub fn failed(&self, server: ServerId, why: &StoreError, requests: u32, name: impl FnOnce() -> String) -> bool {
         let mut circuits = self.circuits.lock();
         let place = circuits.iter().position(|circuit| circuit.server == server).unwrap_or_else(|| {
-            circuits.push(Circuit { server, name: name(), failures: 0, open: false });
+            circuits.push(Circuit { server, name: name(), failures: 0, open_since_us: None });
             circuits.len() - 1
         });
         let circuit = &mut circuits[place];
         circuit.failures = circuit.failures.saturating_add(requests);
-        let opened = !circuit.open && circuit.failures >= TOLERATED_FAILURES;
+        let opened = !circuit.is_open() && circuit.failures >= TOLERATED_FAILURES;
         if opened {
-            circuit.open = true;
+            circuit.open_since_us = Some(clock::monotonic_micros());
             self.to_open.increment(1);
             match circuit.name.as_str() {
                 "" => tracing::warn!(error = %why, "the store is away: limits are enforced by this node alone"),
@@ -135,10 +153,10 @@ impl Breaker {
     pub(crate) fn close(&self, server: ServerId) {
         let mut circuits = self.circuits.lock();
         let Some(place) = circuits.iter().position(|circuit| circuit.server == server) else { return };
-        let Circuit { open, name, .. } = circuits.swap_remove(place);
-        if open {
+        let circuit = circuits.swap_remove(place);
+        if circuit.is_open() {
             self.to_closed.increment(1);
-            match name.as_str() {
+            match circuit.name.as_str() {
                 "" => tracing::info!("the store is back: limits hold across the fleet again"),
                 server => tracing::info!(server, "a server of the store is back: the limits of its keys hold again"),
             }
@@ -149,7 +167,7 @@ impl Breaker {
     /// Counts the circuits under their lock, so that the counts never disagree with them.
     fn count(&self, circuits: &[Circuit]) {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let open = number(circuits.iter().filter(|circuit| circuit.open).count());
+        let open = number(circuits.iter().filter(|circuit| circuit.is_open()).count());
         self.troubled.store(number(circuits.len()), Ordering::Relaxed);
         if self.open.swap(open, Ordering::AcqRel) != open {
             self.show(open);

@@ -14,7 +14,6 @@ use crate::decide::decision::Decision;
 use crate::decide::limiter::{Deciding, Limiter};
 use crate::decide::settlement::Reservation;
 use crate::request::metrics::{CountedAs, LimitMetrics};
-use crate::request::pending::CheckIndex;
 use crate::request::response::permit::{LaterCost, Permit};
 use crate::request::response::usage::reader::Usage;
 
@@ -92,7 +91,8 @@ impl Shadow {
 
     fn count(&self, decision: &Decision) {
         let counted = if decision.granted { CountedAs::ShadowAllowed } else { CountedAs::ShadowDenied };
-        let check = if self.checks.tokens.is_empty() { CheckIndex::Permit(0) } else { CheckIndex::Tokens(0) };
-        self.metrics.count(counted, decision.decider(check));
+        let is_permit = self.checks.tokens.is_empty();
+        let by = if is_permit { decision.permit_decided_by(0) } else { decision.source(0).decided_by };
+        self.metrics.count(counted, by);
     }
 }

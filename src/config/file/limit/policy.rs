@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::definition::{Consistency, OnOutage};
+use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::limit::exemption::Exemption;
 use tollgate_limiter::limit::key::OnMissing;
 use tollgate_limiter::limit::rollout::Rollout;
@@ -13,6 +13,7 @@ use super::cost::RawCost;
 use super::count::RawCount;
 use super::key::RawKey;
 use super::on_limit::RawOnLimit;
+use super::on_outage::RawOnOutage;
 use super::plan::RawPlans;
 use crate::config::file::header::{RawHeaderCondition, check_names};
 use crate::config::file::scalar::address::Cidr;
@@ -34,8 +35,8 @@ record! {
         default(1) cost: RawCost,
         /// The responses that count; requests with another get back what they took. Default: all.
         optional count: RawCount,
-        /// While the store is away: this node's share of the limit, let all pass, or deny all.
-        default("local") on_outage: Located<OnOutage>,
+        /// While the store is away: this node's share of the limit, let all pass, deny all, or {local: 10s, then: deny}.
+        default("local") on_outage: RawOnOutage,
         /// Ask the store for each request, or take tokens ahead and spend them in process.
         default("exact") consistency: Located<Consistency>,
         /// When a part of the key is not in the request: share one bucket, skip the limit, or refuse with 400.
@@ -80,7 +81,6 @@ impl RawExemption {
 }
 
 words! {
-    OnOutage: "local, allow or deny" { "local" => Local, "allow" => Allow, "deny" => Deny }
     Consistency: "exact or leased" { "exact" => Exact, "leased" => Leased }
 }
 

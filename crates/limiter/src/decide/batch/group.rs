@@ -186,7 +186,7 @@ pub(crate) fn unit(charges: &[BucketCharge], grant: &Grant, index: u32) -> Decis
 
 /// The sources of a decision where the store could not decide on some of the charges.
 fn sources(charges: &[BucketCharge], grant: &Grant) -> Vec<DecisionSource> {
-    let local = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: clock::monotonic_micros() };
-    let shared = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: grant.at_us };
+    let local = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: clock::monotonic_micros(), counted: true };
+    let shared = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: grant.at_us, counted: true };
     (0..charges.len()).map(|place| if grant.foreign.contains(&place) { local } else { shared }).collect()
 }

@@ -25,7 +25,7 @@ impl StoreClient {
         for (_, (charge, policy)) in checks.iter().enumerate().filter(|(index, _)| grant.foreign.contains(index)) {
             self.node.foreign_keys.remember(&charge.key, now_us);
             match policy.on_outage {
-                OnOutage::Local => local.push(charge.clone(), policy),
+                OnOutage::Local | OnOutage::LocalFor { .. } => local.push(charge.clone(), policy),
                 OnOutage::Allow => {}
                 OnOutage::Deny => denied = true,
             }
@@ -37,7 +37,7 @@ impl StoreClient {
         let (mut levels, mut refunds) = (Levels::new(), Vec::new());
         for (index, ((charge, policy), level)) in checks.iter().zip(&grant.levels).enumerate() {
             levels.push(match (grant.foreign.contains(&index), policy.on_outage) {
-                (true, OnOutage::Local) => decided_levels.next().unwrap_or_default(),
+                (true, OnOutage::Local | OnOutage::LocalFor { .. }) => decided_levels.next().unwrap_or_default(),
                 (true, OnOutage::Allow) => Level { remaining: charge.quota.burst(), ..Level::default() },
                 (true, OnOutage::Deny) => Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US },
                 (false, _) => *level,

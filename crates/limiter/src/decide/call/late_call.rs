@@ -17,7 +17,6 @@ use crate::algorithm::window::Timestamp;
 use crate::clock;
 use crate::decide::check::TokenChecks;
 use crate::decide::store_client::StoreClient;
-use crate::limit::definition::OnOutage;
 use crate::node::Node;
 use crate::store::{self, BucketCharge};
 
@@ -110,7 +109,7 @@ impl Drop for LateCall {
 pub(crate) fn note_grant(checks: &TokenChecks, levels: &[Level], share: Share, node: &Node, late: Option<&LateCall>) {
     let now_us = clock::monotonic_micros();
     let mut deferred = SmallVec::new();
-    let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage == OnOutage::Local);
+    let local = checks.iter().zip(levels).filter(|((_, policy), _)| policy.on_outage.is_local());
     for ((charge, _), level) in local {
         if node.foreign_keys.contains(&charge.key, now_us) {
             continue;

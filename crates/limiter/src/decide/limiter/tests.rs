@@ -9,7 +9,7 @@ use crate::algorithm::concurrency::GrantedPermits;
 use crate::algorithm::level::Level;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::decide::check::CheckPolicy;
-use crate::limit::definition::OnOutage;
+use crate::limit::definition::{AfterLocal, OnOutage};
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{AdjustmentBatch, AdjustmentOutcome, AdjustmentResult};
 use crate::store::{Grant, Levels, PermitClaim, ServerId, StoreError, StoreFailure};
@@ -162,8 +162,8 @@ async fn a_request_paid_by_lease_and_store_names_the_source_of_each() {
     deposit(&fixture.node);
     let decision = fixture.decide(&[leased_charge(), exact_charge()]).await;
     assert_eq!((decision.granted, fixture.calls()), (true, vec![1]));
-    let lease = DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: 7 };
-    let store = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: decision.taken_at_us };
+    let lease = DecisionSource { decided_by: DecidedBy::Lease, taken_at_us: 7, counted: true };
+    let store = DecisionSource { decided_by: DecidedBy::Redis, taken_at_us: decision.taken_at_us, counted: true };
     assert_eq!([decision.source(0), decision.source(1)], [lease, store]);
 }
 
@@ -214,4 +214,27 @@ async fn nothing_is_owed_to_a_key_that_the_store_cannot_charge() {
     let checks = checks(&[(foreign, OnOutage::Local), (own, OnOutage::Local)]);
     assert!(fixture.limiter.decide(&checks).done().is_some_and(|decision| decision.granted));
     assert_eq!(fixture.debts(), [Key::from("own")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_local_for_a_time_denies_or_allows_once_the_store_has_been_away_for_it() {
+    for (then, passes) in [(AfterLocal::Deny, false), (AfterLocal::Allow, true)] {
+        let fixture = Fixture::new(DenyingStore::default());
+        fixture.node.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+        let on_outage = OnOutage::LocalFor { time: Duration::from_secs(10), then };
+        let checks = checks(&[(charge("timed", 1), on_outage), (charge("local", 1), OnOutage::Local)]);
+        let decide = || fixture.limiter.decide(&checks).done().unwrap();
+        assert!(decide().granted && !decide().granted, "its share, and no more");
+        assert_eq!(fixture.debts().len(), 2);
+        tokio::time::advance(Duration::from_micros(9_999_000)).await;
+        assert!(decide().granted && fixture.debts().len() == 2);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let decision = decide();
+        assert_eq!((decision.granted, decision.source(0).counted), (passes, false));
+        assert_eq!(fixture.debts(), if passes { vec![Key::from("local")] } else { Vec::new() });
+        fixture.node.breaker.close(ServerId::ONLY);
+        fixture.node.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(decide().granted, "another outage has a time of its own");
+    }
 }

@@ -282,8 +282,7 @@ impl Bench {
         let reservation = Reservation {
             charge: charge(shape(1, 100), 10),
             on_outage: OnOutage::Local,
-            decided_by,
-            taken_at_us,
+            source: DecisionSource { decided_by, taken_at_us, counted: true },
             since_us,
         };
         self.settler.settle(reservation, actual)
@@ -395,7 +394,8 @@ async fn tokens_spent_from_a_lease_are_settled_like_others() {
 fn a_limit_that_lets_all_pass_while_the_store_is_away_has_nothing_to_settle() {
     let bench = Bench::new();
     let (charge, on_outage) = (charge(shape(1, 100), 10), OnOutage::Allow);
-    let reservation = Reservation { charge, on_outage, decided_by: DecidedBy::Local, taken_at_us: 0, since_us: 0 };
+    let source = DecisionSource { decided_by: DecidedBy::Local, taken_at_us: 0, counted: false };
+    let reservation = Reservation { charge, on_outage, source, since_us: 0 };
     assert_eq!(bench.settler.settle(reservation, 50), SettlementResult::Even);
     assert_eq!((bench.left_here(), bench.owed()), (100, 0));
 }
