@@ -2,6 +2,7 @@
 //! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use metrics::Gauge;
 use parking_lot::Mutex;
@@ -11,6 +12,9 @@ use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::share::Share;
 #[cfg(feature = "redis-core")]
 use crate::store::merged_charges::MergedCharge;
+
+/// The longest until the nodes that reach the store notice that one does not, and hold its share back.
+pub(crate) const NOTICE: Duration = Duration::from_secs(2);
 
 /// The share of this node, set by the heartbeat and read by each worker.
 #[derive(Debug)]

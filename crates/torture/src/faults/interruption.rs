@@ -14,8 +14,8 @@ use crate::scenario::Scenario;
 /// The longest until a node knows that Redis is back: a round of probes, a connection, and its answer.
 const RECOVERY_US: u64 = 1_000_000;
 
-/// The time in which the other nodes notice that one has fallen silent: two heartbeats missed, and one of their own.
-const NOTICE_US: u64 = 3_000_000;
+/// The time in which the other nodes notice that one has fallen silent.
+const NOTICE_US: u64 = 2_000_000;
 
 /// Interruptions that come again and again.
 #[derive(Clone, Debug)]

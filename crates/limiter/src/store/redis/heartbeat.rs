@@ -14,7 +14,7 @@ use fred::util::redis_keyslot;
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::store::StoreError;
-use crate::store::fleet_share::FleetShare;
+use crate::store::fleet_share::{FleetShare, NOTICE};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script;
@@ -22,16 +22,19 @@ use crate::store::redis::topology::any_topology::Topology;
 use crate::store::redis::topology::server::CallError;
 
 /// How often a node announces itself.
-const BEAT: Duration = Duration::from_secs(1);
+const BEAT: Duration = Duration::from_millis(500);
 
-/// A node that was not heard of for so long is silent: a beat may be lost.
-const SILENCE: Duration = Duration::from_secs(2);
+/// A node that was not heard of for so long is silent: one beat may be lost, and the next be late by half of its time.
+const SILENCE: Duration = Duration::from_millis(1_250);
 
-/// A lower count is believed after so long: two beats may be lost.
+// The others learn of a silent node with their own next beat and its round trip.
+const _: () = assert!(SILENCE.as_millis() + BEAT.as_millis() < NOTICE.as_millis());
+
+/// A lower count is believed after so long: nodes have connected to a Redis that lost its data, and announced themselves.
 const BELIEF: Duration = Duration::from_secs(3);
 
-/// No request waits for a beat.
-const TIMEOUT: Duration = Duration::from_millis(500);
+/// No request waits for a beat. A lost one delays no other.
+const TIMEOUT: Duration = BEAT;
 
 /// `!` starts no limit's name, so no bucket has this key.
 const NODES_KEY: &str = "!nodes";
@@ -71,10 +74,11 @@ impl Heartbeat {
         })
     }
 
-    /// Announces this node every second and keeps the share up to date. Runs until dropped.
+    /// Announces this node twice a second and keeps the share up to date. Runs until dropped.
     pub async fn run(&self) {
         let (mut lower_since, mut answered_at) = (LowerSince::None, clock::now());
         loop {
+            let begun_at = clock::now();
             match self.beat(self.autonomy).await {
                 Ok(beat) => {
                     answered_at = clock::now();
@@ -88,7 +92,8 @@ impl Heartbeat {
                     }
                 }
             }
-            tokio::time::sleep(BEAT).await;
+            // By the beginning of the last one: a node that loses a beat must not fall silent by it.
+            tokio::time::sleep_until(begun_at + BEAT).await;
         }
     }
 
