@@ -142,6 +142,10 @@ fn describe() {
     describe_counter!("tollgate_plan_lookups_total", "Values looked up in hashes of plans, by what came of it.");
     describe_gauge!("tollgate_fleet_nodes", "Gateways that share the limits, as last known, silent ones included.");
     describe_gauge!("tollgate_fleet_nodes_silent", "Gateways that fell silent, whose share the others hold back.");
+    describe_gauge!(
+        "tollgate_fleet_share_held_back_ratio",
+        "The part of the limits' rate that this gateway holds back for silent ones, from 0 to 1."
+    );
     describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");

@@ -72,13 +72,23 @@ impl Share {
     /// limit that cannot be divided (see [`Self::of`]) is held back if its owner is silent.
     pub fn held_back(self, key: &[u8], quota: Quota, largest_cost: u64, silent: &[u32]) -> HeldBack {
         let nodes = self.nodes;
-        let count = u32::try_from(silent.len()).unwrap_or(u32::MAX).min(nodes.saturating_sub(1));
+        let count = self.others_of(u32::try_from(silent.len()).unwrap_or(u32::MAX));
         match count {
             0 => HeldBack::Nothing,
             _ if quota.shared_by(nodes).holds(largest_cost) => HeldBack::Shares { nodes, silent: count },
             _ if silent.iter().any(|rank| u64::from(*rank) == fnv1a(key) % u64::from(nodes)) => HeldBack::Whole,
             _ => HeldBack::Nothing,
         }
+    }
+
+    /// The part of a limit's rate that is held back for so many silent nodes, where the limit can be divided.
+    pub fn held_back_ratio(self, silent: u32) -> f64 {
+        f64::from(self.others_of(silent)) / f64::from(self.nodes)
+    }
+
+    /// Of so many nodes those that this is not one of: it reaches the store, whatever is known.
+    fn others_of(self, nodes: u32) -> u32 {
+        nodes.min(self.nodes.saturating_sub(1))
     }
 
     fn divided<L>(self, key: &[u8], part_holds: bool, part: L, whole: L) -> Option<L> {
@@ -133,6 +143,13 @@ mod tests {
         assert_eq!(Share::new(4, 0).held_back(b"k", limit, 1, &[]), HeldBack::Nothing);
         assert_eq!(Share::new(2, 0).held_back(b"k", limit, 1, &[0, 1]), HeldBack::Shares { nodes: 2, silent: 1 });
         assert_eq!(Share::WHOLE.held_back(b"k", limit, 1, &[0]), HeldBack::Nothing);
+    }
+
+    #[test]
+    fn the_ratio_that_is_held_back_is_that_of_the_silent_nodes_and_never_all() {
+        let ratios = [0, 1, 3, 4].map(|silent| Share::new(4, 0).held_back_ratio(silent));
+        assert_eq!(ratios, [0.0, 0.25, 0.75, 0.75]);
+        assert_eq!(Share::WHOLE.held_back_ratio(1), 0.0);
     }
 
     #[test]

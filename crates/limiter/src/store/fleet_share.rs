@@ -25,6 +25,7 @@ pub struct FleetShare {
     silent_ranks: Mutex<Vec<u32>>,
     fleet_nodes: Gauge,
     silent_nodes: Gauge,
+    held_back_ratio: Gauge,
 }
 
 impl FleetShare {
@@ -36,6 +37,7 @@ impl FleetShare {
             silent_ranks: Mutex::default(),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
             silent_nodes: metrics::gauge!("tollgate_fleet_nodes_silent"),
+            held_back_ratio: metrics::gauge!("tollgate_fleet_share_held_back_ratio"),
         };
         cell.set(Share::unplaced(nodes), Vec::new());
         cell
@@ -52,6 +54,7 @@ impl FleetShare {
         self.fleet_nodes.set(f64::from(share.nodes()));
         let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
         self.silent_nodes.set(f64::from(count));
+        self.held_back_ratio.set(share.held_back_ratio(count));
         *self.silent_ranks.lock() = silent;
         self.silent.store(count.into(), Ordering::Relaxed);
     }
