@@ -35,8 +35,8 @@ algorithms.b = {
     return math.max(0, math.floor((usable - backlog) / emission)), retry_after, math.ceil(stored / stored_ticks)
   end,
 
-  -- A charge is made at the time that it was admitted: where nothing is missing, all that flowed in since pays for it.
-  adjust = function(key, now, arg, charge, age, refund, taken_at)
+  -- Tokens that flowed in since a charge was admitted pay for it as far as nothing else had use for them: paid_us tells.
+  adjust = function(key, now, arg, charge, _, refund, taken_at, paid_us)
     local emission, ticks = tonumber(ARGV[arg]), tonumber(ARGV[arg + 2])
     local backlog, before, stored_emission, stored_ticks, changed = read_as(key, now, emission, ticks)
     if not backlog then return nil end
@@ -46,7 +46,7 @@ algorithms.b = {
     elseif not changed and taken_at <= now then
       after = after - math.min(after, math.max(0, refund - (now - taken_at) * ticks))
     end
-    if after == 0 then charge = math.max(0, charge - age * stored_ticks) end
+    if charge > 0 then charge = math.max(0, charge - paid_us(after == 0) * stored_ticks) end
     after = math.min(after + charge, MAX_TICKS)
     if after == 0 then
       if before > 0 then redis.call('DEL', key) end

@@ -125,6 +125,8 @@ struct ScriptRunner {
     give: Function,
     concurrency: Function,
     redis: Rc<FakeRedis>,
+    /// Of the fleet that sends debts.
+    nodes: Cell<u64>,
 }
 
 impl ScriptRunner {
@@ -147,7 +149,7 @@ impl ScriptRunner {
         let adjust = lua.load(ADJUST).into_function().unwrap();
         let give = lua.load(GIVE).into_function().unwrap();
         let concurrency = lua.load(CONCURRENCY).into_function().unwrap();
-        Self { lua, take, adjust, give, concurrency, redis }
+        Self { lua, take, adjust, give, concurrency, redis, nodes: Cell::new(1) }
     }
 
     fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
@@ -164,7 +166,8 @@ impl ScriptRunner {
     fn adjust(&self, batch: &AdjustmentBatch, now_us: u64, deadline: u64, answered: &[u64]) -> Vec<i64> {
         self.redis.now_us.set(now_us);
         let number = batch.id.map_or(0, |id| id.number);
-        let mut args = [deadline, number, 3_600_000, batch.len() as u64].map(|number| number.to_string()).to_vec();
+        let head = [deadline, number, 3_600_000, self.nodes.get(), 2_000, batch.len() as u64];
+        let mut args = head.map(|number| number.to_string()).to_vec();
         for placed in batch.placed() {
             let Adjustment { quota, change, .. } = &placed.adjustment;
             let change = match *change {
@@ -178,7 +181,9 @@ impl ScriptRunner {
         args.extend(answered.iter().map(u64::to_string));
         let keys = batch.iter().map(|one| String::from_utf8_lossy(one.key.as_bytes()).into_owned());
         let marker = batch.id.map(|_| "marker".to_owned());
-        self.run(&self.adjust, keys.chain(marker), args).unwrap()
+        let notes = batch.iter().map(|one| format!("full {}", String::from_utf8_lossy(one.key.as_bytes())));
+        let notes = notes.filter(|_| batch.id.is_some() && self.nodes.get() > 1);
+        self.run(&self.adjust, keys.chain(marker).chain(notes), args).unwrap()
     }
 
     fn adjust_once(&self, adjustment: &Adjustment, now_us: u64, deadline: u64) -> Vec<i64> {
@@ -663,6 +668,34 @@ fn a_batch_that_is_sent_again_in_whole_or_in_part_changes_nothing_twice() {
     assert_eq!(script.redis.marker.borrow().iter().collect::<Vec<_>>(), [(&"8".to_owned(), &"1".to_owned())]);
     assert_eq!(script.adjust(&whole, 2 * SECOND, SECOND, &[8])[0], -1, "late, and nothing is forgotten");
     assert_eq!(script.redis.marker.borrow().len(), 1);
+}
+
+#[test]
+fn debts_of_a_bucket_that_nobody_used_are_paid_by_what_flowed_in_until_the_first_of_them_came() {
+    let script = ScriptRunner::new(true);
+    script.nodes.set(4);
+    let ten = |number, key: &str, since_us| {
+        let change = Change::Charge { charge: 1_000_000, since_us };
+        let owed = Adjustment { key: Key::from(key), quota: shape(10, SECOND, 10).into(), change };
+        AdjustmentBatch::new(BatchId { node: 1, number }, vec![owed])
+    };
+    let missing_us =
+        |key, now_us| script.take(&[charge(key, shape(10, SECOND, 10), 1)], 0, now_us).levels[0].reset_after_us;
+    script.adjust(&ten(1, "k", 0), SECOND, u64::MAX, &[]);
+    assert_eq!(missing_us("k", SECOND), 750_000, "a fourth of the rate is this node's");
+    script.adjust(&ten(2, "k", 0), SECOND + 400_000, u64::MAX, &[]);
+    assert_eq!(missing_us("k", SECOND + 400_000), 350_000 + 750_000, "not by what flowed in after the first");
+    script.adjust(&ten(3, "k", 2 * SECOND), 2 * SECOND + 100_000, u64::MAX, &[]);
+    assert_eq!(missing_us("k", 2 * SECOND + 100_000), 400_000 + SECOND, "all of it flowed in after the first");
+    // A bucket in use.
+    script.take(&[charge("used", shape(10, SECOND, 10), 1)], 1, SECOND);
+    script.adjust(&ten(4, "used", 0), SECOND, u64::MAX, &[]);
+    assert_eq!(missing_us("used", SECOND), 100_000 + SECOND);
+    // The note is forgotten.
+    script.adjust(&ten(5, "k", 0), 5 * SECOND - 1, u64::MAX, &[]);
+    script.take(&[charge("k", shape(10, SECOND, 10), 1)], 1, 9 * SECOND);
+    script.adjust(&ten(6, "k", 0), 9 * SECOND, u64::MAX, &[]);
+    assert_eq!(missing_us("k", 9 * SECOND), 100_000 + SECOND);
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! and at least the level that the store would have, had it been asked for each token. (The highest local level would
 //! be safe as well, and simpler; but one busy node would then empty the bucket for all.)
 //!
+//! What flowed off a moment ago stays owed for a while: see [`bucket_debt`].
+//!
 //! In a window, a token of a node's share takes n of the local quota, and the tokens that the nodes admit beside the
 //! store's count are at most the rest of the quota. They are owed token by token, until the end of the window that they
 //! were taken in.
@@ -16,21 +18,23 @@
 //! again. Guarantees a bound on the number of debts: beyond it, the smallest of a few is waived and counted. From here a
 //! debt goes to the [`outbox`](crate::node::outbox), which charges it once.
 
+mod bucket_debt;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use metrics::{Counter, counter};
 use tokio::sync::Notify;
 
 use crate::algorithm::quota::Quota;
-use crate::algorithm::token_bucket as bucket;
-use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
+use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::algorithm::window::{Timestamp, WindowEntries};
 use crate::limit::key::Key;
 use crate::node::bounded_table::BoundedTable;
+use crate::node::debt::bucket_debt::BucketDebt;
 use crate::store::BucketCharge;
 use crate::store::adjustment::{Adjustment, Change};
 
-/// Buckets with debts, about 180 bytes each.
+/// Buckets with debts, about 200 bytes each.
 const CAPACITY: usize = 65_536;
 
 /// A node has one.
@@ -51,17 +55,6 @@ enum Debt {
         quota: Quota,
         entries: WindowEntries,
     },
-}
-
-/// A debt to a bucket, which flows off.
-#[derive(Clone, Copy)]
-struct BucketDebt {
-    shape: TokenBucket,
-    /// Ticks of the whole limit, at `at_us`.
-    ticks: u64,
-    at_us: u64,
-    /// The nodes among which the limit is divided: the debt flows off at one part in so many.
-    parts: u32,
 }
 
 impl Debts {
@@ -135,8 +128,7 @@ impl Debts {
         self.table.with(key, |debt| match (debt, quota) {
             (Some(Debt::Bucket(bucket_debt)), Quota::TokenBucket(shape)) => {
                 bucket_debt.flow(now_us);
-                let ticks = bucket::convert_room(charge, shape.tick_rate(), bucket_debt.shape.tick_rate());
-                bucket_debt.ticks = bucket_debt.ticks.saturating_sub(ticks);
+                bucket_debt.reduce(shape, charge);
             }
             (Some(Debt::Window { entries, .. }), Quota::Window(_)) => entries.refund(charge, from_us),
             _ => {}
@@ -168,7 +160,7 @@ impl Debt {
     /// An empty debt. To a bucket, nothing flows off until `at_us`.
     fn new(quota: Quota, at_us: u64, parts: u32) -> Self {
         match quota {
-            Quota::TokenBucket(shape) => Self::Bucket(BucketDebt { shape, ticks: 0, at_us, parts }),
+            Quota::TokenBucket(shape) => Self::Bucket(BucketDebt::new(shape, 0, at_us, parts)),
             Quota::Window(_) => Self::Window { quota, entries: WindowEntries::default() },
         }
     }
@@ -186,16 +178,13 @@ impl Debt {
             (Self::Bucket(bucket_debt), Quota::TokenBucket(shape)) => bucket_debt.adopt(shape),
             (Self::Window { quota: own, .. }, Quota::Window(_)) => *own = quota,
             (Self::Bucket(bucket_debt), Quota::Window(window)) => {
-                let until_us = bucket_debt.at_us.saturating_add(window.width_us());
-                *self = Self::Window {
-                    quota,
-                    entries: WindowEntries::of(bucket_debt.shape.tick_rate().tokens(bucket_debt.ticks), until_us),
-                };
+                let until_us = bucket_debt.at_us().saturating_add(window.width_us());
+                *self = Self::Window { quota, entries: WindowEntries::of(bucket_debt.owed_tokens(), until_us) };
             }
             // A limit of requests in flight has no debts.
             (Self::Window { entries, .. }, Quota::TokenBucket(shape)) => {
                 let (ticks, at_us) = (shape.charge(entries.used()).min(MAX_TICKS), entries.last_us());
-                *self = Self::Bucket(BucketDebt { shape, ticks, at_us, parts: u32::MAX });
+                *self = Self::Bucket(BucketDebt::new(shape, ticks, at_us, u32::MAX));
             }
         }
     }
@@ -211,11 +200,11 @@ impl Debt {
     }
 
     /// The charge of what is owed at `now_us`. `None`: it has flowed off. However late the charge is made, it counts from
-    /// now on; or from when the store's level has flowed off, as far as this node knows.
+    /// when its unsettled part began to flow off; or from when the store's level has flowed off, as far as this node knows.
     fn adjustment(mut self, key: Key, now_us: u64) -> Option<Adjustment> {
         self.flow(now_us);
         let (quota, charge, since_us) = match self {
-            Self::Bucket(BucketDebt { shape, ticks, at_us, .. }) => (shape.into(), ticks, at_us),
+            Self::Bucket(debt) => (debt.shape().into(), debt.owed(), debt.since_us()),
             Self::Window { quota, entries } => (quota, entries.used(), now_us),
         };
         (charge > 0).then_some(Adjustment { key, quota, change: Change::Charge { charge, since_us } })
@@ -224,7 +213,7 @@ impl Debt {
     fn lower(&mut self, left_us: u64, now_us: u64) {
         match self {
             Self::Bucket(bucket_debt) => {
-                bucket_debt.ticks = bucket_debt.ticks.min(left_us.saturating_mul(bucket_debt.shape.ticks_per_us()));
+                bucket_debt.lower(left_us);
             }
             Self::Window { entries, .. } => entries.end_by(now_us, now_us.saturating_add(left_us)),
         }
@@ -236,36 +225,10 @@ impl Debt {
             Self::Bucket(bucket_debt) => {
                 let mut then = *bucket_debt;
                 then.flow(now_us);
-                then.shape.micros(then.ticks)
+                then.shape().micros(then.owed())
             }
             Self::Window { entries, .. } => entries.last_us().saturating_sub(now_us),
         }
-    }
-}
-
-impl BucketDebt {
-    fn flow(&mut self, now_us: u64) {
-        if let Some(elapsed) = now_us.checked_sub(self.at_us) {
-            let flowed = elapsed.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts);
-            self.ticks = self.ticks.saturating_sub(flowed);
-            self.at_us = now_us;
-        }
-    }
-
-    /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see
-    /// [`crate::algorithm::conversion`].
-    fn adopt(&mut self, shape: TokenBucket) {
-        let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
-        let ticks = bucket::convert(self.ticks, old, new);
-        let larger = new == old && shape.capacity() > self.shape.capacity();
-        if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
-            (self.shape, self.ticks) = (shape, ticks);
-        }
-    }
-
-    fn owe(&mut self, shape: TokenBucket, ticks: u64) {
-        let own = bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
-        self.ticks = self.ticks.saturating_add(own).min(MAX_TICKS);
     }
 }
 

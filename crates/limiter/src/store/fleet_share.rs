@@ -2,7 +2,6 @@
 //! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use metrics::Gauge;
 use parking_lot::Mutex;
@@ -14,7 +13,7 @@ use crate::algorithm::share::Share;
 use crate::store::merged_charges::MergedCharge;
 
 /// The longest until the nodes that reach the store notice that one does not, and hold its share back.
-pub(crate) const NOTICE: Duration = Duration::from_secs(2);
+pub(crate) const NOTICE_US: u64 = 2_000_000;
 
 /// The share of this node, set by the heartbeat and read by each worker.
 #[derive(Debug)]

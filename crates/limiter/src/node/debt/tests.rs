@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::share::Share;
+use crate::algorithm::token_bucket::TokenBucket;
 use crate::algorithm::window::Window;
+use crate::store::fleet_share::NOTICE_US;
 use crate::store::memory::MemoryStore;
 
 const SECOND: u64 = 1_000_000;
@@ -26,31 +28,52 @@ fn owed(debts: &Debts, now_us: u64) -> u64 {
 }
 
 #[test]
-fn a_debt_flows_off_at_this_nodes_part_of_the_rate() {
+fn a_debt_flows_off_at_this_nodes_part_of_the_rate_once_the_others_have_noticed() {
     let debts = Debts::new();
-    (0..8).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
-    assert_eq!(owed(&debts, SECOND), 3);
-    assert_eq!(owed(&debts, SECOND), 0, "it was taken out");
+    let owed_after = |us| {
+        (0..20).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
+        owed(&debts, us)
+    };
+    assert_eq!([0, SECOND, NOTICE_US].map(owed_after), [20, 20, 20]);
+    assert_eq!([NOTICE_US + SECOND, NOTICE_US + 2 * SECOND].map(owed_after), [15, 10]);
+    assert_eq!(owed(&debts, NOTICE_US), 0, "it was taken out");
+}
+
+#[test]
+fn a_debt_that_has_flowed_off_is_gone_once_the_others_have_noticed() {
+    let debts = Debts::new();
+    let left = || {
+        debts.sweep(SECOND + NOTICE_US - 1);
+        let left = debts.len();
+        debts.sweep(SECOND + NOTICE_US);
+        (left, debts.len())
+    };
+    (0..5).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
+    assert_eq!(left(), (1, 0));
+    (0..5).for_each(|_| debts.incur(&ask("k", 100), 2, 0, AT));
+    debts.incur(&ask("k", 100), 2, 0, Timestamp { now_us: 2 * SECOND, ..AT });
+    assert_eq!(owed(&debts, SECOND + NOTICE_US), 6, "nothing is settled while more is admitted");
 }
 
 #[test]
 fn a_debt_flows_off_after_the_stores_level_and_counts_beyond_a_full_bucket() {
     let debts = Debts::new();
     (0..500).for_each(|_| debts.incur(&ask("k", 20), 1, 2 * SECOND, AT));
-    assert_eq!(owed(&debts, 3 * SECOND), 490);
+    assert_eq!(owed(&debts, 3 * SECOND + NOTICE_US), 490);
 }
 
 #[test]
-fn a_debt_is_charged_from_when_it_was_taken_out_or_the_stores_level_had_flowed_off() {
+fn a_charge_says_for_how_long_its_unsettled_part_flowed_off() {
     let (debts, key) = (Debts::new(), ask("k", 20));
     let since_us = |known_us, now_us| {
-        debts.incur(&BucketCharge { cost: 100, ..key.clone() }, 1, known_us, AT);
+        debts.incur(&BucketCharge { cost: 100, ..key.clone() }, 2, known_us, AT);
         match debts.collect(now_us, 10, |_| true)[0].change {
             Change::Charge { since_us, .. } => since_us,
             Change::Refund { .. } => panic!("a debt"),
         }
     };
-    assert_eq!((since_us(0, SECOND), since_us(3 * SECOND, SECOND)), (SECOND, 3 * SECOND));
+    assert_eq!((since_us(0, SECOND), since_us(0, NOTICE_US + SECOND)), (0, SECOND));
+    assert_eq!((since_us(SECOND, 2 * SECOND), since_us(3 * SECOND, SECOND)), (SECOND, 3 * SECOND));
 }
 
 #[test]
@@ -131,38 +154,15 @@ async fn debts_that_nobody_wants_yet_stay_and_are_asked_for_again() {
     assert!(waits.is_err(), "there is none");
 }
 
-proptest! {
-    /// Nodes that all know the store's level, then decide for themselves, then settle.
-    #[test]
-    fn settled_debts_leave_no_more_than_if_all_had_been_asked_for(
-        nodes in 1_u32..5,
-        used in 0_u32..60,
-        requests in prop::collection::vec((0_u32..5, 0_u64..SECOND), 1..80),
-        late_us in prop_oneof![Just(0), 0..20 * SECOND],
-    ) {
-        let ask = [ask("k", 60)];
-        let (truth, store) = (MemoryStore::new(10), MemoryStore::new(10));
-        truth.take_at(&ask, used, 0, Share::WHOLE);
-        let level = store.take_at(&ask, used, 0, Share::WHOLE).levels[0];
-        let locals: Vec<_> = (0..nodes).map(|_| (MemoryStore::new(10), Debts::new())).collect();
-        locals.iter().for_each(|(local, _)| local.observe(&ask[0], &level, 0));
-        let mut now = 0;
-        for (node, wait) in requests {
-            now += wait;
-            let (rank, (local, debts)) = (node % nodes, &locals[(node % nodes) as usize]);
-            let share = Share::new(nodes, rank);
-            let before = local.take_at(&ask, 0, now, share).levels[0];
-            if local.take_at(&ask, 1, now, share).units == 1 {
-                debts.incur(&ask[0], nodes, before.reset_after_us, Timestamp { now_us: now, ..Timestamp::default() });
-                let owed = Change::Charge { charge: ask[0].quota.charge(1), since_us: now };
-                truth.adjust_at([&Adjustment { key: ask[0].key.clone(), quota: ask[0].quota, change: owed }], now);
-            }
-        }
-        let owed: Vec<_> = locals.iter().flat_map(|(_, debts)| debts.collect(now, 10, |_| true)).collect();
-        // Some batches are sent late, and one is as good as another.
-        now += late_us;
-        store.adjust_at(&owed, now);
-        let left = |memory: &MemoryStore| memory.take_at(&ask, 0, now, Share::WHOLE).levels[0].remaining;
-        prop_assert!(left(&store) <= left(&truth), "{} left, of {}", left(&store), left(&truth));
-    }
+#[test]
+fn an_operator_waives_what_is_not_settled_either() {
+    let debts = Debts::new();
+    (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
+    debts.lower(&Key::from("k"), 500_000, 500_000);
+    assert_eq!(owed(&debts, 500_000), 5);
+    (0..8).for_each(|_| debts.incur(&ask("k", 20), 1, 0, AT));
+    debts.lower(&Key::from("k"), 0, 500_000);
+    assert_eq!(owed(&debts, 500_000), 0);
 }
+
+mod repayment;

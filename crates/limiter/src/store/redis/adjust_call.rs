@@ -11,16 +11,17 @@ use fred::types::{Key, Value};
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
 
-use crate::algorithm::quota::Quota;
 use crate::algorithm::token_bucket::MAX_TICKS;
 use crate::clock;
+use crate::limit::key::Key as BucketKey;
 use crate::store::StoreError;
 use crate::store::adjustment::{
     Adjustment, AdjustmentBatch, AdjustmentOutcome, AdjustmentResult, BatchId, Change, PlacedAdjustment,
 };
+use crate::store::fleet_share::NOTICE_US;
 use crate::store::redis::redis_store::RedisStore;
 use crate::store::redis::script::{self, Input, integer};
-use crate::store::redis::topology::marker::MarkerPlace;
+use crate::store::redis::topology::marker::{self, MarkerPlace};
 use crate::store::redis::topology::server::CallError;
 
 /// A node tries a batch again several times a second. Past this, a batch whose answer was lost could be made twice.
@@ -96,22 +97,21 @@ impl RedisStore {
     /// The script's KEYS and ARGV: see its head.
     fn adjust_input(&self, batch: &SlotBatch<'_>, forget: &[u64], deadline: i64) -> Input {
         let mut keys: Vec<Key> = batch.placed.iter().map(|placed| self.key(placed.adjustment.key.as_bytes())).collect();
-        keys.extend(batch.marker().map(|marker| self.marker_key(marker)));
+        if let Some(marker) = batch.marker() {
+            keys.push(self.marker_key(marker));
+            keys.extend(batch.placed.iter().map(|placed| self.full_note(batch.hash_slot, &placed.adjustment.key)));
+        }
         let number = batch.id.map_or(0, |id| id.number);
         let retention_ms = u64::try_from(RETENTION.as_millis()).unwrap_or(u64::MAX);
-        let mut args = Vec::with_capacity(4 + 10 * batch.placed.len() + forget.len());
+        let mut args = Vec::with_capacity(6 + 10 * batch.placed.len() + forget.len());
         args.extend([Value::Integer(deadline), integer(number), integer(retention_ms)]);
+        // Tokens that flowed in meanwhile pay for the debts of every node, each by its share.
+        args.extend([Value::Integer(self.nodes().into()), integer(NOTICE_US / 1_000)]);
         args.push(Value::Integer(i64::try_from(batch.placed.len()).unwrap_or(i64::MAX)));
         let now_us = clock::monotonic_micros();
-        // Tokens that flowed in meanwhile pay for the debts of every node, each by its share.
-        let nodes = u64::from(self.nodes());
         for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in &batch.placed {
-            let age_us = |since_us: u64| match quota {
-                Quota::TokenBucket(_) => now_us.saturating_sub(since_us) / nodes,
-                Quota::Window(_) => now_us.saturating_sub(since_us),
-            };
             let numbers = match *change {
-                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), age_us(since_us), 0, 0],
+                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
                 Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
             };
             args.extend([Value::Integer((*place).into()), script::letter(*quota)]);
@@ -124,6 +124,13 @@ impl RedisStore {
 
     fn marker_key(&self, marker: MarkerPlace) -> Key {
         self.key(marker.name(!self.topology.is_single_server()).as_bytes())
+    }
+
+    /// The note of when debts found the bucket of `key` full, in the same hash slot.
+    fn full_note(&self, hash_slot: u16, key: &BucketKey) -> Key {
+        let mut name = marker::full_note_prefix(hash_slot, !self.topology.is_single_server()).into_bytes();
+        name.extend_from_slice(key.as_bytes());
+        self.key(&name)
     }
 }
 

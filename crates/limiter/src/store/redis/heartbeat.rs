@@ -14,7 +14,7 @@ use fred::util::redis_keyslot;
 use crate::algorithm::share::Share;
 use crate::clock::{self, Instant};
 use crate::store::StoreError;
-use crate::store::fleet_share::{FleetShare, NOTICE};
+use crate::store::fleet_share::{FleetShare, NOTICE_US};
 use crate::store::redis::connection::connector::{CallLimits, ConnectError, ConnectionEvents};
 use crate::store::redis::connection::spec::RedisSpec;
 use crate::store::redis::script;
@@ -28,7 +28,7 @@ const BEAT: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_millis(1_250);
 
 // The others learn of a silent node with their own next beat and its round trip.
-const _: () = assert!(SILENCE.as_millis() + BEAT.as_millis() < NOTICE.as_millis());
+const _: () = assert!(SILENCE.as_micros() + BEAT.as_micros() < NOTICE_US as u128);
 
 /// A lower count is believed after so long: nodes have connected to a Redis that lost its data, and announced themselves.
 const BELIEF: Duration = Duration::from_secs(3);

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 /// `!` starts no limit's name, so no bucket has such a key.
 const MARKERS: &str = "!charged:";
+const FULL_NOTES: &str = "!full:";
 
 /// Batches that a call asks the marker to forget, at most. Another call asks for the rest.
 const FORGOTTEN_BY_A_CALL: usize = 64;
@@ -49,12 +50,19 @@ impl MarkerPlace {
     /// The name of its key.
     pub fn name(self, in_cluster: bool) -> String {
         let Self { node, hash_slot } = self;
-        let tag = if in_cluster { HASH_TAGS.get(usize::from(hash_slot)) } else { None };
-        match tag {
-            Some(tag) => format!("{MARKERS}{{{tag}}}:{node:016x}"),
-            None => format!("{MARKERS}{node:016x}"),
-        }
+        format!("{}{node:016x}", placed(MARKERS, hash_slot, in_cluster))
     }
+}
+
+/// The beginning of the notes of when debts found a bucket full. The bucket's key follows.
+pub(crate) fn full_note_prefix(hash_slot: u16, in_cluster: bool) -> String {
+    placed(FULL_NOTES, hash_slot, in_cluster)
+}
+
+/// The beginning of keys in this hash slot.
+fn placed(begin: &str, hash_slot: u16, in_cluster: bool) -> String {
+    let tag = if in_cluster { HASH_TAGS.get(usize::from(hash_slot)) } else { None };
+    tag.map_or_else(|| begin.to_owned(), |tag| format!("{begin}{{{tag}}}:"))
 }
 
 impl AnsweredBatches {

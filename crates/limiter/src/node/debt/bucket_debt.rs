@@ -1,0 +1,114 @@
+//! A debt to a bucket, which flows off at this node's part of the rate.
+//!
+//! It may do so only by a share that nobody else uses. The nodes that still reach the store hold this node's share back
+//! from [`NOTICE_US`] after it was cut off. Before that nobody uses it only if no node reaches the store, which the
+//! store alone can tell: its bucket is full then. Guarantees that what flowed off in the last [`NOTICE_US`] stays owed. It
+//! is charged with the time in which it flowed off, and the store takes it off again where nothing else used the share.
+
+use crate::algorithm::token_bucket;
+use crate::algorithm::token_bucket::{MAX_TICKS, TokenBucket};
+use crate::store::fleet_share::NOTICE_US;
+
+/// A debt to a bucket, which flows off.
+#[derive(Clone, Copy)]
+pub(super) struct BucketDebt {
+    shape: TokenBucket,
+    /// Ticks of the whole limit, at `at_us`, that have not flowed off.
+    ticks: u64,
+    /// Ticks that flowed off, and are owed unless nobody used this node's share: of the last [`NOTICE_US`], or fewer.
+    unsettled: u64,
+    /// Microseconds before `at_us` in which nothing was left to flow off.
+    idle_us: u64,
+    at_us: u64,
+    /// The nodes among which the limit is divided: the debt flows off at one part in so many.
+    parts: u32,
+}
+
+impl BucketDebt {
+    /// A debt of so many ticks of `shape`. Nothing flows off until `at_us`.
+    pub fn new(shape: TokenBucket, ticks: u64, at_us: u64, parts: u32) -> Self {
+        Self { shape, ticks, unsettled: 0, idle_us: 0, at_us, parts }
+    }
+
+    /// Time passes.
+    pub fn flow(&mut self, now_us: u64) {
+        let Some(elapsed_us) = now_us.checked_sub(self.at_us) else { return };
+        let flowed = self.flowing(elapsed_us).min(self.ticks);
+        self.ticks -= flowed;
+        self.unsettled = self.unsettled.saturating_add(flowed).min(self.flowing(NOTICE_US));
+        self.at_us = now_us;
+        if self.ticks == 0 {
+            self.idle_us = self.idle_us.saturating_add(elapsed_us.saturating_sub(self.flow_us(flowed)));
+        }
+        if self.idle_us >= NOTICE_US {
+            self.unsettled = 0;
+        }
+    }
+
+    /// Ticks that flow off in so many microseconds.
+    fn flowing(&self, micros: u64) -> u64 {
+        micros.saturating_mul(self.shape.ticks_per_us()) / u64::from(self.parts)
+    }
+
+    /// Microseconds in which so many ticks flow off, rounded up.
+    fn flow_us(&self, ticks: u64) -> u64 {
+        ticks.saturating_mul(self.parts.into()).div_ceil(self.shape.ticks_per_us())
+    }
+
+    /// All that may be charged, in ticks.
+    pub fn owed(&self) -> u64 {
+        self.ticks.saturating_add(self.unsettled).min(MAX_TICKS)
+    }
+
+    /// Whole tokens, rounded up.
+    pub fn owed_tokens(&self) -> u64 {
+        self.shape.tick_rate().tokens(self.owed())
+    }
+
+    pub fn shape(&self) -> TokenBucket {
+        self.shape
+    }
+
+    /// The time up to which it has flowed off.
+    pub fn at_us(&self) -> u64 {
+        self.at_us
+    }
+
+    /// The beginning of the time in which the unsettled part flowed off.
+    pub fn since_us(&self) -> u64 {
+        self.at_us.saturating_sub(self.unsettled.saturating_mul(self.parts.into()) / self.shape.ticks_per_us())
+    }
+
+    /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see
+    /// [`crate::algorithm::conversion`].
+    pub fn adopt(&mut self, shape: TokenBucket) {
+        let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
+        let [ticks, unsettled] = [self.ticks, self.unsettled].map(|ticks| token_bucket::convert(ticks, old, new));
+        let larger = new == old && shape.capacity() > self.shape.capacity();
+        if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
+            (self.shape, self.ticks, self.unsettled) = (shape, ticks, unsettled);
+        }
+    }
+
+    /// Adds ticks of `shape`.
+    pub fn owe(&mut self, shape: TokenBucket, ticks: u64) {
+        let own = token_bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
+        self.ticks = self.ticks.saturating_add(own).min(MAX_TICKS);
+        if own > 0 {
+            self.idle_us = 0;
+        }
+    }
+
+    /// Takes off ticks of `shape` that were not spent.
+    pub fn reduce(&mut self, shape: TokenBucket, ticks: u64) {
+        let own = token_bucket::convert_room(ticks, shape.tick_rate(), self.shape.tick_rate());
+        self.ticks = self.ticks.saturating_sub(own);
+    }
+
+    /// Waives what is beyond `left_us`, in microseconds.
+    pub fn lower(&mut self, left_us: u64) {
+        let left = self.shape.tick_rate().ticks(left_us);
+        self.ticks = self.ticks.min(left);
+        self.unsettled = self.unsettled.min(left - self.ticks);
+    }
+}
