@@ -19,13 +19,21 @@ impl HeldBack {
     /// `charge` of the whole limit, as it is charged while this is held back: rounded up.
     pub fn charge(self, charge: u64, most: u64) -> u64 {
         match self {
-            Self::Nothing => charge,
+            Self::Nothing | Self::Shares { .. } => self.scaled(charge),
+            // More than there ever is: nothing is granted.
+            Self::Whole => most.saturating_add(charge),
+        }
+    }
+
+    /// `charge` for tokens that are spent already, which cannot be denied any more: of a limit that is held back whole, it
+    /// is charged as it is.
+    pub fn scaled(self, charge: u64) -> u64 {
+        match self {
+            Self::Nothing | Self::Whole => charge,
             Self::Shares { nodes, silent } => {
                 let scaled = (u128::from(charge) * u128::from(nodes)).div_ceil(u128::from(nodes - silent));
                 u64::try_from(scaled).unwrap_or(u64::MAX)
             }
-            // More than there ever is: nothing is granted.
-            Self::Whole => most.saturating_add(charge),
         }
     }
 

@@ -69,6 +69,16 @@ impl Quota {
         }
     }
 
+    /// The charge of tokens that are spent already, while a part is held back: `charge` is in the unit of
+    /// [`Self::charge`]. Of a window, tokens are kept back, and weigh no more than ever.
+    #[inline]
+    pub fn charge_holding_back(self, held: HeldBack, charge: u64) -> u64 {
+        match self {
+            Self::TokenBucket(_) => held.scaled(charge).min(token_bucket::MAX_TICKS),
+            Self::Window(_) => charge,
+        }
+    }
+
     /// The number of equal parts of `whole` that this is one of.
     #[inline]
     pub fn parts_of(self, whole: Self) -> u32 {

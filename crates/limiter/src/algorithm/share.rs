@@ -159,6 +159,7 @@ mod tests {
         let held = Share::new(3, 0).held_back(b"k", tiny, 1, &[owner]);
         assert_eq!((held, held.quota(2)), (HeldBack::Whole, 0));
         assert!(held.charge(1, 2) > 2);
+        assert_eq!(held.scaled(1), 1, "what is spent is charged, and locks nobody out");
         assert_eq!(Share::new(3, 0).held_back(b"k", tiny, 1, &[(owner + 1) % 3]), HeldBack::Nothing);
     }
 

@@ -29,6 +29,7 @@ use crate::node::Node;
 use crate::store::BucketCharge;
 use crate::store::adjustment::{Adjustment, Change};
 use crate::store::memory::MemoryStore;
+use crate::store::merged_charges::MergedCharge;
 
 /// Settlements that wait for the store on a worker, about 200 bytes each.
 const MAX_WAITING: usize = 4_096;
@@ -181,6 +182,7 @@ impl Settler {
         if batch.is_empty() {
             return;
         }
+        let batch: Vec<_> = batch.into_iter().map(|settlement| settlement.holding_back(node)).collect();
         let sent = node.outbox.send(batch.iter().map(Settlement::adjustment).collect());
         let results = client.adjust(&sent.batch).await;
         node.confirm(sent, &results);
@@ -255,6 +257,16 @@ impl Drop for SettlementWorker {
 }
 
 impl Settlement {
+    /// This settlement as the store is told of it. While shares are held back, a charge weighs as much more as that of a
+    /// request. A refund does not: its reservation may have been taken before, and no more may come back than was charged.
+    fn holding_back(mut self, node: &Node) -> Self {
+        if let Change::Charge { charge, .. } = &mut self.change {
+            let held = node.share.held_back(&MergedCharge::of(&self.charge));
+            *charge = self.charge.quota.charge_holding_back(held, *charge);
+        }
+        self
+    }
+
     fn adjustment(&self) -> Adjustment {
         Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change: self.change }
     }

@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::Gauge;
 use parking_lot::Mutex;
 
-#[cfg(feature = "redis-core")]
 use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::share::Share;
-#[cfg(feature = "redis-core")]
 use crate::store::merged_charges::MergedCharge;
 
 /// The longest until the nodes that reach the store notice that one does not, and hold its share back.
@@ -59,7 +57,6 @@ impl FleetShare {
     }
 
     /// The part of the limit of `charge` that this node must not use while it reaches the store.
-    #[cfg(feature = "redis-core")]
     #[inline]
     pub(crate) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
         if self.silent.load(Ordering::Relaxed) == 0 {
