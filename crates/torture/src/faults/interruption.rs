@@ -17,6 +17,9 @@ const RECOVERY_US: u64 = 1_000_000;
 /// The time in which the other nodes notice that one has fallen silent.
 const NOTICE_US: u64 = 2_000_000;
 
+/// What a partition concedes is repaid within a minute.
+const LONGEST_REPAYMENT_US: u64 = 60_000_000;
+
 /// Interruptions that come again and again.
 #[derive(Clone, Debug)]
 pub struct Interruption {
@@ -28,6 +31,8 @@ pub struct Interruption {
     /// The first so many nodes meet it.
     nodes: u32,
     conceded: Conceded,
+    /// From an interruption's end on until what it concedes is repaid.
+    repaid_us: u64,
 }
 
 /// Extra tokens that a key may have in a window.
@@ -64,6 +69,7 @@ impl Interruption {
                 for_us: 700_000,
                 nodes: all,
                 conceded: Conceded::Each(burst),
+                repaid_us: u64::MAX,
             }),
             // Until they are noticed, the nodes cut off admit their share beside the others.
             Scenario::Partition => {
@@ -76,6 +82,7 @@ impl Interruption {
                     for_us: 7_000_000,
                     nodes: cut,
                     conceded: Conceded::Each(share),
+                    repaid_us: RECOVERY_US + repayment_us(plan, share),
                 })
             }
             Scenario::Stalls => Some(Self {
@@ -85,6 +92,7 @@ impl Interruption {
                 for_us: timeout_us + timeout_us / 2,
                 nodes: all,
                 conceded: Conceded::InAll(burst),
+                repaid_us: u64::MAX,
             }),
             Scenario::LateStore => Some(Self {
                 faults: vec![Fault::Distance(timeout.mul_f64(1.3))],
@@ -93,6 +101,7 @@ impl Interruption {
                 for_us: u64::MAX / 4,
                 nodes: all,
                 conceded: Conceded::InAll(burst),
+                repaid_us: u64::MAX,
             }),
             _ => None,
         }
@@ -139,7 +148,8 @@ impl Interrupting {
             self.concede(since_us, now_us);
         }
         if let Conceded::InAll(tokens) = self.interruption.conceded {
-            self.concessions = vec![Concession { from_us: self.begun_us, to_us: now_us + RECOVERY_US, tokens }];
+            let (from_us, to_us) = (self.begun_us, now_us + RECOVERY_US);
+            self.concessions = vec![Concession { from_us, to_us, tokens, repaid_us: u64::MAX }];
         }
         self.concessions
     }
@@ -147,9 +157,16 @@ impl Interrupting {
     fn concede(&mut self, since_us: u64, now_us: u64) {
         self.since_us = None;
         if let Conceded::Each(tokens) = self.interruption.conceded {
-            self.concessions.push(Concession { from_us: since_us, to_us: now_us + RECOVERY_US, tokens });
+            let repaid_us = now_us.saturating_add(self.interruption.repaid_us);
+            self.concessions.push(Concession { from_us: since_us, to_us: now_us + RECOVERY_US, tokens, repaid_us });
         }
     }
+}
+
+/// Twice the time in which so many tokens flow in: no other request is admitted meanwhile.
+fn repayment_us(plan: &RunPlan, tokens: u64) -> u64 {
+    let flow_us = u128::from(tokens) * plan.limit.period() / plan.limit.tokens().max(1);
+    u64::try_from(2 * flow_us).map_or(LONGEST_REPAYMENT_US, |us| us.min(LONGEST_REPAYMENT_US))
 }
 
 #[cfg(test)]
@@ -164,6 +181,7 @@ mod tests {
             for_us: 30,
             nodes: 2,
             conceded,
+            repaid_us: 5_000_000,
         });
         interrupting.begin(1_000);
         interrupting
@@ -176,7 +194,7 @@ mod tests {
         let (cut, silence, none) = (Some(Fault::Cut), Some(Fault::Silence), Some(Fault::None));
         assert_eq!(steps, [None, cut, None, None, none, None, silence, none]);
         let conceded = interrupting.end(1_150);
-        let first = Concession { from_us: 1_010, to_us: 1_040 + RECOVERY_US, tokens: 7 };
+        let first = Concession { from_us: 1_010, to_us: 1_040 + RECOVERY_US, tokens: 7, repaid_us: 5_001_040 };
         assert_eq!((conceded.len(), conceded.first()), (2, Some(&first)));
     }
 
@@ -186,7 +204,7 @@ mod tests {
         interrupting.step(1_010);
         interrupting.step(1_040);
         interrupting.step(1_110);
-        let all = Concession { from_us: 1_000, to_us: 1_120 + RECOVERY_US, tokens: 5 };
+        let all = Concession { from_us: 1_000, to_us: 1_120 + RECOVERY_US, tokens: 5, repaid_us: u64::MAX };
         assert_eq!(interrupting.end(1_120), [all]);
     }
 }

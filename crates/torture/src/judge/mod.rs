@@ -28,12 +28,14 @@ pub struct AdmittedRequest {
     pub answered_us: u64,
 }
 
-/// Extra tokens that each key may have in every window that overlaps a time.
+/// Extra tokens that each key may have in every window that overlaps a time, and ends before they must be repaid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concession {
     pub from_us: u64,
     pub to_us: u64,
     pub tokens: u64,
+    /// [`u64::MAX`]: they stay conceded.
+    pub repaid_us: u64,
 }
 
 /// The judgement of all admitted requests of a run.
@@ -92,7 +94,7 @@ struct WorstWindow {
 }
 
 /// An amount that counts in the windows that begin no later than `from_us` and end no earlier than `to_us`: that of an
-/// admission, or the negative one of a concession, whose times are swapped.
+/// admission, or the negative one of a concession, whose times are swapped. When it must be repaid, it ends.
 struct Weight {
     from_us: u64,
     to_us: u64,
@@ -146,8 +148,14 @@ fn weights(admissions: &[AdmittedRequest], concessions: &[Concession], period: i
         amount: -i128::from(one.tokens) * period,
         is_admission: false,
     };
-    let mut all: Vec<Weight> =
-        admissions.iter().map(of_admission).chain(concessions.iter().map(of_concession)).collect();
+    let of_repayment = |one: &Concession| Weight {
+        from_us: one.to_us,
+        to_us: one.repaid_us.max(one.from_us),
+        amount: i128::from(one.tokens) * period,
+        is_admission: false,
+    };
+    let conceded = concessions.iter().flat_map(|one| [of_concession(one), of_repayment(one)]);
+    let mut all: Vec<Weight> = admissions.iter().map(of_admission).chain(conceded).collect();
     all.sort_by_key(|weight| (std::cmp::Reverse(weight.from_us), weight.is_admission));
     all
 }
@@ -161,7 +169,7 @@ impl WorstWindow {
     ) -> ExceededWindow {
         let within = admissions.iter().filter(|one| one.sent_us >= self.from_us && one.answered_us <= self.to_us);
         let overlapping = concessions.iter().filter(|one| one.from_us <= self.to_us && one.to_us >= self.from_us);
-        let conceded: u64 = overlapping.map(|one| one.tokens).sum();
+        let conceded: u64 = overlapping.filter(|one| self.to_us < one.repaid_us).map(|one| one.tokens).sum();
         ExceededWindow {
             key: admissions.first().map_or(0, |one| one.key),
             from_us: self.from_us,

@@ -60,13 +60,30 @@ fn keys_are_judged_each_for_itself() {
 fn a_concession_excuses_the_windows_that_overlap_it_and_no_others() {
     let trace = [at(0, 0), at(10, 10), at(500_000, 500_000), at(500_010, 500_010)];
     let limit = limit(1, 1);
-    let conceded = |from_us, to_us| judge(&trace, &limit, &[Concession { from_us, to_us, tokens: 1 }]).over;
+    let conceded =
+        |from_us, to_us| judge(&trace, &limit, &[Concession { from_us, to_us, tokens: 1, repaid_us: u64::MAX }]).over;
     assert_eq!(judge(&trace, &limit, &[]).over, 3);
     assert_eq!(conceded(0, 600_000), 2);
     assert_eq!(conceded(10, 500_000), 2);
     assert_eq!(conceded(501_000, 502_000), 3);
-    let both = [(0, 10), (500_000, 500_010)].map(|(from_us, to_us)| Concession { from_us, to_us, tokens: 3 });
+    let both = [(0, 10), (500_000, 500_010)].map(|(from_us, to_us)| Concession {
+        from_us,
+        to_us,
+        tokens: 3,
+        repaid_us: u64::MAX,
+    });
     assert_eq!(judge(&trace, &limit, &both).over, 0);
+}
+
+#[test]
+fn what_must_be_repaid_is_conceded_to_no_window_that_ends_later() {
+    let trace = [at(0, 0), at(10, 10), at(500_000, 500_000), at(500_010, 500_010)];
+    let over = |repaid_us| {
+        let conceded = Concession { from_us: 0, to_us: 100, tokens: 5, repaid_us };
+        judge(&trace, &limit(1, 1), &[conceded]).worst.map(|window| (window.from_us, window.allowed))
+    };
+    assert_eq!(over(u64::MAX), Some((500_000, 1)), "later windows overlap no concession");
+    assert_eq!(over(500_000), Some((0, 1)), "nothing flowed in, and nothing was repaid");
 }
 
 /// By definition: every window from a sent request to an answer.
@@ -78,7 +95,7 @@ fn by_counting(admissions: &[AdmittedRequest], limit: &TestedLimit, concessions:
             let within = admissions.iter().filter(|one| one.sent_us >= x && one.answered_us <= y);
             let admitted: u64 = within.map(|one| one.cost).sum();
             let overlapping = concessions.iter().filter(|one| one.from_us <= y && one.to_us >= x);
-            let conceded: u64 = overlapping.map(|one| one.tokens).sum();
+            let conceded: u64 = overlapping.filter(|one| y < one.repaid_us).map(|one| one.tokens).sum();
             over = over.max(admitted.saturating_sub(limit.bound(y - x) + conceded));
         }
     }
@@ -128,7 +145,7 @@ proptest! {
     #[test]
     fn the_worst_window_is_the_one_that_counting_finds(
         trace in prop::collection::vec((0_u64..300_000, 0_u64..60_000, 1_u64..4), 1..40),
-        concessions in prop::collection::vec((0_u64..300_000, 0_u64..60_000, 1_u64..6), 0..3),
+        concessions in prop::collection::vec((0_u64..300_000, 0_u64..60_000, 1_u64..6, 0_u64..200_000), 0..3),
         tokens in 1_u64..100,
         burst in 1_u64..8,
     ) {
@@ -139,7 +156,10 @@ proptest! {
             .collect();
         let concessions: Vec<Concession> = concessions
             .into_iter()
-            .map(|(from_us, took, tokens)| Concession { from_us, to_us: from_us + took, tokens })
+            .map(|(from_us, took, tokens, later)| {
+                let to_us = from_us + took;
+                Concession { from_us, to_us, tokens, repaid_us: to_us + later }
+            })
             .collect();
         let judgement = judge(&trace, &limit, &concessions);
         prop_assert_eq!(judgement.over, by_counting(&trace, &limit, &concessions));

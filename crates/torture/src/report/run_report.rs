@@ -142,7 +142,7 @@ mod tests {
         let slower = TestedLimit::per_second(500, 2);
         let over = RunReport::new("steady", &slower, &observed(100, 50), &[], Some(97.0));
         assert!(over.is_broken() && over.over > 40, "{over:?}");
-        let conceded = [Concession { from_us: 0, to_us: 1_000_000, tokens: 100 }];
+        let conceded = [Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
         let excused = RunReport::new("flap", &slower, &observed(100, 50), &conceded, None);
         assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
     }
