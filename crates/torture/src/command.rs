@@ -9,6 +9,7 @@ use tollgate_limiter::store::redis::spec::{AUTONOMY, RedisSpec};
 use tollgate_limiter::store::redis::tls::TlsSpec;
 
 use crate::arguments::{Arguments, Scenarios};
+use crate::case::Case;
 use crate::drive::http::{Targets, run_targets};
 use crate::drive::node::Backing;
 use crate::drive::process::run_processes;
@@ -16,7 +17,7 @@ use crate::drive::progress::Progress;
 use crate::error::Error;
 use crate::faults::redis_url;
 use crate::limit::TestedLimit;
-use crate::plan::RunPlan;
+use crate::plan::{Counting, RunPlan};
 use crate::report::{self, RunReport};
 use crate::run::run_nodes;
 use crate::scenario::Scenario;
@@ -87,14 +88,15 @@ fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Resu
     check(arguments, &scenarios)?;
     report_left_out(arguments, watcher);
     let mut reports = Vec::new();
-    for scenario in scenarios {
-        let redis = redis(arguments, &plan, scenario.name());
+    for case in scenarios.into_iter().flat_map(|scenario| Case::of(scenario, &plan)) {
+        let redis = redis(arguments, &plan, case.scenario.name());
         let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
-        let mut line = ProgressLine::begin(watcher, scenario.name());
+        let name = case.name();
+        let mut line = ProgressLine::begin(watcher, &name);
         let mut watch = |progress| line.show(progress);
-        reports.push(run_nodes(&plan, scenario, &backing, &mut watch)?);
+        reports.push(run_nodes(&case, &backing, &mut watch)?);
         line.end();
-        if let Some(redis) = redis.filter(|_| arguments.spawn && scenario == Scenario::Crash) {
+        if let Some(redis) = redis.filter(|_| arguments.spawn && case.scenario == Scenario::Crash) {
             let mut line = ProgressLine::begin(watcher, "crash, with processes");
             reports.push(run_processes(&plan, &redis, &mut |progress| line.show(progress))?);
             line.end();
@@ -116,6 +118,7 @@ fn plan(arguments: &Arguments) -> RunPlan {
     let nodes = NonZeroU32::new(if arguments.redis.is_some() { NODES } else { 1 }).unwrap_or(NonZeroU32::MIN);
     RunPlan {
         limit: TestedLimit { rate: arguments.rate, burst: arguments.burst },
+        counting: Counting::TokenBucket,
         consistency: arguments.consistency,
         cost: arguments.cost,
         keys: arguments.keys,

@@ -1,6 +1,6 @@
 //! Why a run ends without a verdict.
 
-use tollgate_limiter::algorithm::token_bucket::TokenBucketError;
+use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::redis::ConnectError;
 
 /// Why there is no verdict.
@@ -9,16 +9,18 @@ pub enum Error {
     #[error("{0}")]
     Plan(&'static str),
     #[error("the limit cannot be one: {0}")]
-    Limit(#[from] TokenBucketError),
+    Limit(#[from] QuotaError),
     #[error("{0}")]
     Store(#[from] ConnectError),
     #[error("no Redis decides at the address given")]
     NoRedis,
     #[error(
-        "skew, reorder and flap stand between the nodes and Redis, which they can for redis://host:port only: leave them out, \
-         or name one server without TLS"
+        "some of these scenarios stand between the nodes and Redis, which they can for redis://host:port only: leave them \
+         out, or name one server without TLS"
     )]
     NoProxy,
+    #[error("Redis answers the run strangely: {0}")]
+    Redis(String),
     #[error("a target is http://host:port/path: {0:?} is not")]
     Target(String),
     #[error("no target answers at {0}")]

@@ -7,10 +7,10 @@
 //! | module | what it does |
 //! |---|---|
 //! | `command` | from the command line ([`Arguments`]) to runs, and from their reports to a table or JSON |
-//! | [`plan`], [`scenario`], [`limit`] | what a run does, which faults it meets, and the limit under test |
+//! | [`plan`], [`scenario`], [`case`], [`limit`] | what a run does, which faults it meets, and the limit under test |
 //! | `drive` | puts load on nodes of this process, on processes of their own, or on gateways over HTTP |
 //! | `faults` | crashes nodes, reloads limits, and delays or cuts their connections to Redis |
-//! | `judge` | finds the window that exceeds the bound most, with a reference token bucket beside it |
+//! | `judge` | finds the window that exceeds the bound most, with a reference beside it |
 //! | [`report`] | what clients observed, the figures and the verdict |
 //!
 //! ```text
@@ -18,6 +18,7 @@
 //! ```
 
 mod arguments;
+pub mod case;
 pub mod command;
 mod drive;
 mod error;
@@ -30,6 +31,7 @@ mod run;
 pub mod scenario;
 
 pub use crate::arguments::Arguments;
+pub use crate::case::Case;
 pub use crate::drive::http::{Targets, run_targets};
 pub use crate::drive::node::Backing;
 pub use crate::drive::process::run_processes;

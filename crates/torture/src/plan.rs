@@ -3,9 +3,15 @@
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
+use tollgate_limiter::algorithm::calendar::Period;
+use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
+use tollgate_limiter::algorithm::window::Window;
+use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::Consistency;
 
+use crate::judge::bound::AdmissionBound;
+use crate::judge::server_clock::ServerClock;
 use crate::limit::TestedLimit;
 
 /// The longest that a leased token lives, and the share of the burst (one part of so many) that leases withhold at most: as
@@ -16,10 +22,20 @@ const LARGEST_WITHHELD: u64 = 4;
 /// Requests that a burst must hold for its limit to be leased, as documented.
 const LEASABLE: u64 = 40;
 
+/// How the limit of a run counts. A window has the tokens of the rate, as long as its period, and no burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    #[default]
+    TokenBucket,
+    FixedWindow,
+    SlidingWindow,
+}
+
 /// A run, without its scenario.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     pub limit: TestedLimit,
+    pub counting: Counting,
     pub consistency: Consistency,
     /// Tokens per request.
     pub cost: NonZeroU64,
@@ -41,7 +57,36 @@ impl RunPlan {
     ///
     /// # Errors
     /// When it is out of the limiter's bounds.
-    pub fn token_bucket(&self, limit: &TestedLimit) -> Result<TokenBucket, TokenBucketError> {
+    pub fn quota(&self, limit: &TestedLimit) -> Result<Quota, QuotaError> {
+        let (tokens, width_us) = (limit.rate.tokens.get(), limit.rate.period_us.get());
+        Ok(match self.counting {
+            Counting::TokenBucket => self.token_bucket(limit)?.into(),
+            Counting::FixedWindow => Window::fixed(tokens, Period::every(width_us))?.into(),
+            Counting::SlidingWindow => Window::sliding(tokens, width_us)?.into(),
+        })
+    }
+
+    /// The bound that the limit promises, by a store with such a clock.
+    pub fn bound(&self, clock: ServerClock) -> AdmissionBound {
+        let (quota, period_us) = (self.limit.rate.tokens.get(), self.limit.rate.period_us.get());
+        match self.counting {
+            Counting::TokenBucket => self.limit.into(),
+            Counting::FixedWindow => AdmissionBound::FixedWindow { quota, period_us, clock },
+            Counting::SlidingWindow => AdmissionBound::SlidingWindow { quota, width_us: period_us },
+        }
+    }
+
+    /// The tokens that may be taken at once.
+    pub fn burst(&self) -> u64 {
+        match self.counting {
+            Counting::TokenBucket => self.limit.burst.get(),
+            Counting::FixedWindow | Counting::SlidingWindow => self.limit.rate.tokens.get(),
+        }
+    }
+
+    /// # Errors
+    /// When it is out of the limiter's bounds.
+    fn token_bucket(&self, limit: &TestedLimit) -> Result<TokenBucket, TokenBucketError> {
         let shape = TokenBucket::new(limit.rate.tokens, limit.rate.period_us, limit.burst)?;
         Ok(match self.consistency {
             Consistency::Exact => shape,
@@ -79,6 +124,7 @@ mod tests {
         let few = NonZeroU32::MIN;
         RunPlan {
             limit,
+            counting: Counting::TokenBucket,
             consistency,
             cost: NonZeroU64::MIN,
             keys: few,

@@ -1,37 +1,52 @@
-//! Runs one scenario over nodes of this process and judges it.
+//! Runs a case over nodes of this process and judges it.
 
 use std::sync::Arc;
 
 use tollgate_limiter::clock;
 
+use crate::case::Case;
 use crate::drive::load::OfferedLoad;
 use crate::drive::node::Backing;
 use crate::drive::progress::{self, Progress};
+use crate::drive::redis_commands::{RedisCommands, servers_of};
 use crate::error::Error;
 use crate::faults::fleet::{FaultyFleet, FleetResult};
-use crate::plan::RunPlan;
-use crate::report::RunReport;
-use crate::scenario::Scenario;
+use crate::judge::server_clock::ServerClock;
+use crate::plan::Counting;
+use crate::report::{RunReport, RunTerms};
 
-/// Runs one scenario over nodes of this process and judges it. Takes the plan's duration, and a little to start and end.
+/// Runs a case over nodes of this process and judges it. Takes the plan's duration, and a little to start and end.
 ///
 /// # Errors
 /// When it could not be run. A broken promise is no error: the report says so.
-pub fn run_nodes(
-    plan: &RunPlan,
-    scenario: Scenario,
-    backing: &Backing,
-    report: &mut dyn FnMut(Progress),
-) -> Result<RunReport, Error> {
-    let plan = &scenario.adapt(plan);
+pub fn run_nodes(case: &Case, backing: &Backing, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
+    let plan = &case.plan;
     let clients = plan.nodes.get().saturating_mul(plan.workers.get()).saturating_mul(plan.clients.get());
-    let load = Arc::new(OfferedLoad::new(plan, scenario, clients));
-    let mut fleet = FaultyFleet::start(plan, scenario, backing, &load)?;
+    let store_clock = store_clock(case, backing)?;
+    let load = Arc::new(OfferedLoad::new(plan, case.scenario, clients, &plan.bound(store_clock)));
+    let mut fleet = FaultyFleet::start(plan, case.faults, backing, &load)?;
     let calls_before = fleet.calls();
     fleet.go(clock::monotonic_micros());
     progress::wait(plan.duration, &load, report, &mut |now_us| fleet.step(now_us))?;
     let FleetResult { observations, calls, concessions } = fleet.stop(clock::monotonic_micros())?;
     let calls = (calls.0 - calls_before.0, calls.1 - calls_before.1);
-    let least_percent = scenario.least_percent();
-    Ok(RunReport::new(scenario.name(), &plan.limit, &observations, &concessions, least_percent).with_calls(calls))
+    let bound = plan.bound(store_clock.or(self::store_clock(case, backing)?));
+    let terms = RunTerms { bound, concessions, ..RunTerms::of(case) };
+    Ok(RunReport::new(&terms, &observations).with_calls(calls))
+}
+
+/// The store's clock, where windows begin by it: that of Redis, or of this machine without one.
+fn store_clock(case: &Case, backing: &Backing) -> Result<ServerClock, Error> {
+    match backing {
+        _ if case.plan.counting != Counting::FixedWindow => Ok(ServerClock::default()),
+        Backing::Redis(spec) => {
+            let (servers, login) = servers_of(&spec.url).ok_or(Error::NoProxy)?;
+            RedisCommands::connect(servers.first().ok_or(Error::NoRedis)?, &login)?.clock()
+        }
+        Backing::Memory | Backing::Custom(_) => {
+            let asked_us = clock::monotonic_micros();
+            let told_us = clock::unix_micros();
+            Ok(ServerClock::told(told_us, (asked_us, clock::monotonic_micros() + 1)))
+        }
+    }
 }

@@ -35,10 +35,12 @@ pub enum Scenario {
     LateStore,
     /// The limit is halved and doubled, on one node after the other.
     Reload,
+    /// Fixed and sliding windows, under the faults of skew and flap. For redis://host:port.
+    Windows,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Steady,
         Self::HotKey,
         Self::ManyKeys,
@@ -51,6 +53,7 @@ impl Scenario {
         Self::SlowStore,
         Self::LateStore,
         Self::Reload,
+        Self::Windows,
     ];
 
     pub fn name(self) -> &'static str {
@@ -67,6 +70,7 @@ impl Scenario {
             Self::SlowStore => "slow-store",
             Self::LateStore => "late-store",
             Self::Reload => "reload",
+            Self::Windows => "windows",
         }
     }
 
@@ -77,7 +81,7 @@ impl Scenario {
 
     /// Whether the scenario needs a proxy between the nodes and Redis.
     pub fn needs_proxy(self) -> bool {
-        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore) || self.fails_calls()
+        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore | Self::Windows) || self.fails_calls()
     }
 
     /// Whether calls to Redis are meant to fail.
@@ -90,9 +94,20 @@ impl Scenario {
     /// changes.
     pub fn least_percent(self) -> Option<f64> {
         match self {
-            Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
+            Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder | Self::Windows => Some(97.0),
             Self::SlowStore => Some(95.0),
             Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
+        }
+    }
+
+    /// The tokens that a key may have beyond its limit; empty: none.
+    pub fn conceded(self) -> &'static str {
+        match self {
+            Self::Flap => "one burst more for each outage",
+            Self::Partition => "the share of the nodes cut off more, until the others notice",
+            Self::Stalls | Self::LateStore => "one burst more in the whole run",
+            Self::Reload => "by the larger limit",
+            _ => "",
         }
     }
 

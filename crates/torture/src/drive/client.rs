@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use fastrand::Rng;
 use parking_lot::Mutex;
 use tokio::time::{sleep_until, timeout_at};
-use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::decide::check::Checks;
 use tollgate_limiter::decide::limiter::Limiter;
@@ -26,7 +26,7 @@ const DECISIONS_PER_YIELD: u32 = 16;
 /// Settings of a node's clients that change while they run.
 pub struct ClientSettings {
     /// The limit, as the node has it.
-    pub limit: ArcSwap<TokenBucket>,
+    pub limit: ArcSwap<Quota>,
     pub stop: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ struct ClientPace {
 }
 
 impl ClientSettings {
-    pub fn new(limit: TokenBucket) -> Self {
+    pub fn new(limit: Quota) -> Self {
         Self { limit: ArcSwap::from_pointee(limit), stop: AtomicBool::new(false) }
     }
 
@@ -84,9 +84,9 @@ pub async fn client(
             return;
         }
         let key = load.pick_key(&mut rng);
-        let limit = **settings.limit.load();
+        let quota = **settings.limit.load();
         let cost = load.cost;
-        let charge = BucketCharge { key: load.key(key), quota: limit.into(), cost, largest_cost: cost };
+        let charge = BucketCharge { key: load.key(key), quota, cost, largest_cost: cost };
         let sent_us = clock::monotonic_micros();
         let expected = load.count_request(key, sent_us);
         let decision = limiter.decide(&Checks::from(charge)).wait().await;

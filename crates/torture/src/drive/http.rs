@@ -21,14 +21,15 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::clock;
 
+use crate::case::Case;
 use crate::drive::client;
 use crate::drive::load::OfferedLoad;
 use crate::drive::progress::{self, Progress};
 use crate::drive::thread::{runtime, spawn};
 use crate::error::Error;
 use crate::plan::RunPlan;
-use crate::report::RunReport;
 use crate::report::observations::{AnswerKind, Observation, Observations};
+use crate::report::{RunReport, RunTerms};
 use crate::scenario::Scenario;
 
 /// An answer that takes longer counts as a broken connection.
@@ -73,7 +74,8 @@ struct HttpLoad {
 pub fn run_targets(plan: &RunPlan, targets: &Targets, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
     let name = if targets.urls.len() == 1 { "1 target".to_owned() } else { format!("{} targets", targets.urls.len()) };
     let observed = drive(plan, targets, report, &mut |_| Ok(()))?;
-    Ok(RunReport::new(&name, &plan.limit, &observed, &[], Scenario::Steady.least_percent()))
+    let terms = RunTerms { scenario: name, ..RunTerms::of(&Case::only(Scenario::Steady, plan)) };
+    Ok(RunReport::new(&terms, &observed))
 }
 
 /// Drives the targets, and calls `step` with the time in microseconds meanwhile.
@@ -87,7 +89,7 @@ pub fn drive(
     step: &mut dyn FnMut(u64) -> Result<(), Error>,
 ) -> Result<Observations, Error> {
     let plan = &RunPlan { demand: f64::INFINITY, ..plan.clone() };
-    let load = Arc::new(OfferedLoad::new(plan, Scenario::Steady, targets.concurrency.get()));
+    let load = Arc::new(OfferedLoad::new(plan, Scenario::Steady, targets.concurrency.get(), &plan.limit.into()));
     let stop = Arc::new(AtomicBool::new(false));
     let addresses = targets.urls.iter().map(TargetAddress::resolve).collect::<Result<_, _>>()?;
     let shared = HttpLoad { addresses, key_header: targets.key_header.clone(), load: load.clone(), stop: stop.clone() };

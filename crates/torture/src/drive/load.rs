@@ -6,20 +6,18 @@ use std::time::Duration;
 use fastrand::Rng;
 use tollgate_limiter::limit::key::Key;
 
-use crate::judge::reference_bucket::ReferenceBucket;
-use crate::limit::TestedLimit;
+use crate::drive::reference::Reference;
+use crate::judge::bound::AdmissionBound;
 use crate::plan::RunPlan;
 use crate::scenario::Scenario;
 
 /// The load of a run, shared by its clients.
 pub struct OfferedLoad {
-    /// The least that a correct limiter admits of each key.
-    expected_limit: TestedLimit,
     /// Tokens per request.
     pub cost: u64,
     keys: Vec<Key>,
-    /// A bucket for each key.
-    reference_buckets: Vec<ReferenceBucket>,
+    /// Says what a correct limiter admits of each key.
+    reference: Reference,
     spread: KeySpread,
     /// Between two requests of a client; zero: none.
     pub interval: Duration,
@@ -35,16 +33,15 @@ enum KeySpread {
 }
 
 impl OfferedLoad {
-    /// The load of `plan`, for `clients` clients in all.
-    pub fn new(plan: &RunPlan, scenario: Scenario, clients: u32) -> Self {
+    /// The load of `plan`, for `clients` clients in all. `bound` is what its limit promises.
+    pub fn new(plan: &RunPlan, scenario: Scenario, clients: u32, bound: &AdmissionBound) -> Self {
         let keys = plan.keys.get();
         let per_second = plan.demand * plan.limit.per_second_f64() * f64::from(keys) / plan.cost.get() as f64;
         let seconds = f64::from(clients) / per_second;
         Self {
-            expected_limit: plan.expected_limit(),
             cost: plan.cost.get(),
             keys: (0..keys).map(|number| Key::from(format!("torture:{number}").as_str())).collect(),
-            reference_buckets: (0..keys).map(|_| ReferenceBucket::default()).collect(),
+            reference: Reference::new(plan, bound),
             spread: if scenario == Scenario::ManyKeys { KeySpread::Skewed } else { KeySpread::Even },
             interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
             asked: AtomicU64::new(0),
@@ -60,11 +57,10 @@ impl OfferedLoad {
         }
     }
 
-    /// Counts a request for `key` that is sent at `now_us`. Returns the tokens that the reference bucket admits for it.
+    /// Counts a request for `key` that is sent at `now_us`. Returns the tokens that the reference admits for it.
     pub fn count_request(&self, key: u32, now_us: u64) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let bucket = self.reference_buckets.get(key as usize);
-        if bucket.is_some_and(|bucket| bucket.take(&self.expected_limit, self.cost, now_us)) { self.cost } else { 0 }
+        if self.reference.take(key, self.cost, now_us) { self.cost } else { 0 }
     }
 
     /// The key with this number.

@@ -121,7 +121,7 @@ impl DrivenNode {
             backing: backing.clone(),
             node: Arc::new(metrics::with_local_recorder(&calls, of_node)),
             calls,
-            settings: Arc::new(ClientSettings::new(plan.token_bucket(&plan.limit)?)),
+            settings: Arc::new(ClientSettings::new(plan.quota(&plan.limit)?)),
         };
         let (phase, waiting) = watch::channel(Phase::Waiting);
         let (ready, readies) = mpsc::channel();

@@ -16,11 +16,12 @@ use http::{HeaderName, Uri};
 use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use crate::case::Case;
 use crate::drive::http::{Targets, drive};
 use crate::drive::progress::Progress;
 use crate::error::Error;
 use crate::plan::RunPlan;
-use crate::report::RunReport;
+use crate::report::{RunReport, RunTerms};
 use crate::scenario::Scenario;
 
 const KEY_HEADER: &str = "x-torture-client";
@@ -65,7 +66,8 @@ pub fn run_processes(plan: &RunPlan, redis: &RedisSpec, report: &mut dyn FnMut(P
         Ok(())
     })?;
     let name = format!("{} (kill -9)", Scenario::Crash.name());
-    Ok(RunReport::new(&name, &plan.limit, &observed, &[], Scenario::Crash.least_percent()))
+    let terms = RunTerms { scenario: name, ..RunTerms::of(&Case::only(Scenario::Crash, plan)) };
+    Ok(RunReport::new(&terms, &observed))
 }
 
 impl GatewayProcess {

@@ -171,7 +171,7 @@ impl<'a> FaultyFleet<'a> {
         let half = halved(&self.plan.limit, self.plan.cost.get());
         let limit = if self.reloads.is_multiple_of(2) { half } else { self.plan.limit };
         if let Some(node) = self.slots.get(self.reloaded).and_then(|slot| slot.node.as_ref()) {
-            node.settings.limit.store(Arc::new(self.plan.token_bucket(&limit)?));
+            node.settings.limit.store(Arc::new(self.plan.quota(&limit)?));
         }
         self.reloaded += 1;
         if self.reloaded < self.slots.len() {

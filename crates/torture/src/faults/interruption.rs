@@ -57,7 +57,7 @@ pub struct Interrupting {
 impl Interruption {
     /// The interruptions of `scenario`, if it has any.
     pub fn of(scenario: Scenario, plan: &RunPlan, backing: &Backing) -> Option<Self> {
-        let (all, burst) = (plan.nodes.get(), plan.limit.burst.get());
+        let (all, burst) = (plan.nodes.get(), plan.burst());
         let timeout = if let Backing::Redis(spec) = backing { spec.timeout } else { Duration::ZERO };
         let timeout_us = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
         match scenario {

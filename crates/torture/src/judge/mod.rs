@@ -4,12 +4,18 @@
 //! sent *and* answered within it: those were admitted in it for certain. Guarantees that a limiter which keeps its limit is
 //! never accused, and that an accusation names a window to count in. What it cannot see is bounded by the rate times the
 //! latencies at the window's two edges. Integers throughout.
+//!
+//! Here is the judge of token buckets; `windows` judges fixed and sliding windows. `bound` chooses.
 
 #[cfg(test)]
 mod tests;
 
+pub mod bound;
 pub mod reference_bucket;
+pub mod reference_window;
+pub mod server_clock;
 mod window_tree;
+mod windows;
 
 use serde::Serialize;
 use window_tree::WindowTree;

@@ -4,19 +4,37 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::case::Case;
+use crate::judge::bound::AdmissionBound;
+use crate::judge::server_clock::ServerClock;
 use crate::judge::{self, Concession, ExceededWindow, TraceJudgement};
-use crate::limit::TestedLimit;
 use crate::report::observations::Observations;
+
+/// The terms that a run is judged by.
+#[derive(Clone, Debug)]
+pub struct RunTerms {
+    /// The name of the row.
+    pub scenario: String,
+    /// The promise, in words.
+    pub promise: String,
+    pub bound: AdmissionBound,
+    pub concessions: Vec<Concession>,
+    /// The least that is to be admitted, in per cent of what is due.
+    pub least_percent: Option<f64>,
+    /// Whether calls to the store are meant to fail.
+    pub fails_calls: bool,
+}
 
 /// The figures and the verdict of a scenario.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     pub scenario: String,
+    /// The promise that it is judged by.
+    pub promise: String,
     pub requests: u64,
     /// Tokens.
     pub admitted: u64,
-    /// Tokens that burst + rate · t allows in the time between the first request and the last answer, times the keys in
-    /// use.
+    /// Tokens that the limit allows in the time between the first request and the last answer, times the keys in use.
     pub bound: u64,
     /// Tokens over the bound in the worst window of any key; 0 where the promise was kept.
     pub over: u64,
@@ -33,6 +51,8 @@ pub struct RunReport {
     pub least_percent: Option<f64>,
     pub store_calls: Option<u64>,
     pub store_calls_failed: Option<u64>,
+    /// Whether calls to the store were meant to fail.
+    pub fails_calls: bool,
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
@@ -41,38 +61,31 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// Judges what was observed by `limit` and what it concedes, and by the least that is to be admitted, in per cent of
-    /// what is due.
-    pub fn new(
-        scenario: &str,
-        limit: &TestedLimit,
-        observed: &Observations,
-        concessions: &[Concession],
-        least_percent: Option<f64>,
-    ) -> Self {
-        let strict = judge::judge(&observed.admissions, limit, &[]);
-        let terms = if concessions.is_empty() {
-            strict.clone()
-        } else {
-            judge::judge(&observed.admissions, limit, concessions)
-        };
-        let as_answered = judge::judge(&judge::as_answered(&observed.admissions), limit, &[]);
+    /// Judges what was observed.
+    pub fn new(terms: &RunTerms, observed: &Observations) -> Self {
+        let RunTerms { bound, concessions, .. } = terms;
+        let strict = bound.judge(&observed.admissions, &[]);
+        let conceding =
+            if concessions.is_empty() { strict.clone() } else { bound.judge(&observed.admissions, concessions) };
+        let as_answered = bound.judge(&judge::as_answered(&observed.admissions), &[]);
         let TraceJudgement { admitted, over, worst } = strict;
         let short = observed.expected as f64 - admitted as f64;
         Self {
-            scenario: scenario.to_owned(),
+            scenario: terms.scenario.clone(),
+            promise: terms.promise.clone(),
             requests: observed.requests,
             admitted,
-            bound: bound(observed, limit),
+            bound: bound.total(&observed.admissions),
             over,
-            worst: terms.worst.or(worst),
+            worst: conceding.worst.or(worst),
             over_as_answered: as_answered.over,
-            over_terms: terms.over,
+            over_terms: conceding.over,
             due: observed.expected,
             under_percent: if observed.expected == 0 { 0.0 } else { short * 100.0 / observed.expected as f64 },
-            least_percent,
+            least_percent: terms.least_percent,
             store_calls: None,
             store_calls_failed: None,
+            fails_calls: terms.fails_calls,
             p50_us: observed.latencies.percentile(50),
             p99_us: observed.latencies.percentile(99),
             max_us: observed.latencies.max(),
@@ -105,20 +118,36 @@ impl RunReport {
     }
 }
 
-/// The bound of all keys in use together, each over the whole time.
-fn bound(observed: &Observations, limit: &TestedLimit) -> u64 {
-    let first = observed.admissions.iter().map(|one| one.sent_us).min().unwrap_or(0);
-    let last = observed.admissions.iter().map(|one| one.answered_us).max().unwrap_or(0);
-    let mut keys: Vec<u32> = observed.admissions.iter().map(|one| one.key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    limit.bound(last - first).saturating_mul(keys.len() as u64)
+impl RunTerms {
+    /// The terms of a case, before what happened in its run: without its concessions and the store's clock.
+    pub fn of(case: &Case) -> Self {
+        Self {
+            scenario: case.name(),
+            promise: case.promise(),
+            bound: case.plan.bound(ServerClock::default()),
+            concessions: Vec::new(),
+            least_percent: case.least_percent(),
+            fails_calls: case.faults.fails_calls(),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::TestedLimit;
     use crate::report::observations::{AnswerKind, Observation};
+
+    fn terms(per_second: u64, least_percent: Option<f64>) -> RunTerms {
+        RunTerms {
+            scenario: "steady".to_owned(),
+            promise: String::new(),
+            bound: TestedLimit::per_second(per_second, 2).into(),
+            concessions: Vec::new(),
+            least_percent,
+            fails_calls: false,
+        }
+    }
 
     fn observed(admitted: u64, expected: u64) -> Observations {
         let mut observed = Observations { expected, ..Observations::default() };
@@ -129,7 +158,7 @@ mod tests {
     }
 
     fn report(admitted: u64, expected: u64, least_percent: Option<f64>) -> RunReport {
-        RunReport::new("steady", &TestedLimit::per_second(1_001, 2), &observed(admitted, expected), &[], least_percent)
+        RunReport::new(&terms(1_001, least_percent), &observed(admitted, expected))
     }
 
     #[test]
@@ -139,11 +168,10 @@ mod tests {
         assert_eq!(report(96, 100, Some(97.0)).verdict(), "SHORT");
         assert_eq!(report(96, 100, Some(95.0)).verdict(), "kept");
         assert!(!report(96, 100, None).is_broken());
-        let slower = TestedLimit::per_second(500, 2);
-        let over = RunReport::new("steady", &slower, &observed(100, 50), &[], Some(97.0));
+        let over = RunReport::new(&terms(500, Some(97.0)), &observed(100, 50));
         assert!(over.is_broken() && over.over > 40, "{over:?}");
-        let conceded = [Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
-        let excused = RunReport::new("flap", &slower, &observed(100, 50), &conceded, None);
+        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
+        let excused = RunReport::new(&RunTerms { concessions, ..terms(500, None) }, &observed(100, 50));
         assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use crate::report::run_report::RunReport;
-use crate::scenario::Scenario;
 
 /// A column: its name, and what it shows of a report.
 type Column = (&'static str, fn(&RunReport) -> String);
@@ -55,10 +54,11 @@ fn details(report: &RunReport) -> String {
         .answers
         .iter()
         .map(|(answer, count)| format!("{answer} {:.1} %", *count as f64 * 100.0 / report.requests.max(1) as f64));
-    let mut text = format!("{}: {}", report.scenario, answers.collect::<Vec<_>>().join(", "));
+    let answers = answers.collect::<Vec<_>>().join(", ");
+    let mut text = format!("{}: {}. Decided: {answers}", report.scenario, report.promise);
     if let Some(failed) = report.store_calls_failed.filter(|failed| *failed > 0) {
         let _ = write!(text, "; {failed} store calls failed");
-        if !Scenario::ALL.iter().any(|scenario| scenario.fails_calls() && scenario.name() == report.scenario) {
+        if !report.fails_calls {
             text.push_str(", which was not intended: an outage has terms of its own, so try a longer --store-timeout");
         }
     }
@@ -95,6 +95,7 @@ fn millis(us: u64) -> String {
 mod tests {
     use super::*;
     use crate::limit::TestedLimit;
+    use crate::report::RunTerms;
     use crate::report::observations::{AnswerKind, Observation, Observations};
 
     fn report(scenario: &str, admitted: u64, per_second: u64) -> RunReport {
@@ -102,7 +103,15 @@ mod tests {
         let answer = AnswerKind::Redis;
         let at = |at_us| Observation { key: 0, sent_us: at_us, now_us: at_us, answer, admitted: Some(1), expected: 0 };
         (0..admitted).for_each(|n| observed.record(at(n * 1_000)));
-        RunReport::new(scenario, &TestedLimit::per_second(per_second, 2), &observed, &[], Some(97.0))
+        let terms = RunTerms {
+            scenario: scenario.to_owned(),
+            promise: "the limit".to_owned(),
+            bound: TestedLimit::per_second(per_second, 2).into(),
+            concessions: Vec::new(),
+            least_percent: Some(97.0),
+            fails_calls: scenario == "flap",
+        };
+        RunReport::new(&terms, &observed)
     }
 
     #[test]
