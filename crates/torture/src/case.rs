@@ -1,7 +1,18 @@
 //! The rows of the table: a scenario is one case, or several variants that are each run and judged by themselves.
 
-use crate::plan::{Counting, RunPlan};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use crate::limit::TestedLimit;
+use crate::plan::{Counting, LoadPattern, RunPlan};
 use crate::scenario::Scenario;
+
+/// The least that requests for tokens may wait: longer than what calls to Redis take.
+const LEAST_WAIT: Duration = Duration::from_millis(50);
+
+/// The longest that requests wait for a permit, and how long each is then in flight.
+const LONG_WAIT: Duration = Duration::from_secs(5);
+const HOLD: Duration = Duration::from_millis(50);
 
 /// A row of the table.
 #[derive(Clone, Debug)]
@@ -25,7 +36,30 @@ impl Case {
             plan: RunPlan { counting, ..only.plan.clone() },
             ..only
         };
+        let in_flight = |variant, burst, pattern| {
+            let limit = TestedLimit { burst, ..only.plan.limit };
+            let plan =
+                RunPlan { counting: Counting::InFlight, limit, pattern, demand: f64::INFINITY, ..only.plan.clone() };
+            Self { variant: Some(variant), plan, ..only }
+        };
         match scenario {
+            Scenario::ColdConcurrency => {
+                let most = only.plan.limit.burst;
+                vec![
+                    in_flight("cold", most, LoadPattern::Bursts { cold: true }),
+                    in_flight("warm", most, LoadPattern::Bursts { cold: false }),
+                ]
+            }
+            Scenario::Queue => {
+                let clients = u64::from(plan.clients_in_all());
+                // Half of the clients may wait at a time, so that the others keep the queue full.
+                let max_wait = Duration::from_secs_f64(clients as f64 / 2.0 / plan.limit.per_second_f64());
+                let pattern = LoadPattern::Queued { max_wait: max_wait.max(LEAST_WAIT), hold: Duration::ZERO };
+                let rate = Self { variant: Some("rate"), plan: RunPlan { pattern, ..only.plan.clone() }, ..only };
+                let most = NonZeroU64::new(clients / 8).unwrap_or(NonZeroU64::MIN);
+                let pattern = LoadPattern::Queued { max_wait: LONG_WAIT, hold: HOLD };
+                vec![rate, in_flight("in flight", most, pattern)]
+            }
             Scenario::Windows => vec![
                 window("fixed, skew", Scenario::Skew, Counting::FixedWindow),
                 window("fixed, flap", Scenario::Flap, Counting::FixedWindow),
@@ -59,6 +93,7 @@ impl Case {
     /// The promise that the case is judged by.
     pub fn promise(&self) -> String {
         let bound = match self.plan.counting {
+            Counting::InFlight => "the limit in flight at any moment",
             Counting::TokenBucket => "burst + rate · t in every window of length t",
             Counting::FixedWindow => "the quota in each window, aligned to the store's clock",
             Counting::SlidingWindow => "the quota in every stretch shorter than the window",

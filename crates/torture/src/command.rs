@@ -17,7 +17,7 @@ use crate::drive::progress::Progress;
 use crate::error::Error;
 use crate::faults::redis_url;
 use crate::limit::TestedLimit;
-use crate::plan::{Counting, RunPlan};
+use crate::plan::{Counting, LoadPattern, RunPlan};
 use crate::report::{self, RunReport};
 use crate::run::run_nodes;
 use crate::scenario::Scenario;
@@ -119,6 +119,7 @@ fn plan(arguments: &Arguments) -> RunPlan {
     RunPlan {
         limit: TestedLimit { rate: arguments.rate, burst: arguments.burst },
         counting: Counting::TokenBucket,
+        pattern: LoadPattern::Paced,
         consistency: arguments.consistency,
         cost: arguments.cost,
         keys: arguments.keys,

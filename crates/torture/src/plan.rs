@@ -1,14 +1,18 @@
 //! The plan of a run: the limit, the load and the nodes.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use tollgate_limiter::algorithm::calendar::Period;
 use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::token_bucket::{TokenBucket, TokenBucketError};
 use tollgate_limiter::algorithm::window::Window;
-use tollgate_limiter::limit::algorithm::QuotaError;
-use tollgate_limiter::limit::definition::Consistency;
+use tollgate_limiter::limit::algorithm::{QuotaError, Rate};
+use tollgate_limiter::limit::definition::{Consistency, LimitUse};
+use tollgate_limiter::request::compiled_limit::LargestCosts;
+use tollgate_limiter::request::rule::LimitStates;
+use tollgate_limiter::request::rule_set::RuleSet;
+use tollgate_limiter::{Limit, extension};
 
 use crate::judge::bound::AdmissionBound;
 use crate::judge::server_clock::ServerClock;
@@ -18,6 +22,9 @@ use crate::limit::TestedLimit;
 /// documented, and not as the limiter computes it.
 const LEASE_US: u64 = 50_000;
 const LARGEST_WITHHELD: u64 = 4;
+
+/// The name of the limit.
+const LIMIT: &str = "torture";
 
 /// Requests that a burst must hold for its limit to be leased, as documented.
 const LEASABLE: u64 = 40;
@@ -29,6 +36,20 @@ pub enum Counting {
     TokenBucket,
     FixedWindow,
     SlidingWindow,
+    /// Requests in flight, as many as the burst.
+    InFlight,
+}
+
+/// How clients ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoadPattern {
+    /// Each at its pace, or as fast as it goes.
+    #[default]
+    Paced,
+    /// Like that; requests over the limit wait in a queue for `max_wait` at most. Each is in flight for `hold`.
+    Queued { max_wait: Duration, hold: Duration },
+    /// Many at once, again and again: below, at and above the limit in turns. `cold`: each time for a new key.
+    Bursts { cold: bool },
 }
 
 /// A run, without its scenario.
@@ -36,6 +57,7 @@ pub enum Counting {
 pub struct RunPlan {
     pub limit: TestedLimit,
     pub counting: Counting,
+    pub pattern: LoadPattern,
     pub consistency: Consistency,
     /// Tokens per request.
     pub cost: NonZeroU64,
@@ -60,7 +82,8 @@ impl RunPlan {
     pub fn quota(&self, limit: &TestedLimit) -> Result<Quota, QuotaError> {
         let (tokens, width_us) = (limit.rate.tokens.get(), limit.rate.period_us.get());
         Ok(match self.counting {
-            Counting::TokenBucket => self.token_bucket(limit)?.into(),
+            // Nobody asks for the tokens of a limit of requests in flight.
+            Counting::TokenBucket | Counting::InFlight => self.token_bucket(limit)?.into(),
             Counting::FixedWindow => Window::fixed(tokens, Period::every(width_us))?.into(),
             Counting::SlidingWindow => Window::sliding(tokens, width_us)?.into(),
         })
@@ -73,13 +96,19 @@ impl RunPlan {
             Counting::TokenBucket => self.limit.into(),
             Counting::FixedWindow => AdmissionBound::FixedWindow { quota, period_us, clock },
             Counting::SlidingWindow => AdmissionBound::SlidingWindow { quota, width_us: period_us },
+            Counting::InFlight => AdmissionBound::InFlight { most: self.burst() },
         }
+    }
+
+    /// Requests in flight on all nodes, at most.
+    pub fn clients_in_all(&self) -> u32 {
+        self.nodes.get().saturating_mul(self.workers.get()).saturating_mul(self.clients.get())
     }
 
     /// The tokens that may be taken at once.
     pub fn burst(&self) -> u64 {
         match self.counting {
-            Counting::TokenBucket => self.limit.burst.get(),
+            Counting::TokenBucket | Counting::InFlight => self.limit.burst.get(),
             Counting::FixedWindow | Counting::SlidingWindow => self.limit.rate.tokens.get(),
         }
     }
@@ -102,6 +131,28 @@ impl RunPlan {
         }
     }
 
+    /// The limit as a route of a gateway has it.
+    ///
+    /// # Errors
+    /// When it is out of the limiter's bounds.
+    pub fn rules(&self) -> Result<RuleSet, QuotaError> {
+        let Rate { tokens, period_us } = self.limit.rate;
+        let limit = match self.counting {
+            Counting::InFlight => Limit::in_flight(LIMIT, self.burst()),
+            Counting::TokenBucket | Counting::FixedWindow | Counting::SlidingWindow => {
+                Limit::every(LIMIT, tokens.get(), Duration::from_micros(period_us.get())).burst(self.burst())
+            }
+        };
+        let limit = match self.pattern {
+            LoadPattern::Queued { max_wait, .. } => limit.queue(max_wait, NonZeroUsize::MAX),
+            LoadPattern::Paced | LoadPattern::Bursts { .. } => limit,
+        };
+        let limit = if self.consistency == Consistency::Leased { limit.leased() } else { limit };
+        let uses: Vec<LimitUse> =
+            limit.key(extension("key", |key: &u32| key.to_string())).build().into_iter().collect();
+        RuleSet::new(uses.iter(), &LargestCosts::over(uses.iter()), &LimitStates::default(), false)
+    }
+
     /// The least that a correct limiter admits: the limit itself or, where tokens are leased, one with a burst that is smaller
     /// by the tokens that flow in while a lease lives. The most that it admits is judged by the limit itself.
     pub fn expected_limit(&self) -> TestedLimit {
@@ -111,7 +162,15 @@ impl RunPlan {
             Consistency::Leased if leasable => flowing.min(self.limit.burst.get() / LARGEST_WITHHELD),
             _ => 0,
         };
-        let burst = NonZeroU64::new(self.limit.burst.get() - withheld).unwrap_or(NonZeroU64::MIN);
+        // A request that may wait is as good as one that came later.
+        let waiting = match self.pattern {
+            LoadPattern::Queued { max_wait, .. } => {
+                let max_wait_us = u64::try_from(max_wait.as_micros()).unwrap_or(u64::MAX);
+                TestedLimit { burst: NonZeroU64::MIN, ..self.limit }.bound(max_wait_us)
+            }
+            LoadPattern::Paced | LoadPattern::Bursts { .. } => 0,
+        };
+        let burst = NonZeroU64::new(self.limit.burst.get() - withheld + waiting).unwrap_or(NonZeroU64::MIN);
         TestedLimit { burst, ..self.limit }
     }
 }
@@ -125,6 +184,7 @@ mod tests {
         RunPlan {
             limit,
             counting: Counting::TokenBucket,
+            pattern: LoadPattern::Paced,
             consistency,
             cost: NonZeroU64::MIN,
             keys: few,

@@ -2,6 +2,8 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use tollgate_limiter::limit::definition::Consistency;
+
 use crate::limit::TestedLimit;
 use crate::plan::RunPlan;
 
@@ -37,10 +39,14 @@ pub enum Scenario {
     Reload,
     /// Fixed and sliding windows, under the faults of skew and flap. For redis://host:port.
     Windows,
+    /// Bursts of requests at once, on all nodes, for a limit of requests in flight that is as large as --burst.
+    ColdConcurrency,
+    /// Requests over the limit wait for their turn, 3 ms from Redis. For redis://host:port.
+    Queue,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Steady,
         Self::HotKey,
         Self::ManyKeys,
@@ -54,6 +60,8 @@ impl Scenario {
         Self::LateStore,
         Self::Reload,
         Self::Windows,
+        Self::ColdConcurrency,
+        Self::Queue,
     ];
 
     pub fn name(self) -> &'static str {
@@ -71,6 +79,8 @@ impl Scenario {
             Self::LateStore => "late-store",
             Self::Reload => "reload",
             Self::Windows => "windows",
+            Self::ColdConcurrency => "cold-concurrency",
+            Self::Queue => "queue",
         }
     }
 
@@ -81,7 +91,7 @@ impl Scenario {
 
     /// Whether the scenario needs a proxy between the nodes and Redis.
     pub fn needs_proxy(self) -> bool {
-        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore | Self::Windows) || self.fails_calls()
+        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore | Self::Windows | Self::Queue) || self.fails_calls()
     }
 
     /// Whether calls to Redis are meant to fail.
@@ -94,7 +104,8 @@ impl Scenario {
     /// changes.
     pub fn least_percent(self) -> Option<f64> {
         match self {
-            Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder | Self::Windows => Some(97.0),
+            Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
+            Self::Windows | Self::ColdConcurrency | Self::Queue => Some(97.0),
             Self::SlowStore => Some(95.0),
             Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
         }
@@ -124,6 +135,9 @@ impl Scenario {
                 // A request must fit what one key may have.
                 let burst = small.burst.max(plan.cost);
                 RunPlan { keys, demand: f64::INFINITY, limit: TestedLimit { burst, ..small }, ..plan }
+            }
+            Self::ColdConcurrency | Self::Queue => {
+                RunPlan { keys: NonZeroU32::MIN, cost: NonZeroU64::MIN, consistency: Consistency::Exact, ..plan }
             }
             _ => plan,
         }

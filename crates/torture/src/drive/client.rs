@@ -31,7 +31,7 @@ pub struct ClientSettings {
 }
 
 /// The time of a client's next request.
-struct ClientPace {
+pub struct ClientPace {
     next: Instant,
     interval: Duration,
 }
@@ -47,14 +47,14 @@ impl ClientSettings {
 }
 
 impl ClientPace {
-    fn new(interval: Duration, rng: &mut Rng) -> Self {
+    pub fn new(interval: Duration, rng: &mut Rng) -> Self {
         // Clients do not start in step.
         let first = interval.min(Duration::from_secs(60)).mul_f64(rng.f64());
         Self { next: clock::now() + first, interval }
     }
 
     /// Waits for that time. A client that is late sends at once, and does not make up for the requests it missed.
-    async fn wait(&mut self, settings: &ClientSettings) {
+    pub async fn wait(&mut self, settings: &ClientSettings) {
         if self.interval.is_zero() {
             return;
         }

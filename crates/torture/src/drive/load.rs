@@ -1,14 +1,16 @@
 //! The load that all clients of a run offer together: which keys they ask for, and how fast.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+use tollgate_limiter::clock::{self, Instant};
 use tollgate_limiter::limit::key::Key;
 
 use crate::drive::reference::Reference;
 use crate::judge::bound::AdmissionBound;
-use crate::plan::RunPlan;
+use crate::plan::{LoadPattern, RunPlan};
 use crate::scenario::Scenario;
 
 /// The load of a run, shared by its clients.
@@ -23,6 +25,8 @@ pub struct OfferedLoad {
     pub interval: Duration,
     /// Requests sent so far.
     pub asked: AtomicU64,
+    pub pattern: LoadPattern,
+    begun: OnceLock<Instant>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,6 +49,8 @@ impl OfferedLoad {
             spread: if scenario == Scenario::ManyKeys { KeySpread::Skewed } else { KeySpread::Even },
             interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
             asked: AtomicU64::new(0),
+            pattern: plan.pattern,
+            begun: OnceLock::new(),
         }
     }
 
@@ -61,6 +67,16 @@ impl OfferedLoad {
     pub fn count_request(&self, key: u32, now_us: u64) -> u64 {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.reference.take(key, self.cost, now_us) { self.cost } else { 0 }
+    }
+
+    /// The time at which the run began, for all: now, for the first that asks.
+    pub fn begin(&self) -> Instant {
+        *self.begun.get_or_init(clock::now)
+    }
+
+    /// The number of the key that a burst is for.
+    pub fn burst_key(&self, number: u32) -> u32 {
+        if self.pattern == (LoadPattern::Bursts { cold: true }) { number } else { 0 }
     }
 
     /// The key with this number.

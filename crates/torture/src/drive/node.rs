@@ -14,6 +14,7 @@ use tollgate_limiter::clock;
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::{self, recovery};
+use tollgate_limiter::request::rule_set::RuleSet;
 use tollgate_limiter::store::Store;
 use tollgate_limiter::store::fleet_share::FleetShare;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -22,6 +23,7 @@ use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::drive::client::{self, ClientSettings};
+use crate::drive::held_client::{RouteLimits, WorkerClients};
 use crate::drive::load::OfferedLoad;
 use crate::drive::store_calls::StoreCalls;
 use crate::drive::thread::{runtime, spawn};
@@ -67,13 +69,14 @@ struct NodeParts {
     node: Arc<node::Node>,
     calls: StoreCalls,
     settings: Arc<ClientSettings>,
+    /// For clients whose requests wait or are in flight.
+    rules: Arc<RuleSet>,
 }
 
 /// A thread of a node with its clients.
 struct NodeWorker {
     load: Arc<OfferedLoad>,
-    clients: u32,
-    seed: u64,
+    clients: WorkerClients,
     phase: watch::Receiver<Phase>,
     ready: mpsc::Sender<Option<Arc<dyn Store>>>,
 }
@@ -122,13 +125,18 @@ impl DrivenNode {
             node: Arc::new(metrics::with_local_recorder(&calls, of_node)),
             calls,
             settings: Arc::new(ClientSettings::new(plan.quota(&plan.limit)?)),
+            rules: Arc::new(plan.rules()?),
         };
         let (phase, waiting) = watch::channel(Phase::Waiting);
         let (ready, readies) = mpsc::channel();
         let mut rng = fastrand::Rng::with_seed(seed ^ u64::from(index) << 32);
-        let workers = (0..plan.workers.get()).map(|_| {
+        let workers = (0..plan.workers.get()).map(|worker| {
             let (load, phase, ready) = (load.clone(), waiting.clone(), ready.clone());
-            let work = NodeWorker { load, clients: plan.clients.get(), seed: rng.u64(..), phase, ready };
+            let workers = plan.workers.get();
+            let place = (u64::from(index * workers + worker), u64::from(plan.nodes.get() * workers));
+            let (most, count, seed) = (plan.burst(), plan.clients.get(), rng.u64(..));
+            let clients = WorkerClients { place, most, count, seed };
+            let work = NodeWorker { load, clients, phase, ready };
             let parts = parts.clone();
             spawn("torture-worker", move || work.run(&parts))
         });
@@ -198,12 +206,9 @@ impl NodeWorker {
         if begun != Phase::Driving {
             return Ok(());
         }
-        let mut rng = fastrand::Rng::with_seed(self.seed);
-        let clients = (0..self.clients).map(|_| {
-            let (load, settings, observed) = (self.load.clone(), parts.settings.clone(), observed.clone());
-            tokio::spawn(client::client(limiter.clone(), load, settings, observed, rng.u64(..)))
-        });
-        let clients = clients.collect();
+        let (rules, load) = (parts.rules.clone(), self.load);
+        let limits = RouteLimits { limiter, rules, load, settings: parts.settings.clone(), observed: observed.clone() };
+        let clients = self.clients.start(&limits);
         if until(&mut self.phase, |phase| phase != Phase::Driving).await == Phase::Stopping {
             client::finish(clients, LAST_ANSWERS).await;
         }

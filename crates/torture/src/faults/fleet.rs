@@ -27,6 +27,9 @@ const STAGGER_US: u64 = 50_000;
 /// The longest that a call is delayed: below the store's usual time limit, or it would be an outage.
 const LONGEST_DELAY: Duration = Duration::from_millis(8);
 
+/// The distance to Redis of [`Scenario::Queue`].
+const FEW_MILLIS: Duration = Duration::from_millis(3);
+
 /// The part of the store's time limit that calls of [`Scenario::SlowStore`] take.
 const SLOW: f64 = 0.85;
 
@@ -205,6 +208,7 @@ impl FleetSlot {
         let fault = match scenario {
             Scenario::Skew => Fault::Distance(LONGEST_DELAY * index / plan.nodes.get()),
             Scenario::Reorder => Fault::Delay(LONGEST_DELAY),
+            Scenario::Queue => Fault::Distance(FEW_MILLIS),
             Scenario::SlowStore => Fault::Distance(timeout.mul_f64(SLOW)),
             // From the beginning, the nodes would not start.
             _ => Fault::None,

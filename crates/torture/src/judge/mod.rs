@@ -5,12 +5,14 @@
 //! never accused, and that an accusation names a window to count in. What it cannot see is bounded by the rate times the
 //! latencies at the window's two edges. Integers throughout.
 //!
-//! Here is the judge of token buckets; `windows` judges fixed and sliding windows. `bound` chooses.
+//! Here is the judge of token buckets; `windows` judges fixed and sliding windows, and `in_flight` limits of requests
+//! in flight. `bound` chooses.
 
 #[cfg(test)]
 mod tests;
 
 pub mod bound;
+pub mod in_flight;
 pub mod reference_bucket;
 pub mod reference_window;
 pub mod server_clock;

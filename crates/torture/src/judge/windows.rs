@@ -30,7 +30,8 @@ pub fn judge_fixed(
             u64::try_from(window * i128::from(period_us) - i128::from(ahead)).unwrap_or_default()
         };
         let (from_us, to_us) = (begin(window, clock.most_us), begin(window + 1, clock.least_us));
-        accuse(&mut judgement, quota, concessions, ExceededWindow { key, from_us, to_us, admitted, allowed: 0 });
+        let window = ExceededWindow { key, from_us, to_us, admitted, allowed: quota };
+        accuse(&mut judgement, concessions, window);
     }
     judgement
 }
@@ -60,8 +61,8 @@ pub fn judge_sliding(
                 admitted += if *answered >= gone { of_one_key[*answered].cost } else { 0 };
                 next += 1;
             }
-            let window = ExceededWindow { key: first.key, from_us, to_us, admitted, allowed: 0 };
-            accuse(&mut judgement, quota, concessions, window);
+            let window = ExceededWindow { key: first.key, from_us, to_us, admitted, allowed: quota };
+            accuse(&mut judgement, concessions, window);
         }
     }
     judgement
@@ -76,18 +77,16 @@ fn begun(admissions: &[AdmittedRequest]) -> TraceJudgement {
     TraceJudgement { admitted: admissions.iter().map(|one| one.cost).sum(), ..TraceJudgement::default() }
 }
 
-/// Keeps the window if it exceeds the quota and its concessions by more than the worst so far.
-fn accuse(judgement: &mut TraceJudgement, quota: u64, concessions: &[Concession], window: ExceededWindow) {
-    if window.admitted <= quota.saturating_add(judgement.over) {
+/// Keeps the window if it exceeds what it is allowed, and its concessions, by more than the worst so far.
+fn accuse(judgement: &mut TraceJudgement, concessions: &[Concession], mut window: ExceededWindow) {
+    if window.admitted <= window.allowed.saturating_add(judgement.over) {
         return;
     }
     let overlapping = concessions.iter().filter(|one| one.from_us <= window.to_us && one.to_us >= window.from_us);
-    let conceded: u64 = overlapping.map(|one| one.tokens).sum();
-    let allowed = quota.saturating_add(conceded);
-    let over = window.admitted.saturating_sub(allowed);
+    window.allowed = overlapping.fold(window.allowed, |allowed, one| allowed.saturating_add(one.tokens));
+    let over = window.admitted.saturating_sub(window.allowed);
     if over > judgement.over {
-        judgement.over = over;
-        judgement.worst = Some(ExceededWindow { allowed, ..window });
+        *judgement = TraceJudgement { over, worst: Some(window), ..*judgement };
     }
 }
 

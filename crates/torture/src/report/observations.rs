@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use tollgate_limiter::decide::decision::DecidedBy;
 
 use crate::judge::AdmittedRequest;
+use crate::judge::in_flight::HeldRequest;
 use crate::report::latencies::Latencies;
 
 /// Everything that the clients of a thread, or of a whole run, observed.
 #[derive(Debug, Default)]
 pub struct Observations {
     pub admissions: Vec<AdmittedRequest>,
+    /// Where requests are in flight for a while: when those admitted were.
+    pub held: Vec<HeldRequest>,
     pub requests: u64,
     /// Tokens that the reference bucket admits of the same requests.
     pub expected: u64,
@@ -39,6 +42,9 @@ pub enum AnswerKind {
     Lease,
     DenialCache,
     Local,
+    /// By the limits of a route, which do not say who decided.
+    Admitted,
+    Denied,
     Status(u16),
     /// The connection broke, or nothing came: the client was not told that it was admitted.
     Broken,
@@ -59,6 +65,7 @@ impl Observations {
 
     pub fn absorb(&mut self, other: Self) {
         self.admissions.extend(other.admissions);
+        self.held.extend(other.held);
         self.requests += other.requests;
         self.expected += other.expected;
         self.latencies.absorb(&other.latencies);
@@ -86,6 +93,8 @@ impl std::fmt::Display for AnswerKind {
             Self::Lease => f.write_str(DecidedBy::Lease.as_str()),
             Self::DenialCache => f.write_str(DecidedBy::DenialCache.as_str()),
             Self::Local => f.write_str(DecidedBy::Local.as_str()),
+            Self::Admitted => f.write_str("admitted"),
+            Self::Denied => f.write_str("denied"),
             Self::Status(status) => write!(f, "{status}"),
             Self::Broken => f.write_str("broken"),
         }

@@ -34,7 +34,8 @@ pub struct RunReport {
     pub requests: u64,
     /// Tokens.
     pub admitted: u64,
-    /// Tokens that the limit allows in the time between the first request and the last answer, times the keys in use.
+    /// Tokens that the limit allows in the time between the first request and the last answer, times the keys in use. Of
+    /// requests in flight: as many as a perfect limiter admits.
     pub bound: u64,
     /// Tokens over the bound in the worst window of any key; 0 where the promise was kept.
     pub over: u64,
@@ -64,10 +65,11 @@ impl RunReport {
     /// Judges what was observed.
     pub fn new(terms: &RunTerms, observed: &Observations) -> Self {
         let RunTerms { bound, concessions, .. } = terms;
-        let strict = bound.judge(&observed.admissions, &[]);
+        let Observations { admissions, held, .. } = observed;
+        let strict = bound.judge(admissions, held, &[]);
         let conceding =
-            if concessions.is_empty() { strict.clone() } else { bound.judge(&observed.admissions, concessions) };
-        let as_answered = bound.judge(&judge::as_answered(&observed.admissions), &[]);
+            if concessions.is_empty() { strict.clone() } else { bound.judge(admissions, held, concessions) };
+        let as_answered = bound.judge(&judge::as_answered(admissions), held, &[]);
         let TraceJudgement { admitted, over, worst } = strict;
         let short = observed.expected as f64 - admitted as f64;
         Self {
@@ -75,7 +77,7 @@ impl RunReport {
             promise: terms.promise.clone(),
             requests: observed.requests,
             admitted,
-            bound: bound.total(&observed.admissions),
+            bound: bound.total(admissions).unwrap_or(observed.expected),
             over,
             worst: conceding.worst.or(worst),
             over_as_answered: as_answered.over,

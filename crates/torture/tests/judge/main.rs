@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
 mod leaky;
+mod requests_in_flight;
+mod windows;
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -12,11 +14,10 @@ use leaky::{Miser, OwnClock};
 use tollgate_limiter::limit::algorithm::Rate;
 use tollgate_limiter::limit::definition::Consistency;
 use tollgate_limiter::store::Store;
-use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 use tollgate_test_support::redis::RedisServer;
 use tollgate_torture as torture;
-use tollgate_torture::plan::Counting;
+use tollgate_torture::plan::{Counting, LoadPattern};
 use tollgate_torture::report::RunReport;
 use tollgate_torture::{Backing, Case, RunPlan, Scenario, TestedLimit};
 
@@ -26,6 +27,7 @@ fn plan(nodes: u32, millis: u64) -> RunPlan {
     RunPlan {
         limit: TestedLimit { rate: Rate { tokens: nonzero(500), period_us: nonzero(1_000_000) }, burst: nonzero(50) },
         counting: Counting::TokenBucket,
+        pattern: LoadPattern::Paced,
         consistency: Consistency::Exact,
         cost: nonzero(1),
         keys: few(1),
@@ -164,50 +166,4 @@ fn each_of_many_keys_is_judged_by_itself() {
 fn variants(plan: &RunPlan, scenario: Scenario, backing: &Backing) -> Vec<RunReport> {
     let run = |case: &Case| torture::run_nodes(case, backing, &mut |_| {}).unwrap();
     Case::of(scenario, plan).iter().map(run).collect()
-}
-
-/// Windows, with no fault.
-fn window(counting: Counting, plan: &RunPlan) -> Case {
-    let limit =
-        TestedLimit { rate: Rate { period_us: NonZeroU64::new(250_000).unwrap(), ..plan.limit.rate }, ..plan.limit };
-    let plan = RunPlan { counting, limit, ..plan.clone() };
-    Case { faults: Scenario::Steady, ..Case::only(Scenario::Windows, &plan) }
-}
-
-const WINDOWS: [Counting; 2] = [Counting::FixedWindow, Counting::SlidingWindow];
-
-#[test]
-fn windows_that_all_nodes_share_are_kept_and_windows_of_each_node_are_found_out() {
-    for counting in WINDOWS {
-        let case = window(counting, &plan(2, 1_000));
-        let shared = Arc::new(MemoryStore::new(10));
-        let kept = torture::run_nodes(&case, &Backing::Custom(Arc::new(move |_| shared.clone())), &mut |_| {}).unwrap();
-        assert_kept(&kept);
-        let own = torture::run_nodes(&case, &custom(|_| MemoryStore::new(10)), &mut |_| {}).unwrap();
-        assert_eq!(own.verdict(), "OVER", "{own:#?}");
-        assert!(own.over >= 400, "each node has a quota of its own: {own:#?}");
-        let worst = own.worst.unwrap();
-        assert_eq!(worst.admitted - worst.allowed, own.over);
-    }
-}
-
-#[test]
-fn windows_that_withhold_tokens_are_found_out() {
-    for counting in WINDOWS {
-        let miser = Miser::default();
-        let short =
-            torture::run_nodes(&window(counting, &plan(1, 1_000)), &custom(move |_| miser.clone()), &mut |_| {});
-        let short = short.unwrap();
-        assert_eq!(short.verdict(), "SHORT", "{short:#?}");
-    }
-}
-
-#[test]
-fn windows_in_redis_hold_under_skew_and_flapping() {
-    let server = RedisServer::start();
-    let spec = RedisSpec { expected_nodes: 2, timeout: Duration::from_millis(100), ..server.spec() };
-    for report in variants(&plan(2, 2_500), Scenario::Windows, &Backing::Redis(spec)) {
-        assert!(report.over_terms == 0 && report.admitted > 0, "{report:#?}");
-        assert_eq!(by(&report, "local") > 0, report.fails_calls, "{report:#?}");
-    }
 }
