@@ -75,12 +75,21 @@ fn workers(count: usize, store: Option<Duration>, limit: LimitDefinition) -> Vec
 
 /// Like [`workers`], with several limits.
 fn workers_of(count: usize, store: Option<Duration>, limits: Vec<LimitDefinition>) -> Vec<RateLimitLayer> {
+    workers_at(&Arc::new(MemoryStore::new(1_000)), count, store, limits)
+}
+
+/// Like [`workers_of`], with `memory` behind the store.
+fn workers_at(
+    memory: &Arc<MemoryStore>,
+    count: usize,
+    store: Option<Duration>,
+    limits: Vec<LimitDefinition>,
+) -> Vec<RateLimitLayer> {
     let uses: Vec<LimitUse> = limits.into_iter().map(|limit| LimitUse { limit: Arc::new(limit), cost: None }).collect();
     let costs = LargestCosts::over(uses.iter());
     let rules = Arc::new(RuleSet::new(uses.iter(), &costs, &LimitStates::default(), false).unwrap());
     let local = Arc::new(MemoryStore::new(1_000));
     let node = Arc::new(Node::new(local.clone(), Arc::new(Breaker::new()), Arc::new(FleetShare::expecting(1))));
-    let memory = Arc::new(MemoryStore::new(1_000));
     let limiter = || match store {
         None => Limiter::of_process(local.clone(), node.permits.clone()),
         Some(there_and_back) => {
@@ -184,6 +193,24 @@ async fn a_queue_admits_all_that_its_limit_allows_in_order_and_no_more() {
             let longest = sent.iter().map(|sent| sent.answered_at - sent.at).max().unwrap();
             assert!(longest <= max_wait + Duration::from_millis(1), "{case}: {longest:?}");
         }
+    }
+}
+
+/// Each node charges tokens in advance. Turns that come after the last request's time would be lost, and requests be
+/// refused for them.
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_requests_wait_for_a_short_time_only_admit_all_that_their_limit_allows() {
+    let (burst, during) = (50, Duration::from_secs(2));
+    for (max_wait, there_and_back) in [(64, 6), (64, 20), (30, 4), (100, 10)] {
+        let memory = Arc::new(MemoryStore::new(1_000));
+        let [max_wait, there_and_back] = [max_wait, there_and_back].map(Duration::from_millis);
+        let node = |_| workers_at(&memory, 1, Some(there_and_back), vec![limit(burst, bounds(max_wait, 400))]);
+        let nodes: Vec<_> = (0..4).flat_map(node).collect();
+        let sent = drive(&nodes, 3 * RATE, during).await;
+        let part = admitted_part(&sent, burst, during);
+        println!("{max_wait:?}, {there_and_back:?}: {part:.3}");
+        assert!(part >= LEAST, "{max_wait:?}, {there_and_back:?} to the store: {part:.3}");
+        assert!(excess(&sent, burst) <= 0.001, "{} too many", excess(&sent, burst));
     }
 }
 

@@ -233,8 +233,9 @@ impl KeyLine {
             false => equal.fold((0, now), |(units, last), waiter| (units + 1, last.max(waiter.deadline))),
         };
         self.calling = true;
-        // A turn after the last deadline would be nobody's.
-        let advance = advance.min(last.saturating_duration_since(now));
+        // A turn after the last deadline would be nobody's. It comes later than it was charged for by the time of the
+        // call, and requests that come meanwhile are refused if it is too far off.
+        let advance = advance.min(last.saturating_duration_since(now) / 2);
         QueueStep::Call(UnitsCall { checks, key: key.clone(), units, advance })
     }
 
