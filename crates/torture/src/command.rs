@@ -90,15 +90,20 @@ fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Resu
     let mut reports = Vec::new();
     for case in scenarios.into_iter().flat_map(|scenario| Case::of(scenario, &plan)) {
         let redis = redis(arguments, &plan, case.scenario.name());
-        let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
         let name = case.name();
         let mut line = ProgressLine::begin(watcher, &name);
         let mut watch = |progress| line.show(progress);
-        reports.push(run_nodes(&case, &backing, &mut watch)?);
+        match (&redis, case.scenario) {
+            (Some(redis), Scenario::Suspended) => reports.push(run_processes(&case, redis, &mut watch)?),
+            _ => {
+                let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
+                reports.push(run_nodes(&case, &backing, &mut watch)?);
+            }
+        }
         line.end();
         if let Some(redis) = redis.filter(|_| arguments.spawn && case.scenario == Scenario::Crash) {
             let mut line = ProgressLine::begin(watcher, "crash, with processes");
-            reports.push(run_processes(&plan, &redis, &mut |progress| line.show(progress))?);
+            reports.push(run_processes(&case, &redis, &mut |progress| line.show(progress))?);
             line.end();
         }
     }

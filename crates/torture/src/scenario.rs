@@ -43,10 +43,12 @@ pub enum Scenario {
     ColdConcurrency,
     /// Requests over the limit wait for their turn, 3 ms from Redis. For redis://host:port.
     Queue,
+    /// Gateways in processes of their own, one of which is stopped for 3 s again and again (SIGSTOP).
+    Suspended,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Steady,
         Self::HotKey,
         Self::ManyKeys,
@@ -62,6 +64,7 @@ impl Scenario {
         Self::Windows,
         Self::ColdConcurrency,
         Self::Queue,
+        Self::Suspended,
     ];
 
     pub fn name(self) -> &'static str {
@@ -81,12 +84,13 @@ impl Scenario {
             Self::Windows => "windows",
             Self::ColdConcurrency => "cold-concurrency",
             Self::Queue => "queue",
+            Self::Suspended => "suspended",
         }
     }
 
     /// Whether the scenario is about how Redis is reached, or about buckets that outlive a node.
     pub fn needs_redis(self) -> bool {
-        self.needs_proxy() || self == Self::Crash
+        self.needs_proxy() || matches!(self, Self::Crash | Self::Suspended)
     }
 
     /// Whether the scenario needs a proxy between the nodes and Redis.
@@ -107,6 +111,7 @@ impl Scenario {
             Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
             Self::Windows | Self::ColdConcurrency | Self::Queue => Some(97.0),
             Self::SlowStore => Some(95.0),
+            Self::Suspended => None,
             Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The crash scenario with gateways in processes of their own, killed with SIGKILL while they are driven.
+//! Gateways in processes of their own, killed with SIGKILL or stopped with SIGSTOP while they are driven.
 //!
 //! Guarantees that no process and no file outlives the run. The gateways are this very program, driven over HTTP.
 
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use http::{HeaderName, Uri};
+use rustix::process::{Pid, Signal, kill_process};
 use tollgate_limiter::clock;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
@@ -27,7 +28,13 @@ use crate::scenario::Scenario;
 const KEY_HEADER: &str = "x-torture-client";
 
 /// Between two kills.
-const EVERY_US: u64 = 2_000_000;
+const KILL_EVERY_US: u64 = 2_000_000;
+
+/// Until the first process is stopped, between two of them, and for how long: longer than any lease lives, and than a
+/// heartbeat may be missed.
+const STOP_FIRST_US: u64 = 2_000_000;
+const STOP_EVERY_US: u64 = 6_000_000;
+const STOP_FOR_US: u64 = 3_000_000;
 
 /// The longest that a gateway takes until it accepts connections.
 const START: Duration = Duration::from_secs(10);
@@ -39,13 +46,22 @@ struct GatewayProcess {
     child: Option<Child>,
 }
 
-/// Runs the nodes of `plan` as processes, kills one of them every two seconds, and judges what was admitted. Admitting too
-/// little is no broken promise: tokens in flight die with a process.
+/// The faults of the processes: when the next comes, and which process is stopped until when.
+struct ProcessFaults {
+    scenario: Scenario,
+    rng: Rng,
+    next_us: u64,
+    ends_us: u64,
+    stopped: Option<(usize, u64)>,
+}
+
+/// Runs the nodes of `case` as processes, kills or stops one of them again and again, and judges what was admitted.
+/// Admitting too little is no broken promise: tokens in flight die with a process, and leases with their time.
 ///
 /// # Errors
 /// When a gateway does not start.
-pub fn run_processes(plan: &RunPlan, redis: &RedisSpec, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
-    let mut rng = Rng::with_seed(plan.seed);
+pub fn run_processes(case: &Case, redis: &RedisSpec, report: &mut dyn FnMut(Progress)) -> Result<RunReport, Error> {
+    let plan = &case.plan;
     let mut gateways =
         (0..plan.nodes.get()).map(|_| GatewayProcess::start(plan, redis)).collect::<Result<Vec<_>, _>>()?;
     let urls = gateways.iter().map(GatewayProcess::url).collect::<Result<Vec<_>, _>>()?;
@@ -55,19 +71,50 @@ pub fn run_processes(plan: &RunPlan, redis: &RedisSpec, report: &mut dyn FnMut(P
         key_header: Some(HeaderName::from_static(KEY_HEADER)),
         concurrency: NonZeroU32::MIN.max(per_node.saturating_mul(plan.nodes)),
     };
-    let mut next_us = clock::monotonic_micros() + EVERY_US / 2;
-    let observed = drive(plan, &targets, report, &mut |now_us| {
-        if now_us >= next_us {
-            next_us += EVERY_US;
-            let index = rng.usize(0..gateways.len());
-            gateways[index].kill();
-            gateways[index].launch()?;
+    let mut faults = ProcessFaults::new(case, clock::monotonic_micros());
+    let observed = drive(plan, &targets, report, &mut |now_us| faults.step(&mut gateways, now_us))?;
+    let name = match case.scenario {
+        Scenario::Suspended => case.name(),
+        _ => format!("{} (kill -9)", case.name()),
+    };
+    Ok(RunReport::new(&RunTerms { scenario: name, ..RunTerms::of(case) }, &observed))
+}
+
+impl ProcessFaults {
+    fn new(case: &Case, now_us: u64) -> Self {
+        let first_us = if case.scenario == Scenario::Suspended { STOP_FIRST_US } else { KILL_EVERY_US / 2 };
+        let duration_us = u64::try_from(case.plan.duration.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            scenario: case.scenario,
+            rng: Rng::with_seed(case.plan.seed),
+            next_us: now_us + first_us,
+            ends_us: now_us.saturating_add(duration_us),
+            stopped: None,
         }
-        Ok(())
-    })?;
-    let name = format!("{} (kill -9)", Scenario::Crash.name());
-    let terms = RunTerms { scenario: name, ..RunTerms::of(&Case::only(Scenario::Crash, plan)) };
-    Ok(RunReport::new(&terms, &observed))
+    }
+
+    /// Does what is planned by `now_us`.
+    fn step(&mut self, gateways: &mut [GatewayProcess], now_us: u64) -> Result<(), Error> {
+        if let Some((index, _)) = self.stopped.filter(|(_, until_us)| now_us >= *until_us) {
+            self.stopped = None;
+            gateways[index].signal(Signal::CONT)?;
+        }
+        // A process that is stopped goes on before the run ends.
+        let is_over = self.scenario == Scenario::Suspended && now_us + STOP_FOR_US + STOP_FOR_US / 6 > self.ends_us;
+        if now_us < self.next_us || is_over {
+            return Ok(());
+        }
+        let index = self.rng.usize(0..gateways.len());
+        if self.scenario == Scenario::Suspended {
+            self.next_us += STOP_EVERY_US;
+            self.stopped = Some((index, now_us + STOP_FOR_US));
+            gateways[index].signal(Signal::STOP)
+        } else {
+            self.next_us += KILL_EVERY_US;
+            gateways[index].kill();
+            gateways[index].launch()
+        }
+    }
 }
 
 impl GatewayProcess {
@@ -113,6 +160,11 @@ impl GatewayProcess {
     fn url(&self) -> Result<Uri, Error> {
         let url = format!("http://{}/", self.address);
         url.parse().map_err(|_| Error::Target(url))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let child = self.child.as_ref().ok_or_else(|| Error::Gateway("it has ended".to_owned()))?;
+        kill_process(Pid::from_child(child), signal).map_err(|errno| Error::Io(errno.into()))
     }
 
     fn kill(&mut self) {
