@@ -31,6 +31,9 @@ const REDRAW: Duration = Duration::from_millis(200);
 /// The form of URL that a proxy can stand before.
 const URL_BEFORE_PROXY: &str = "redis://host:port";
 
+/// How the URL of a cluster begins.
+const CLUSTER_URL: &str = "redis-cluster://";
+
 /// The text to print, and whether a promise was broken.
 #[derive(Debug)]
 pub struct Verdict {
@@ -73,6 +76,9 @@ fn check(arguments: &Arguments, scenarios: &[Scenario]) -> Result<(), Error> {
     }
     if arguments.redis.is_none() && scenarios.iter().any(|scenario| scenario.needs_redis()) {
         return Err(Error::Plan("some of these scenarios are about buckets in Redis: they need --redis"));
+    }
+    if !names_cluster(arguments) && scenarios.iter().any(|scenario| scenario.needs_cluster()) {
+        return Err(Error::NoCluster);
     }
     if !takes_proxy(arguments) && scenarios.iter().any(|scenario| scenario.needs_proxy()) {
         return Err(Error::NoProxy);
@@ -147,7 +153,13 @@ fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
 }
 
 fn can_run(arguments: &Arguments, scenario: Scenario) -> bool {
-    (arguments.redis.is_some() || !scenario.needs_redis()) && (takes_proxy(arguments) || !scenario.needs_proxy())
+    (arguments.redis.is_some() || !scenario.needs_redis())
+        && (takes_proxy(arguments) || !scenario.needs_proxy())
+        && (names_cluster(arguments) || !scenario.needs_cluster())
+}
+
+fn names_cluster(arguments: &Arguments) -> bool {
+    arguments.redis.as_deref().is_some_and(|url| url.starts_with(CLUSTER_URL))
 }
 
 /// Whether a proxy can stand before the Redis that was named.
@@ -157,12 +169,15 @@ fn takes_proxy(arguments: &Arguments) -> bool {
 
 fn report_left_out(arguments: &Arguments, watcher: &mut impl Write) {
     let all = arguments.scenario.iter().any(|chosen| matches!(chosen, Scenarios::All));
-    let names = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(arguments, *scenario)).map(Scenario::name);
-    let names: Vec<_> = names.collect();
-    if !names.is_empty() {
-        let needed = if arguments.redis.is_some() { URL_BEFORE_PROXY } else { "--redis" };
-        // A watcher that cannot be written to is no reason to stop.
-        let _ = writeln!(watcher, "left out, for they need {needed}: {}", names.join(", "));
+    let left_out: Vec<_> = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(arguments, *scenario)).collect();
+    for (needed, of_cluster) in [(URL_BEFORE_PROXY, false), (CLUSTER_URL, true)] {
+        let names: Vec<_> =
+            left_out.iter().filter(|one| one.needs_cluster() == of_cluster).map(|one| one.name()).collect();
+        if !names.is_empty() {
+            let needed = if arguments.redis.is_some() { needed } else { "--redis" };
+            // A watcher that cannot be written to is no reason to stop.
+            let _ = writeln!(watcher, "left out, for they need {needed}: {}", names.join(", "));
+        }
     }
 }
 

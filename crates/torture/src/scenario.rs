@@ -10,6 +10,9 @@ use crate::plan::RunPlan;
 /// Keys of [`Scenario::ManyKeys`], unless the plan has more than one.
 const MANY_KEYS: u32 = 100_000;
 
+/// Keys of [`Scenario::ClusterNodeDown`], unless the plan has more than one: some for each master.
+const CLUSTER_KEYS: u32 = 32;
+
 /// A fault, or a pattern of load, that a run is put through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scenario {
@@ -45,10 +48,12 @@ pub enum Scenario {
     Queue,
     /// Gateways in processes of their own, one of which is stopped for 3 s again and again (SIGSTOP).
     Suspended,
+    /// A master of a Redis Cluster answers nothing for 2 s, again and again. For redis-cluster://host:port.
+    ClusterNodeDown,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Steady,
         Self::HotKey,
         Self::ManyKeys,
@@ -65,6 +70,7 @@ impl Scenario {
         Self::ColdConcurrency,
         Self::Queue,
         Self::Suspended,
+        Self::ClusterNodeDown,
     ];
 
     pub fn name(self) -> &'static str {
@@ -85,22 +91,32 @@ impl Scenario {
             Self::ColdConcurrency => "cold-concurrency",
             Self::Queue => "queue",
             Self::Suspended => "suspended",
+            Self::ClusterNodeDown => "cluster-node-down",
         }
     }
 
     /// Whether the scenario is about how Redis is reached, or about buckets that outlive a node.
     pub fn needs_redis(self) -> bool {
-        self.needs_proxy() || matches!(self, Self::Crash | Self::Suspended)
+        self.needs_proxy() || matches!(self, Self::Crash | Self::Suspended | Self::ClusterNodeDown)
     }
 
     /// Whether the scenario needs a proxy between the nodes and Redis.
     pub fn needs_proxy(self) -> bool {
-        matches!(self, Self::Skew | Self::Reorder | Self::SlowStore | Self::Windows | Self::Queue) || self.fails_calls()
+        match self {
+            Self::Skew | Self::Reorder | Self::SlowStore | Self::Windows | Self::Queue => true,
+            Self::ClusterNodeDown => false,
+            _ => self.fails_calls(),
+        }
+    }
+
+    /// Whether the scenario is about a Redis Cluster.
+    pub fn needs_cluster(self) -> bool {
+        self == Self::ClusterNodeDown
     }
 
     /// Whether calls to Redis are meant to fail.
     pub fn fails_calls(self) -> bool {
-        matches!(self, Self::Flap | Self::Partition | Self::Stalls | Self::LateStore)
+        matches!(self, Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::ClusterNodeDown)
     }
 
     /// The least that is admitted, in per cent of what a reference bucket would admit. `None`: that is not judged, where
@@ -111,7 +127,7 @@ impl Scenario {
             Self::Steady | Self::HotKey | Self::ManyKeys | Self::Skew | Self::Reorder => Some(97.0),
             Self::Windows | Self::ColdConcurrency | Self::Queue => Some(97.0),
             Self::SlowStore => Some(95.0),
-            Self::Suspended => None,
+            Self::Suspended | Self::ClusterNodeDown => None,
             Self::Crash | Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::Reload => None,
         }
     }
@@ -122,6 +138,10 @@ impl Scenario {
             Self::Flap => "one burst more for each outage",
             Self::Partition => "the share of the nodes cut off more, until the others notice",
             Self::Stalls | Self::LateStore => "one burst more in the whole run",
+            Self::ClusterNodeDown => {
+                "one burst more for each pause of their master; at least 99 % of the other keys decided by Redis, and no \
+                 node's breaker opened more than twice for a pause"
+            }
             Self::Reload => "by the larger limit",
             _ => "",
         }
@@ -140,6 +160,12 @@ impl Scenario {
                 // A request must fit what one key may have.
                 let burst = small.burst.max(plan.cost);
                 RunPlan { keys, demand: f64::INFINITY, limit: TestedLimit { burst, ..small }, ..plan }
+            }
+            Self::ClusterNodeDown => {
+                let some = NonZeroU32::new(CLUSTER_KEYS).unwrap_or(NonZeroU32::MIN);
+                let keys = if plan.keys.get() > 1 { plan.keys } else { some };
+                let small = plan.limit.divided_by(keys.into());
+                RunPlan { keys, limit: TestedLimit { burst: small.burst.max(plan.cost), ..small }, ..plan }
             }
             Self::ColdConcurrency | Self::Queue => {
                 RunPlan { keys: NonZeroU32::MIN, cost: NonZeroU64::MIN, consistency: Consistency::Exact, ..plan }

@@ -94,6 +94,9 @@ pub async fn client(
         let admitted = decision.granted.then_some(cost);
         let answer = decision.decided_by.into();
         observed.lock().record(Observation { key, sent_us, now_us, answer, admitted, expected });
+        if load.spares(key) {
+            *observed.lock().of_spared.entry(answer).or_default() += 1;
+        }
         decisions += 1;
         if decisions % DECISIONS_PER_YIELD == 0 {
             tokio::task::yield_now().await;

@@ -18,6 +18,8 @@ pub struct OfferedLoad {
     /// Tokens per request.
     pub cost: u64,
     keys: Vec<Key>,
+    /// Keys that an outage is to spare, by their numbers; empty: none is looked at.
+    pub spared: Vec<bool>,
     /// Says what a correct limiter admits of each key.
     reference: Reference,
     spread: KeySpread,
@@ -44,7 +46,8 @@ impl OfferedLoad {
         let seconds = f64::from(clients) / per_second;
         Self {
             cost: plan.cost.get(),
-            keys: (0..keys).map(|number| Key::from(format!("torture:{number}").as_str())).collect(),
+            keys: (0..keys).map(|number| Key::from(key_name(number).as_str())).collect(),
+            spared: Vec::new(),
             reference: Reference::new(plan, bound),
             spread: if scenario == Scenario::ManyKeys { KeySpread::Skewed } else { KeySpread::Even },
             interval: Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
@@ -79,8 +82,18 @@ impl OfferedLoad {
         if self.pattern == (LoadPattern::Bursts { cold: true }) { number } else { 0 }
     }
 
+    /// Whether an outage is to spare the key with this number.
+    pub fn spares(&self, number: u32) -> bool {
+        self.spared.get(number as usize) == Some(&true)
+    }
+
     /// The key with this number.
     pub fn key(&self, number: u32) -> Key {
         self.keys.get(number as usize).cloned().unwrap_or_else(|| Key::from("torture:"))
     }
+}
+
+/// The name of the key with this number.
+pub fn key_name(number: u32) -> String {
+    format!("torture:{number}")
 }

@@ -8,6 +8,7 @@ use fastrand::Rng;
 use crate::drive::load::OfferedLoad;
 use crate::drive::node::{Backing, DrivenNode};
 use crate::error::Error;
+use crate::faults::cluster::PausedMaster;
 use crate::faults::interruption::{Interrupting, Interruption};
 use crate::faults::proxy::{Fault, FaultyProxy};
 use crate::faults::redis_url;
@@ -46,6 +47,7 @@ pub struct FaultyFleet<'a> {
     crashed: Vec<Observations>,
     calls: (u64, u64),
     interrupting: Option<Interrupting>,
+    paused: Option<PausedMaster>,
     /// Changes of the limit so far.
     reloads: u64,
     /// Nodes that have taken over the last one.
@@ -65,6 +67,8 @@ pub struct FleetResult {
     /// To the store: all, and those without an answer.
     pub calls: (u64, u64),
     pub concessions: Vec<Concession>,
+    /// Interruptions so far, and the most often that a node's breaker opened.
+    pub openings: (usize, u64),
 }
 
 impl<'a> FaultyFleet<'a> {
@@ -85,6 +89,7 @@ impl<'a> FaultyFleet<'a> {
             crashed: Vec::new(),
             calls: (0, 0),
             interrupting: Interruption::of(scenario, plan, backing).map(Interrupting::new),
+            paused: None,
             reloads: 0,
             reloaded: 0,
         };
@@ -94,6 +99,12 @@ impl<'a> FaultyFleet<'a> {
             fleet.slots.push(slot);
         }
         Ok(fleet)
+    }
+
+    /// Pauses this master when the scenario interrupts.
+    #[must_use]
+    pub fn pausing(self, paused: Option<PausedMaster>) -> Self {
+        Self { paused, ..self }
     }
 
     /// Lets the clients begin.
@@ -111,6 +122,9 @@ impl<'a> FaultyFleet<'a> {
             && let Some(fault) = interrupting.step(now_us)
         {
             interrupt(&self.slots, interrupting.nodes(), fault);
+            if let Some(paused) = self.paused.as_mut().filter(|_| fault != Fault::None) {
+                paused.pause(interrupting.lasts().0)?;
+            }
         }
         match self.scenario {
             Scenario::Reload => self.reload(now_us),
@@ -130,6 +144,8 @@ impl<'a> FaultyFleet<'a> {
     /// Ends all nodes in order.
     pub fn stop(mut self, now_us: u64) -> Result<FleetResult, Error> {
         interrupt(&self.slots, u32::MAX, Fault::None);
+        let interruptions = self.interrupting.as_ref().map_or(0, |interrupting| interrupting.lasts().1);
+        let openings = (interruptions, self.nodes().map(|node| node.calls.opened()).max().unwrap_or_default());
         let concessions = self.interrupting.take().map_or_else(Vec::new, |interrupting| interrupting.end(now_us));
         let mut observations = Observations::default();
         let nodes: Vec<DrivenNode> = self.slots.iter_mut().filter_map(|slot| slot.node.take()).collect();
@@ -142,7 +158,7 @@ impl<'a> FaultyFleet<'a> {
             self.calls = (self.calls.0 + calls.all(), self.calls.1 + calls.failed());
         }
         self.crashed.into_iter().for_each(|crashed| observations.absorb(crashed));
-        Ok(FleetResult { observations, calls: self.calls, concessions })
+        Ok(FleetResult { observations, calls: self.calls, concessions, openings })
     }
 
     fn nodes(&self) -> impl Iterator<Item = &DrivenNode> {

@@ -85,6 +85,15 @@ impl Interruption {
                     repaid_us: RECOVERY_US + repayment_us(plan, share),
                 })
             }
+            // Not by a proxy: the nodes' way to the other masters stays as it is.
+            Scenario::ClusterNodeDown => Some(Self {
+                faults: vec![Fault::Silence],
+                first_us: 1_500_000,
+                every_us: 12_000_000,
+                for_us: 2_000_000,
+                nodes: 0,
+                conceded: Conceded::Each(burst),
+            }),
             Scenario::Stalls => Some(Self {
                 faults: vec![Fault::Silence],
                 first_us: 400_000,
@@ -135,6 +144,11 @@ impl Interrupting {
         self.count += 1;
         let faults = &self.interruption.faults;
         faults.get((self.count - 1) % faults.len().max(1)).copied()
+    }
+
+    /// How long a fault lasts, and how many there were so far.
+    pub fn lasts(&self) -> (Duration, usize) {
+        (Duration::from_micros(self.interruption.for_us), self.count)
     }
 
     /// The nodes that meet the faults: the first so many.

@@ -7,5 +7,5 @@ pub mod observations;
 mod run_report;
 mod table;
 
-pub use run_report::{RunReport, RunTerms};
+pub use run_report::{Requirement, RunReport, RunTerms};
 pub use table::table;

@@ -20,6 +20,8 @@ pub struct Observations {
     pub latencies: Latencies,
     /// How often each answer came.
     pub answers: BTreeMap<AnswerKind, u64>,
+    /// How often each answer came for keys that an outage was to spare.
+    pub of_spared: BTreeMap<AnswerKind, u64>,
 }
 
 /// A request whose answer has just come.
@@ -71,6 +73,9 @@ impl Observations {
         self.latencies.absorb(&other.latencies);
         for (answer, count) in other.answers {
             *self.answers.entry(answer).or_default() += count;
+        }
+        for (answer, count) in other.of_spared {
+            *self.of_spared.entry(answer).or_default() += count;
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::judge::bound::AdmissionBound;
 use crate::judge::server_clock::ServerClock;
-use crate::judge::{self, Concession, ExceededWindow, TraceJudgement};
+use crate::judge::{self, AdmittedRequest, Concession, ExceededWindow, TraceJudgement};
 use crate::report::observations::Observations;
 
 /// The terms that a run is judged by.
@@ -23,6 +23,24 @@ pub struct RunTerms {
     pub least_percent: Option<f64>,
     /// Whether calls to the store are meant to fail.
     pub fails_calls: bool,
+    /// Keys that nothing is conceded to, by their numbers.
+    pub spared: Vec<bool>,
+    pub requirements: Vec<Requirement>,
+}
+
+/// A figure that a scenario demands beside the limit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Requirement {
+    pub name: String,
+    pub found: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Requirement {
+    pub fn is_met(&self) -> bool {
+        (self.least..=self.most).contains(&self.found)
+    }
 }
 
 /// The figures and the verdict of a scenario.
@@ -54,6 +72,7 @@ pub struct RunReport {
     pub store_calls_failed: Option<u64>,
     /// Whether calls to the store were meant to fail.
     pub fails_calls: bool,
+    pub requirements: Vec<Requirement>,
     pub p50_us: u64,
     pub p99_us: u64,
     pub max_us: u64,
@@ -67,8 +86,14 @@ impl RunReport {
         let RunTerms { bound, concessions, .. } = terms;
         let Observations { admissions, held, .. } = observed;
         let strict = bound.judge(admissions, held, &[]);
-        let conceding =
-            if concessions.is_empty() { strict.clone() } else { bound.judge(admissions, held, concessions) };
+        let is_spared = |one: &AdmittedRequest| terms.spared.get(one.key as usize) == Some(&true);
+        let conceding = if concessions.is_empty() {
+            strict.clone()
+        } else {
+            let (spared, others): (Vec<_>, Vec<_>) = admissions.iter().copied().partition(is_spared);
+            let judged = [bound.judge(&spared, held, &[]), bound.judge(&others, held, concessions)];
+            judged.into_iter().max_by_key(|judgement| judgement.over).unwrap_or_default()
+        };
         let as_answered = bound.judge(&judge::as_answered(admissions), held, &[]);
         let TraceJudgement { admitted, over, worst } = strict;
         let short = observed.expected as f64 - admitted as f64;
@@ -88,6 +113,7 @@ impl RunReport {
             store_calls: None,
             store_calls_failed: None,
             fails_calls: terms.fails_calls,
+            requirements: terms.requirements.clone(),
             p50_us: observed.latencies.percentile(50),
             p99_us: observed.latencies.percentile(99),
             max_us: observed.latencies.max(),
@@ -102,7 +128,7 @@ impl RunReport {
 
     /// Whether a promise was broken.
     pub fn is_broken(&self) -> bool {
-        self.over_terms > 0 || self.is_short()
+        self.over_terms > 0 || self.is_short() || !self.requirements.iter().all(Requirement::is_met)
     }
 
     fn is_short(&self) -> bool {
@@ -115,6 +141,7 @@ impl RunReport {
             (true, true) => "OVER AND SHORT",
             (true, false) => "OVER",
             (false, true) => "SHORT",
+            (false, false) if self.is_broken() => "UNMET",
             (false, false) => "kept",
         }
     }
@@ -130,6 +157,8 @@ impl RunTerms {
             concessions: Vec::new(),
             least_percent: case.least_percent(),
             fails_calls: case.faults.fails_calls(),
+            spared: Vec::new(),
+            requirements: Vec::new(),
         }
     }
 }
@@ -148,6 +177,8 @@ mod tests {
             concessions: Vec::new(),
             least_percent,
             fails_calls: false,
+            spared: Vec::new(),
+            requirements: Vec::new(),
         }
     }
 
@@ -175,5 +206,26 @@ mod tests {
         let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
         let excused = RunReport::new(&RunTerms { concessions, ..terms(500, None) }, &observed(100, 50));
         assert_eq!((excused.verdict(), excused.over, excused.over_terms), ("kept", over.over, 0));
+    }
+
+    #[test]
+    fn keys_that_an_outage_spares_have_no_concession() {
+        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100 }];
+        let of = |spared| {
+            RunReport::new(
+                &RunTerms { concessions: concessions.clone(), spared, ..terms(500, None) },
+                &observed(100, 50),
+            )
+        };
+        assert_eq!((of(vec![true]).verdict(), of(vec![false]).verdict()), ("OVER", "kept"));
+    }
+
+    #[test]
+    fn a_requirement_that_is_not_met_breaks_the_promise() {
+        let of = |found| {
+            let requirements = vec![Requirement { name: "share".to_owned(), found, least: 99.0, most: 100.0 }];
+            RunReport::new(&RunTerms { requirements, ..terms(1_001, None) }, &observed(100, 100)).verdict()
+        };
+        assert_eq!((of(99.0), of(98.9)), ("kept", "UNMET"));
     }
 }

@@ -65,6 +65,10 @@ fn details(report: &RunReport) -> String {
     if report.over > report.over_terms {
         let _ = write!(text, "; {} over the terms of this scenario", report.over_terms);
     }
+    for requirement in &report.requirements {
+        let verdict = if requirement.is_met() { "" } else { ", which is NOT ENOUGH OR TOO MUCH" };
+        let _ = write!(text, "; {}: {:.2}{verdict}", requirement.name, requirement.found);
+    }
     if let Some(worst) = &report.worst {
         let seconds = (worst.to_us - worst.from_us) as f64 / 1e6;
         let _ = write!(
@@ -110,6 +114,8 @@ mod tests {
             concessions: Vec::new(),
             least_percent: Some(97.0),
             fails_calls: scenario == "flap",
+            spared: Vec::new(),
+            requirements: Vec::new(),
         };
         RunReport::new(&terms, &observed)
     }

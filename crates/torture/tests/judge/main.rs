@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
+mod cluster;
 mod leaky;
 mod requests_in_flight;
 mod windows;
