@@ -18,6 +18,7 @@ Examples:
   tollgate torture                                           one node, its own memory
   tollgate torture --redis redis://127.0.0.1:6379 --scenario all
   tollgate torture --redis redis://127.0.0.1:6379 --scenario crash --spawn
+  tollgate torture --redis redis://127.0.0.1:6379 --scenario matrix --duration 60s
   tollgate torture --target http://127.0.0.1:8080/ --rate 100/s --burst 100 --duration 20s
 
 docs/exactness.md says how the judgement is made and what it can see.")]
@@ -62,7 +63,7 @@ pub struct Arguments {
     /// Requests offered, in multiples of the limit.
     #[arg(long, value_name = "FACTOR", default_value = "3x", value_parser = demand)]
     pub demand: f64,
-    /// Events during the run; several, or all.
+    /// Events during the run; several, all, or the matrix of all.
     #[arg(long, value_name = "NAME", default_value = "steady", value_delimiter = ',')]
     pub scenario: Vec<Scenarios>,
     /// The longest a decision may wait for Redis.
@@ -84,16 +85,19 @@ pub struct Arguments {
 }
 
 /// A scenario, or all of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenarios {
     One(Scenario),
     All,
+    /// All, with each consistency.
+    Matrix,
 }
 
 impl ValueEnum for Scenarios {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [Scenarios; Scenario::ALL.len() + 1] = {
-            let mut all = [Scenarios::All; Scenario::ALL.len() + 1];
+        const ALL: [Scenarios; Scenario::ALL.len() + 2] = {
+            let mut all = [Scenarios::All; Scenario::ALL.len() + 2];
+            all[Scenario::ALL.len()] = Scenarios::Matrix;
             let mut index = 0;
             while index < Scenario::ALL.len() {
                 all[index] = Scenarios::One(Scenario::ALL[index]);
@@ -108,6 +112,9 @@ impl ValueEnum for Scenarios {
         match self {
             Self::One(scenario) => scenario.to_possible_value(),
             Self::All => Some(PossibleValue::new("all").help("Each of them, one after the other")),
+            Self::Matrix => {
+                Some(PossibleValue::new("matrix").help("Each of them, exact and leased where that differs"))
+            }
         }
     }
 }

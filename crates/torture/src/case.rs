@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use tollgate_limiter::limit::definition::Consistency;
+
 use crate::limit::TestedLimit;
 use crate::plan::{Counting, LoadPattern, RunPlan};
 use crate::scenario::Scenario;
@@ -24,6 +26,8 @@ pub struct Case {
     pub faults: Scenario,
     /// As the scenario changes it.
     pub plan: RunPlan,
+    /// Whether the row is one of two, and so names its consistency.
+    pub names_consistency: bool,
 }
 
 impl Case {
@@ -72,15 +76,26 @@ impl Case {
 
     /// The case of a scenario without variants.
     pub fn only(scenario: Scenario, plan: &RunPlan) -> Self {
-        Self { scenario, variant: None, faults: scenario, plan: scenario.adapt(plan) }
+        Self { scenario, variant: None, faults: scenario, plan: scenario.adapt(plan), names_consistency: false }
+    }
+
+    /// The cases of `scenario`, with each consistency where that makes a difference.
+    pub fn matrix(scenario: Scenario, plan: &RunPlan) -> Vec<Self> {
+        if !scenario.leases() {
+            return Self::of(scenario, plan);
+        }
+        let with = |consistency| Self::of(scenario, &RunPlan { consistency, ..plan.clone() });
+        let both = [Consistency::Exact, Consistency::Leased].into_iter().flat_map(with);
+        both.map(|case| Self { names_consistency: true, ..case }).collect()
     }
 
     /// The name of the row.
     pub fn name(&self) -> String {
-        match self.variant {
+        let name = match self.variant {
             Some(variant) => format!("{} ({variant})", self.scenario.name()),
             None => self.scenario.name().to_owned(),
-        }
+        };
+        if self.names_consistency { format!("{name}, {}", self.plan.consistency_word()) } else { name }
     }
 
     /// The least that is admitted, in per cent of what a reference would admit: see [`Scenario::least_percent`].
@@ -106,5 +121,38 @@ impl Case {
             Some(least) => format!("at most {bound}; at least {least:.0} % of what could be"),
             None => format!("at most {bound}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_matrix_has_a_name_of_its_own_and_a_promise() {
+        let few = NonZeroU32::MIN;
+        let plan = RunPlan {
+            limit: TestedLimit::per_second(1_000, 200),
+            counting: Counting::TokenBucket,
+            pattern: LoadPattern::Paced,
+            consistency: Consistency::Exact,
+            cost: NonZeroU64::MIN,
+            keys: few,
+            demand: 3.0,
+            duration: Duration::from_secs(60),
+            nodes: few,
+            workers: few,
+            clients: few,
+            seed: 1,
+        };
+        let cases: Vec<Case> = Scenario::ALL.into_iter().flat_map(|scenario| Case::matrix(scenario, &plan)).collect();
+        let mut names: Vec<String> = cases.iter().map(Case::name).collect();
+        assert!(names.contains(&"steady, leased".to_owned()) && names.contains(&"windows (fixed, flap)".to_owned()));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.iter().all(|case| case.promise().starts_with("at most ")));
     }
 }

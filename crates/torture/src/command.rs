@@ -66,7 +66,8 @@ fn heading(arguments: &Arguments) -> String {
         ([], None) => format!("{workers} workers share the memory of a node"),
         (targets, _) => targets.iter().map(|target| target.to_string()).collect::<Vec<_>>().join(", "),
     };
-    format!("{limit}, {}; {driven}; {:?} each", plan.consistency_word(), arguments.duration)
+    let consistency = if is_matrix(arguments) { "exact and leased" } else { plan.consistency_word() };
+    format!("{limit}, {consistency}; {driven}; {:?} each", arguments.duration)
 }
 
 /// Refuses combinations that the parser of the command line cannot.
@@ -94,22 +95,24 @@ fn nodes(arguments: &Arguments, watcher: &mut (impl Write + IsTerminal)) -> Resu
     check(arguments, &scenarios)?;
     report_left_out(arguments, watcher);
     let mut reports = Vec::new();
-    for case in scenarios.into_iter().flat_map(|scenario| Case::of(scenario, &plan)) {
+    let cases = if is_matrix(arguments) { Case::matrix } else { Case::of };
+    let cases: Vec<Case> = scenarios.into_iter().flat_map(|scenario| cases(scenario, &plan)).collect();
+    for (number, case) in (1..).zip(&cases) {
         let redis = redis(arguments, &plan, case.scenario.name());
-        let name = case.name();
+        let name = format!("{number} of {}: {}", cases.len(), case.name());
         let mut line = ProgressLine::begin(watcher, &name);
         let mut watch = |progress| line.show(progress);
         match (&redis, case.scenario) {
-            (Some(redis), Scenario::Suspended) => reports.push(run_processes(&case, redis, &mut watch)?),
+            (Some(redis), Scenario::Suspended) => reports.push(run_processes(case, redis, &mut watch)?),
             _ => {
                 let backing = redis.clone().map_or(Backing::Memory, Backing::Redis);
-                reports.push(run_nodes(&case, &backing, &mut watch)?);
+                reports.push(run_nodes(case, &backing, &mut watch)?);
             }
         }
         line.end();
         if let Some(redis) = redis.filter(|_| arguments.spawn && case.scenario == Scenario::Crash) {
             let mut line = ProgressLine::begin(watcher, "crash, with processes");
-            reports.push(run_processes(&case, &redis, &mut |progress| line.show(progress))?);
+            reports.push(run_processes(case, &redis, &mut |progress| line.show(progress))?);
             line.end();
         }
     }
@@ -147,7 +150,9 @@ fn plan(arguments: &Arguments) -> RunPlan {
 fn scenarios(arguments: &Arguments) -> Vec<Scenario> {
     let chosen = arguments.scenario.iter().flat_map(|chosen| match chosen {
         Scenarios::One(one) => vec![*one],
-        Scenarios::All => Scenario::ALL.into_iter().filter(|scenario| can_run(arguments, *scenario)).collect(),
+        Scenarios::All | Scenarios::Matrix => {
+            Scenario::ALL.into_iter().filter(|scenario| can_run(arguments, *scenario)).collect()
+        }
     });
     chosen.collect()
 }
@@ -156,6 +161,10 @@ fn can_run(arguments: &Arguments, scenario: Scenario) -> bool {
     (arguments.redis.is_some() || !scenario.needs_redis())
         && (takes_proxy(arguments) || !scenario.needs_proxy())
         && (names_cluster(arguments) || !scenario.needs_cluster())
+}
+
+fn is_matrix(arguments: &Arguments) -> bool {
+    arguments.scenario.contains(&Scenarios::Matrix)
 }
 
 fn names_cluster(arguments: &Arguments) -> bool {
@@ -168,7 +177,7 @@ fn takes_proxy(arguments: &Arguments) -> bool {
 }
 
 fn report_left_out(arguments: &Arguments, watcher: &mut impl Write) {
-    let all = arguments.scenario.iter().any(|chosen| matches!(chosen, Scenarios::All));
+    let all = arguments.scenario.iter().any(|chosen| !matches!(chosen, Scenarios::One(_)));
     let left_out: Vec<_> = Scenario::ALL.into_iter().filter(|scenario| all && !can_run(arguments, *scenario)).collect();
     for (needed, of_cluster) in [(URL_BEFORE_PROXY, false), (CLUSTER_URL, true)] {
         let names: Vec<_> =

@@ -114,6 +114,11 @@ impl Scenario {
         self == Self::ClusterNodeDown
     }
 
+    /// Whether the limit is one whose tokens may be leased.
+    pub fn leases(self) -> bool {
+        !matches!(self, Self::Windows | Self::ColdConcurrency | Self::Queue)
+    }
+
     /// Whether calls to Redis are meant to fail.
     pub fn fails_calls(self) -> bool {
         matches!(self, Self::Flap | Self::Partition | Self::Stalls | Self::LateStore | Self::ClusterNodeDown)
