@@ -93,6 +93,7 @@ impl Interruption {
                 for_us: 2_000_000,
                 nodes: 0,
                 conceded: Conceded::Each(burst),
+                repaid_us: u64::MAX,
             }),
             Scenario::Stalls => Some(Self {
                 faults: vec![Fault::Silence],
