@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn keys_that_an_outage_spares_have_no_concession() {
-        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100 }];
+        let concessions = vec![Concession { from_us: 0, to_us: 1_000_000, tokens: 100, repaid_us: u64::MAX }];
         let of = |spared| {
             RunReport::new(
                 &RunTerms { concessions: concessions.clone(), spared, ..terms(500, None) },

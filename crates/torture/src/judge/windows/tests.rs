@@ -41,7 +41,7 @@ fn a_stretch_as_long_as_the_window_may_have_more_and_a_shorter_one_may_not() {
 fn a_concession_excuses_the_windows_that_overlap_it() {
     let trace = [at(10, 10), at(11, 11), at(210, 210), at(211, 211)];
     let conceded = |from_us, to_us| {
-        let concessions = [Concession { from_us, to_us, tokens: 1 }];
+        let concessions = [Concession { from_us, to_us, tokens: 1, repaid_us: u64::MAX }];
         let fixed = judge_fixed(&trace, (1, 100), EXACT, &concessions);
         (fixed.over, judge_sliding(&trace, (1, 100), &concessions).over)
     };
