@@ -1,6 +1,6 @@
 //! Finds out when a server of the shared store decides again, and charges the node's debts to it.
 //!
-//! Guarantees that debts are charged before the breaker closes, and that there is one prober per node.
+//! Guarantees that the debts of an outage are charged before the breaker closes, and that there is one prober per node.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -113,7 +113,10 @@ async fn settle(node: &Node, stores: &[Arc<dyn Store>], back: &[ServerId]) {
         left = left.checked_sub(1)?;
         node.outbox.send_again(is_there)
     };
+    // A busy node makes new ones all the time: they wait for the next round, and hold no circuit open.
+    let mut calls = node.debts.len().div_ceil(DEBTS_OF_A_CALL);
     let debts = || {
+        calls = calls.checked_sub(1)?;
         let wanted = |key: &Key| is_there(key) && !node.outbox.holds(key);
         let owed = node.debts.collect(clock::monotonic_micros(), DEBTS_OF_A_CALL, wanted);
         (!owed.is_empty()).then(|| node.outbox.send(owed))
