@@ -23,7 +23,7 @@ fn a_request_allocates_no_more_than_it_did() {
     thread::spawn(move || app::run(&file));
     let mut client = BlockingClient::connect(setup.address);
     for (what, path, status, bound) in
-        [("forwarded", "/", 200, 3.0), ("limited", "/limited", 200, 4.0), ("denied", "/denied", 429, 8.0)]
+        [("forwarded", "/", 200, 3.0), ("limited", "/limited", 200, 4.0), ("denied", "/denied", 429, 6.0)]
     {
         let used = allocations(&mut client, &client::request(path), status);
         println!("{what}: {used:.2} allocations");

@@ -1,18 +1,31 @@
 //! The refusal of a request by its limits, and the answer that says why.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
 
 use crate::limit::fixed_response::FixedResponse;
+use crate::request::answer::headers;
 use crate::request::answer::problem::ProblemBody;
 
 /// The way out where a server does not tell its clients' addresses.
 pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's address, which the server does not tell: \
      serve the router with into_make_service_with_connect_info::<SocketAddr>(), or put the SocketAddr into the request's \
      extensions";
+
+/// The status, name and detail of a used-up quota's problem.
+const QUOTA_STATUS: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+const QUOTA_NAME: &str = "quota-exceeded";
+const QUOTA_DETAIL: &str = "a rate limit is used up: come back after Retry-After";
+
+/// The part of that problem that is the same for all requests.
+static QUOTA_PROBLEM: LazyLock<Vec<u8>> = LazyLock::new(|| quota_problem(&[], None).kind());
+
+/// The names of the limits that denied a request: one, nearly always.
+pub type ViolatedLimits = SmallVec<[Arc<str>; 1]>;
 
 /// Why limits refuse a request.
 ///
@@ -22,7 +35,7 @@ pub(crate) const NO_CLIENT_ADDRESS: &str = "the limit counts by the client's add
 /// use http::{HeaderMap, Response};
 /// use tollgate_limiter::request::denial::Denial;
 ///
-/// let denial = Denial::QuotaExceeded { violated: vec!["per-client".into()], retry_after_secs: 3 };
+/// let denial = Denial::QuotaExceeded { violated: ["per-client".into()].into(), retry_after_secs: 3 };
 /// let answer: Response<Bytes> = denial.respond(HeaderMap::new(), None);
 /// assert_eq!((answer.status().as_u16(), &answer.headers()[RETRY_AFTER]), (429, &"3".parse().unwrap()));
 /// ```
@@ -37,7 +50,7 @@ pub enum Denial {
     /// A limit counts by the client's address, and the server does not tell it: a mistake of whoever put the layer there.
     NoClientAddress { limit: Arc<str> },
     /// A quota is used up, or a limit whose store is away denies meanwhile.
-    QuotaExceeded { violated: Vec<Arc<str>>, retry_after_secs: u64 },
+    QuotaExceeded { violated: ViolatedLimits, retry_after_secs: u64 },
     /// A quota is used up, and its limit has an answer of its own for that.
     FixedAnswer { answer: Arc<FixedResponse>, retry_after_secs: u64 },
 }
@@ -47,7 +60,7 @@ impl Denial {
         match self {
             Self::KeyMissing { .. } => StatusCode::BAD_REQUEST,
             Self::NoClientAddress { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::QuotaExceeded { .. } => QUOTA_STATUS,
             Self::FixedAnswer { answer, .. } => answer.status,
         }
     }
@@ -57,29 +70,29 @@ impl Denial {
         match self {
             Self::KeyMissing { .. } => "key-missing",
             Self::NoClientAddress { .. } => "no-client-address",
-            Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => "quota-exceeded",
+            Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => QUOTA_NAME,
         }
     }
 
     /// The whole answer. Its fields are added to `headers`, which are empty.
     pub fn respond<B: From<Bytes>>(&self, headers: HeaderMap, request_id: Option<&str>) -> Response<B> {
-        let problem = |detail, violated, members| {
-            ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated, members }.to_json()
+        let problem = |detail, members| {
+            ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated: None, members }
+                .to_json()
         };
         let (body, retry_after_secs) = match self {
             Self::FixedAnswer { answer, retry_after_secs } => {
                 let mut response: Response<B> = answer.response();
-                response.headers_mut().insert(RETRY_AFTER, (*retry_after_secs).into());
+                response.headers_mut().insert(RETRY_AFTER, headers::number(*retry_after_secs));
                 return response;
             }
             Self::KeyMissing { limit, part } => {
                 let detail = missing(limit, part);
-                (problem(&detail, None, &[("limit", &**limit), ("missing", part.as_str())]), None)
+                (problem(&detail, &[("limit", &**limit), ("missing", part.as_str())]), None)
             }
-            Self::NoClientAddress { limit } => (problem(NO_CLIENT_ADDRESS, None, &[("limit", &**limit)]), None),
+            Self::NoClientAddress { limit } => (problem(NO_CLIENT_ADDRESS, &[("limit", &**limit)]), None),
             Self::QuotaExceeded { violated, retry_after_secs } => {
-                let detail = "a rate limit is used up: come back after Retry-After";
-                (problem(detail, Some(violated.as_slice()), &[]), Some(*retry_after_secs))
+                (quota_problem(violated, request_id).json_of_kind(&QUOTA_PROBLEM), Some(*retry_after_secs))
             }
         };
         let mut response = Response::new(B::from(body));
@@ -87,10 +100,16 @@ impl Denial {
         *response.headers_mut() = headers;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(retry_after_secs) = retry_after_secs {
-            response.headers_mut().insert(RETRY_AFTER, retry_after_secs.into());
+            response.headers_mut().insert(RETRY_AFTER, headers::number(retry_after_secs));
         }
         response
     }
+}
+
+/// The problem of a used-up quota.
+fn quota_problem<'a>(violated: &'a [Arc<str>], request_id: Option<&'a str>) -> ProblemBody<'a> {
+    let (status, name, detail) = (QUOTA_STATUS, QUOTA_NAME, QUOTA_DETAIL);
+    ProblemBody { status, name, detail, request_id, violated: Some(violated), members: &[] }
 }
 
 /// The part that a request lacks, in words. Only its name: values may be secret.
@@ -108,6 +127,7 @@ fn missing(limit: &str, part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use smallvec::smallvec;
 
     use super::*;
 
@@ -138,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_used_up_quota_names_the_limits_and_when_to_come_back() {
-        let denial = Denial::QuotaExceeded { violated: vec!["a".into(), "b".into()], retry_after_secs: 3 };
+        let denial = Denial::QuotaExceeded { violated: smallvec!["a".into(), "b".into()], retry_after_secs: 3 };
         let (response, problem) = problem(&denial);
         assert_eq!((response.status(), &response.headers()[RETRY_AFTER]), (StatusCode::TOO_MANY_REQUESTS, &3.into()));
         assert_eq!(problem["violated-policies"], json!(["a", "b"]));

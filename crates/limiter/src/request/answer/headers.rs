@@ -72,6 +72,12 @@ pub fn policy_value<'a>(items: impl Iterator<Item = PolicyItem<'a>>) -> Option<H
     text.value()
 }
 
+/// A number as a field's value: `From<u64>` allocates twice.
+pub(crate) fn number(number: u64) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    HeaderValue::from_str(digits.format(number)).unwrap_or(HeaderValue::from_static("0"))
+}
+
 /// A list of items with numbers (RFC 9651 §3.1). Usual ones are put together on the stack.
 struct FieldText {
     short: [u8; SHORT],
@@ -186,9 +192,9 @@ impl RateLimitFields {
             headers.insert(DEGRADED, limit);
         }
         if let Some(Standing { quota, remaining, reset_secs }) = rare.legacy {
-            headers.insert(LEGACY_LIMIT, quota.into());
-            headers.insert(LEGACY_REMAINING, remaining.into());
-            headers.insert(LEGACY_RESET, reset_secs.unwrap_or(1).into());
+            headers.insert(LEGACY_LIMIT, number(quota));
+            headers.insert(LEGACY_REMAINING, number(remaining));
+            headers.insert(LEGACY_RESET, number(reset_secs.unwrap_or(1)));
         }
     }
 }

@@ -32,6 +32,25 @@ impl ProblemBody<'_> {
     /// RFC 9457 §3, with the members of draft-ietf-httpapi-ratelimit-headers-11 §6.
     pub fn to_json(&self) -> Bytes {
         let mut text = Vec::with_capacity(TYPICAL);
+        self.push_kind(&mut text);
+        self.finish(text)
+    }
+
+    /// The part of the document that all problems with the same type, status and detail share.
+    pub(crate) fn kind(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        self.push_kind(&mut text);
+        text
+    }
+
+    /// Like [`Self::to_json`], where [`Self::kind`] was told before.
+    pub(crate) fn json_of_kind(&self, kind: &[u8]) -> Bytes {
+        let mut text = Vec::with_capacity(TYPICAL);
+        text.extend_from_slice(kind);
+        self.finish(text)
+    }
+
+    fn push_kind(&self, text: &mut Vec<u8>) {
         let kind = if self.violated.is_some() { [QUOTA_EXCEEDED, ""] } else { [OWN_TYPE, self.name] };
         let title = self.status.canonical_reason().unwrap_or_default();
         for part in ["{\"type\":\"", kind[0], kind[1], "\",\"title\":\"", title, "\",\"status\":", self.status.as_str()]
@@ -39,7 +58,11 @@ impl ProblemBody<'_> {
             text.extend_from_slice(part.as_bytes());
         }
         text.extend_from_slice(b",\"detail\":");
-        push_json(&mut text, self.detail);
+        push_json(text, self.detail);
+    }
+
+    /// Appends what differs from request to request.
+    fn finish(&self, mut text: Vec<u8>) -> Bytes {
         if let Some(request_id) = self.request_id {
             text.extend_from_slice(b",\"request-id\":");
             push_json(&mut text, request_id);
@@ -59,7 +82,8 @@ impl ProblemBody<'_> {
             text.push(b']');
         }
         text.extend_from_slice(b"}\n");
-        text.into()
+        // Cut to its length in place: with room left, `Bytes` would allocate once more.
+        text.into_boxed_slice().into()
     }
 }
 
@@ -103,6 +127,7 @@ mod tests {
                 "violated-policies": ["per-client", "a \"b\" \\ \u{e9}\n"],
             })
         );
+        assert_eq!(problem.json_of_kind(&problem.kind()), problem.to_json());
         let own = ProblemBody { violated: None, request_id: None, members: &[], ..problem };
         let read: serde_json::Value = serde_json::from_slice(&own.to_json()).unwrap();
         assert_eq!(read["type"], "urn:tollgate:problem:quota-exceeded");
