@@ -174,11 +174,7 @@ impl Limiter {
         checks: &'a Checks,
         deadline: Option<Instant>,
     ) -> Deciding<impl Future<Output = Decision> + 'a> {
-        let known = match checks.permits.is_empty() {
-            true => self.tokens_locally(&checks.tokens),
-            false => self.permits_locally(checks),
-        };
-        match known {
+        match self.known(checks) {
             Some(decision) => Deciding::Done(decision),
             None => Deciding::Waiting(async move {
                 let deadline = deadline.unwrap_or_else(|| self.deadline());
@@ -188,6 +184,15 @@ impl Limiter {
                     false => Box::pin(self.permits_by_store(checks, deadline)).await,
                 }
             }),
+        }
+    }
+
+    /// The decision on a request, when the store need not be asked for it.
+    #[inline]
+    pub(crate) fn known(&self, checks: &Checks) -> Option<Decision> {
+        match checks.permits.is_empty() {
+            true => self.tokens_locally(&checks.tokens),
+            false => self.permits_locally(checks),
         }
     }
 

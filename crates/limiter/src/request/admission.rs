@@ -36,9 +36,9 @@ impl RuleSet {
         let mut pending = PendingRequest::default();
         self.ask(facts, &mut pending)?;
         let may_wait = self.is_lenient() || pending.lacks_plans();
-        let known = if may_wait { None } else { limiter.decide(&pending.checks).done() };
+        let known = if may_wait { None } else { limiter.known(&pending.checks) };
         Ok(match known {
-            Some(decision) => Admission::Judged(self.judge(&mut pending, decision)),
+            Some(mut decision) => Admission::Judged(self.judge(&mut pending, &mut decision)),
             None => Admission::Waiting(Box::pin(wait(self.clone(), limiter.clone(), pending))),
         })
     }
@@ -53,13 +53,13 @@ async fn wait(rules: Arc<RuleSet>, limiter: Limiter, mut pending: PendingRequest
         reading.await;
         rules.adopt_plans(&mut pending, &lookups);
     }
-    let decision = if rules.is_lenient() {
+    let mut decision = if rules.is_lenient() {
         // Boxed: few limits are such, and the others would carry the room for it.
         Box::pin(decide_with_queue(&rules, &limiter, &mut pending, deadline)).await
     } else {
         limiter.decide_by(&pending.checks, deadline).wait().await
     };
-    rules.judge(&mut pending, decision)
+    rules.judge(&mut pending, &mut decision)
 }
 
 /// The decision where a denied request may wait or be degraded. The store has until `deadline`, and a new time limit

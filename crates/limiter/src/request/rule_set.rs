@@ -220,18 +220,18 @@ impl RuleSet {
         Decision { permit_levels, ..Decision::new(DecidedBy::Local, false, 0, levels) }
     }
 
-    /// The answer that the last decision on `pending` leads to.
-    pub fn judge(&self, pending: &mut PendingRequest, mut decision: Decision) -> Judgement {
-        self.count(pending, &decision);
-        let denied = (!decision.granted).then(|| self.denial(pending, &decision));
+    /// The answer that the last decision on `pending` leads to. Takes the permits out of the decision.
+    pub fn judge(&self, pending: &mut PendingRequest, decision: &mut Decision) -> Judgement {
+        self.count(pending, decision);
+        let denied = (!decision.granted).then(|| self.denial(pending, decision));
         let first = pending.degraded.first().map(|degraded| &self.rules[degraded.owner.rule]);
         let degraded = first.filter(|_| decision.granted).and_then(|rule| Some((rule, rule.degrades()?)));
-        let mut fields = self.fields(pending, &decision);
+        let mut fields = self.fields(pending, decision);
         if let Some((rule, _)) = degraded {
             fields.mark_degraded(rule.name());
         }
         let degraded = degraded.map(|(_, degrade)| degrade.clone());
-        let reserved = if decision.granted { Reserved::of(pending, &mut decision) } else { Reserved::default() };
+        let reserved = if decision.granted { Reserved::of(pending, decision) } else { Reserved::default() };
         Judgement { fields, denied, degraded, reserved }
     }
 

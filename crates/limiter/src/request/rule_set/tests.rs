@@ -65,9 +65,9 @@ impl Guard {
     fn pass(&self) -> (Judgement, usize) {
         let mut pending = self.ask();
         for times in 1.. {
-            let decision = self.limiter.decide(&pending.checks).done().unwrap();
+            let mut decision = self.limiter.decide(&pending.checks).done().unwrap();
             if self.rules.next(&mut pending, &decision) != Next::AskAgain {
-                return (self.rules.judge(&mut pending, decision), times);
+                return (self.rules.judge(&mut pending, &mut decision), times);
             }
         }
         unreachable!()
@@ -158,9 +158,9 @@ fn a_plan_changes_the_rate_the_cost_and_the_fields_but_not_the_bucket() {
     let pass = |plan| {
         let mut pending = guard.ask_as(plan);
         let largest = pending.checks.tokens.charges()[0].largest_cost;
-        let decision = guard.limiter.decide(&pending.checks).done().unwrap();
+        let mut decision = guard.limiter.decide(&pending.checks).done().unwrap();
         let mut headers = HeaderMap::new();
-        guard.rules.judge(&mut pending, decision).fields.apply(&mut headers);
+        guard.rules.judge(&mut pending, &mut decision).fields.apply(&mut headers);
         let told =
             [headers::RATELIMIT_POLICY, headers::RATELIMIT].map(|name| headers[name].to_str().unwrap().to_owned());
         (largest, told.join(" "))
@@ -213,8 +213,8 @@ fn a_plan_that_was_read_is_gone_by_at_once_and_one_that_was_not_is_lookups() {
     learn(&cache, "late", "50/h burst=40 cost=4");
     guard.rules.adopt_plans(&mut pending, &lookups);
     assert_eq!((held_to(&pending), pending.owners[0].planned), ((40, 4, 4, 4), true));
-    let decision = guard.limiter.decide(&pending.checks).done().unwrap();
-    let judged = guard.rules.judge(&mut pending, decision);
+    let mut decision = guard.limiter.decide(&pending.checks).done().unwrap();
+    let judged = guard.rules.judge(&mut pending, &mut decision);
     assert_eq!(Guard::ratelimit(&judged), "\"l\";r=9;t=288");
 }
 
@@ -351,8 +351,8 @@ fn a_shadow_settles_as_if_it_were_enforced() {
 fn a_request_that_finds_the_line_too_long_is_denied_by_that_limit_alone() {
     let guard = Guard::new([limit("a", 5), limit("b", 5)]);
     let mut pending = guard.ask();
-    let decision = guard.rules.turn_away(&mut pending, 1, 2_500_000);
-    let judged = guard.rules.judge(&mut pending, decision);
+    let mut decision = guard.rules.turn_away(&mut pending, 1, 2_500_000);
+    let judged = guard.rules.judge(&mut pending, &mut decision);
     assert_eq!(Guard::ratelimit(&judged), "\"b\";r=0;t=3");
     let violated = ["b".into()].into();
     assert_eq!(judged.denied, Some(Denial::QuotaExceeded { violated, retry_after_secs: 3 }));

@@ -125,7 +125,7 @@ impl MemoryStore {
         let granted = charging.grants(units);
         let level = charging.charge(granted, units);
         charging.store(&mut shard, now_us);
-        Grant { units: granted, levels: smallvec![level], at_us: now_us, ..Grant::default() }
+        Grant { units: granted, levels: smallvec![level], at_us: now_us, foreign: SmallVec::new() }
     }
 
     fn take_all(&self, charges: &[BucketCharge], units: u32, now_us: u64, share: Share) -> Grant {
