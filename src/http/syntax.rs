@@ -27,8 +27,8 @@ const fn classes() -> [u8; 256] {
         if alphanumeric || contains(b"-._~!$&'()*+,;=:@/?%[]\\^{|}", b) {
             table[byte] |= TARGET;
         }
-        // RFC 3986 §3.2.2 and §3.2.3, without user information
-        if alphanumeric || contains(b"-._~!$&'()*+,;=:[]", b) {
+        // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded
+        if alphanumeric || contains(b"-._~!$&'()*+,;=", b) {
             table[byte] |= HOST;
         }
         byte += 1;
@@ -73,9 +73,6 @@ pub fn is_target(bytes: &[u8]) -> bool {
 
 /// `uri-host [ ":" port ]`, not empty (RFC 9110 §4.2.1, §7.2).
 pub fn is_host(bytes: &[u8]) -> bool {
-    if bytes.is_empty() || !all(bytes, HOST) {
-        return false;
-    }
     match bytes.strip_prefix(b"[") {
         Some(rest) => match memchr::memchr(b']', rest) {
             Some(end) => is_ipv6(&rest[..end]) && is_port(&rest[end + 1..]),
@@ -83,7 +80,7 @@ pub fn is_host(bytes: &[u8]) -> bool {
         },
         None => {
             let name = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
-            name > 0 && !bytes[..name].iter().any(|b| matches!(b, b'[' | b']')) && is_port(&bytes[name..])
+            name > 0 && all(&bytes[..name], HOST) && is_port(&bytes[name..])
         }
     }
 }

@@ -18,7 +18,7 @@ pub fn of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Cow<'a, str> {
 /// An authority in that form: in lower case, without user, port and the root's dot.
 pub fn normal(host: &str) -> Cow<'_, str> {
     // Nearly every request has a name in lower case and perhaps a port: one look at each byte is enough.
-    let end = host.bytes().position(|byte| !is_plain(byte)).unwrap_or(host.len());
+    let end = host.bytes().position(|byte| !PLAIN[usize::from(byte)]).unwrap_or(host.len());
     let (name, rest) = host.split_at(end);
     if rest.is_empty() || (rest.starts_with(':') && rest.bytes().skip(1).all(|byte| byte.is_ascii_digit())) {
         return without_root(name).into();
@@ -48,9 +48,15 @@ impl<'a> RequestHost<'a> {
     }
 }
 
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')
-}
+/// Whether a byte stands in a name as it is.
+static PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        plain[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+        byte += 1;
+    }
+    plain
+};
 
 fn without_root(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
