@@ -13,5 +13,6 @@ mod honest_headers;
 mod model;
 mod parity;
 mod queue;
+mod scripts;
 mod slow_store;
 mod stalls;

@@ -1,10 +1,7 @@
 //! The shipped script and the Rust arithmetic, the same decisions on the same random traces.
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::cell::Cell;
 
-use mlua::{Function, Lua, LuaString, Table, Value, Variadic};
 use proptest::prelude::*;
 use tollgate_limiter::algorithm::calendar::{CalendarUnit, Period};
 use tollgate_limiter::algorithm::concurrency::{DEMAND_US, GrantedPermits, LEASE_US, PermitRequest, ROTATION_US};
@@ -20,75 +17,7 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim};
 use tollgate_test_support::{HOUR, SECOND, charge, shape};
 
-/// Every algorithm, and what is done with them.
-macro_rules! lua {
-    ($last:literal) => {
-        concat!(
-            include_str!("../../lua/values.lua"),
-            include_str!("../../lua/conversion.lua"),
-            include_str!("../../lua/token_bucket.lua"),
-            include_str!("../../lua/window.lua"),
-            include_str!("../../lua/fixed_window.lua"),
-            include_str!("../../lua/sliding_window.lua"),
-            include_str!(concat!("../../lua/", $last, ".lua"))
-        )
-    };
-}
-
-const TAKE: &str = lua!("take");
-const ADJUST: &str = lua!("adjust");
-const GIVE: &str = lua!("grant");
-const CONCURRENCY: &str = include_str!("../../lua/concurrency.lua");
-
-/// The part of Redis that the scripts use, on a clock of the test's own.
-#[derive(Default)]
-struct FakeRedis {
-    now_us: Cell<u64>,
-    /// Values, and the millisecond after which they are gone.
-    values: RefCell<HashMap<String, (String, u64)>>,
-    /// The one hash, by its fields.
-    marker: RefCell<HashMap<String, String>>,
-    expires: bool,
-}
-
-impl FakeRedis {
-    fn call(&self, lua: &Lua, words: &[String]) -> mlua::Result<Value> {
-        let now_ms = self.now_us.get() / 1_000;
-        match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["TIME"] => {
-                let (seconds, micros) = (self.now_us.get() / SECOND, self.now_us.get() % SECOND);
-                lua.create_sequence_from([seconds.to_string(), micros.to_string()]).map(Value::Table)
-            }
-            ["GET", key] => match self.values.borrow().get(*key) {
-                Some((value, until)) if !self.expires || now_ms <= *until => {
-                    lua.create_string(value).map(Value::String)
-                }
-                _ => Ok(Value::Boolean(false)),
-            },
-            ["SET", key, value, "PX", ttl] => {
-                let ttl: u64 = ttl.parse().expect("a TTL is whole milliseconds");
-                assert!(ttl > 0, "Redis refuses a TTL of 0");
-                self.values.borrow_mut().insert((*key).to_owned(), ((*value).to_owned(), now_ms + ttl));
-                Ok(Value::Boolean(true))
-            }
-            ["DEL", key] => Ok(Value::Boolean(self.values.borrow_mut().remove(*key).is_some())),
-            ["HGET", "marker", field] => match self.marker.borrow().get(*field) {
-                Some(value) => lua.create_string(value).map(Value::String),
-                None => Ok(Value::Boolean(false)),
-            },
-            ["HSET", "marker", field, value] => {
-                self.marker.borrow_mut().insert((*field).to_owned(), (*value).to_owned());
-                Ok(Value::Boolean(true))
-            }
-            ["HDEL", "marker", fields @ ..] => {
-                fields.iter().for_each(|field| drop(self.marker.borrow_mut().remove(*field)));
-                Ok(Value::Boolean(true))
-            }
-            ["PEXPIRE", "marker", "3600000"] => Ok(Value::Boolean(true)),
-            other => panic!("the script calls {other:?}"),
-        }
-    }
-}
+use crate::scripts::{LuaScripts, ShippedScript};
 
 /// The algorithm's letter in ARGV.
 fn letter(quota: Quota) -> &'static str {
@@ -117,54 +46,37 @@ fn numbers(quota: Quota, now_us: u64) -> [String; 4] {
     numbers.map(|number| number.to_string())
 }
 
-/// The script, ready to run against its fake.
+/// The scripts, run like the store runs them.
 struct ScriptRunner {
-    lua: Lua,
-    take: Function,
-    adjust: Function,
-    give: Function,
-    concurrency: Function,
-    redis: Rc<FakeRedis>,
+    scripts: LuaScripts,
     /// Of the fleet that sends debts.
     nodes: Cell<u64>,
 }
 
 impl ScriptRunner {
     fn new(expires: bool) -> Self {
-        let lua = Lua::new();
-        let redis = Rc::new(FakeRedis { expires, ..FakeRedis::default() });
-        let table = lua.create_table().unwrap();
-        let fake = redis.clone();
-        let call = lua.create_function(move |lua, words: Variadic<LuaString>| {
-            let words: Vec<String> = words.iter().map(|word| word.to_string_lossy()).collect();
-            fake.call(lua, &words)
-        });
-        let call = call.unwrap();
-        table.set("call", call.clone()).unwrap();
-        table.set("pcall", call).unwrap();
-        let error_reply = lua.create_function(|_, text: String| Err::<(), _>(mlua::Error::runtime(text)));
-        table.set("error_reply", error_reply.unwrap()).unwrap();
-        lua.globals().set("redis", table).unwrap();
-        let take = lua.load(TAKE).into_function().unwrap();
-        let adjust = lua.load(ADJUST).into_function().unwrap();
-        let give = lua.load(GIVE).into_function().unwrap();
-        let concurrency = lua.load(CONCURRENCY).into_function().unwrap();
-        Self { lua, take, adjust, give, concurrency, redis, nodes: Cell::new(1) }
+        let scripts = LuaScripts::load();
+        scripts.redis.expires.set(expires);
+        Self { scripts, nodes: Cell::new(1) }
+    }
+
+    fn set_now(&self, now_us: u64) {
+        self.scripts.redis.now_us.set(now_us);
     }
 
     fn reply(&self, charges: &[BucketCharge], units: u32, deadline: u64) -> mlua::Result<Vec<i64>> {
         let mut args = vec![deadline.to_string(), units.to_string()];
         for charge in charges {
             args.extend([letter(charge.quota).to_owned(), charge.quota.charge(charge.cost).to_string()]);
-            args.extend(numbers(charge.quota, self.redis.now_us.get()));
+            args.extend(numbers(charge.quota, self.scripts.redis.now_us.get()));
         }
         let keys = charges.iter().map(|charge| String::from_utf8_lossy(charge.key.as_bytes()).into_owned());
-        self.run(&self.take, keys, args)
+        self.scripts.run(ShippedScript::TakeAny, keys, args)
     }
 
     /// Sends a batch at `now_us`, which is the same on the node's clock. Its marker is "marker", and may forget `answered`.
     fn adjust(&self, batch: &AdjustmentBatch, now_us: u64, deadline: u64, answered: &[u64]) -> Vec<i64> {
-        self.redis.now_us.set(now_us);
+        self.set_now(now_us);
         let number = batch.id.map_or(0, |id| id.number);
         let head = [deadline, number, 3_600_000, self.nodes.get(), 2_000, batch.len() as u64];
         let mut args = head.map(|number| number.to_string()).to_vec();
@@ -183,7 +95,7 @@ impl ScriptRunner {
         let marker = batch.id.map(|_| "marker".to_owned());
         let notes = batch.iter().map(|one| format!("full {}", String::from_utf8_lossy(one.key.as_bytes())));
         let notes = notes.filter(|_| batch.id.is_some() && self.nodes.get() > 1);
-        self.run(&self.adjust, keys.chain(marker).chain(notes), args).unwrap()
+        self.scripts.run(ShippedScript::Adjust, keys.chain(marker).chain(notes), args).unwrap()
     }
 
     fn adjust_once(&self, adjustment: &Adjustment, now_us: u64, deadline: u64) -> Vec<i64> {
@@ -192,11 +104,11 @@ impl ScriptRunner {
 
     /// The reply's numbers before and after `tokens` are given back.
     fn give(&self, charge: &BucketCharge, tokens: i64, now_us: u64) -> [Vec<i64>; 2] {
-        self.redis.now_us.set(now_us);
+        self.set_now(now_us);
         let mut args = vec![u64::MAX.to_string(), tokens.to_string(), letter(charge.quota).to_owned()];
         args.extend(numbers(charge.quota, now_us));
         let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
-        let reply = self.run(&self.give, [key].into_iter(), args).unwrap();
+        let reply = self.scripts.run(ShippedScript::Grant, [key].into_iter(), args).unwrap();
         let middle = 3 + usize::try_from(reply[2]).unwrap();
         [reply[3..middle].to_vec(), reply[middle + 1..].to_vec()]
     }
@@ -204,14 +116,14 @@ impl ScriptRunner {
     /// The error of a look at a key.
     fn give_error(&self, charge: &BucketCharge) -> String {
         let mut args = vec![u64::MAX.to_string(), "0".to_owned(), letter(charge.quota).to_owned()];
-        args.extend(numbers(charge.quota, self.redis.now_us.get()));
+        args.extend(numbers(charge.quota, self.scripts.redis.now_us.get()));
         let key = String::from_utf8_lossy(charge.key.as_bytes()).into_owned();
-        self.run(&self.give, [key].into_iter(), args).unwrap_err().to_string()
+        self.scripts.run(ShippedScript::Grant, [key].into_iter(), args).unwrap_err().to_string()
     }
 
     /// The permits that the claims' node holds afterwards; all claims are of one node.
     fn claim(&self, claims: &[PermitClaim], now_us: u64) -> Vec<GrantedPermits> {
-        self.redis.now_us.set(now_us);
+        self.set_now(now_us);
         let mut args = vec![u64::MAX.to_string(), claims[0].node.to_string()];
         args.extend([LEASE_US, DEMAND_US, ROTATION_US].map(|number| number.to_string()));
         for PermitClaim { most, claim, .. } in claims {
@@ -220,7 +132,7 @@ impl ScriptRunner {
             args.extend(numbers.map(|number| number.to_string()));
         }
         let keys = claims.iter().map(|said| String::from_utf8_lossy(said.key.as_bytes()).into_owned());
-        let reply = self.run(&self.concurrency, keys, args).unwrap();
+        let reply = self.scripts.run(ShippedScript::Concurrency, keys, args).unwrap();
         let number = |n: i64| u64::try_from(n).unwrap();
         let granted = |of_claim: &[i64]| {
             let [own, others, share] = [0, 1, 2].map(|at| number(of_claim[at]));
@@ -229,19 +141,8 @@ impl ScriptRunner {
         reply[2..].chunks(3).map(granted).collect()
     }
 
-    fn run(&self, script: &Function, keys: impl Iterator<Item = String>, args: Vec<String>) -> mlua::Result<Vec<i64>> {
-        self.lua.globals().set("KEYS", self.lua.create_sequence_from(keys)?)?;
-        self.lua.globals().set("ARGV", self.lua.create_sequence_from(args)?)?;
-        let reply: Table = script.call(())?;
-        // Redis truncates what is not an integer: nothing may be lost by that.
-        reply
-            .sequence_values::<f64>()
-            .map(|number| number.inspect(|n| assert_eq!(n.fract(), 0.0)).map(|n| n as i64))
-            .collect()
-    }
-
     fn take(&self, charges: &[BucketCharge], units: u32, now_us: u64) -> Grant {
-        self.redis.now_us.set(now_us);
+        self.set_now(now_us);
         let reply = self.reply(charges, units, u64::MAX).unwrap();
         let number = |at: usize| u64::try_from(reply[at]).unwrap();
         assert_eq!(number(1), now_us);
@@ -254,7 +155,7 @@ impl ScriptRunner {
     }
 
     fn value(&self, key: &str) -> Option<String> {
-        self.redis.values.borrow().get(key).map(|(value, _)| value.clone())
+        self.scripts.redis.text(key)
     }
 }
 
@@ -474,18 +375,19 @@ fn a_fixed_window_whose_bounds_are_stale_charges_nothing() {
     let charges = [charge("b", shape(10, SECOND, 10), 1), charge("w", window, 1)];
     let day = 86_400 * SECOND;
     let told_for = 1_763_000_000_000_000;
-    script.redis.now_us.set(told_for);
+    script.set_now(told_for);
     let mut args = vec![u64::MAX.to_string(), "1".to_owned()];
     for charge in &charges {
         args.extend([letter(charge.quota).to_owned(), charge.quota.charge(1).to_string()]);
         args.extend(numbers(charge.quota, told_for));
     }
     for (now_us, granted) in [(told_for - day, -1), (told_for + 2 * day, -1), (told_for, 1), (told_for + day, 1)] {
-        script.redis.now_us.set(now_us);
-        let reply = script.run(&script.take, ["b", "w"].map(str::to_owned).into_iter(), args.clone()).unwrap();
+        script.set_now(now_us);
+        let keys = ["b", "w"].map(str::to_owned).into_iter();
+        let reply = script.scripts.run(ShippedScript::TakeAny, keys, args.clone()).unwrap();
         assert_eq!((reply[0], reply.get(1)), (granted, Some(&i64::try_from(now_us).unwrap())));
         assert_eq!(script.value("b").is_some(), granted > 0);
-        script.redis.values.borrow_mut().clear();
+        script.scripts.redis.flush();
     }
 }
 
@@ -494,7 +396,7 @@ fn a_key_expires_no_earlier_than_its_bucket_is_full() {
     for now_us in [1_000_000_000, 1_000_000_999, 1_000_000_500] {
         let script = ScriptRunner::new(true);
         script.take(&[charge("k", shape(1_000, SECOND, 4), 1)], 3, now_us);
-        let (_, until_ms) = script.redis.values.borrow()["k"];
+        let until_ms = script.scripts.redis.kept_until_ms("k").unwrap();
         assert!((until_ms + 1) * 1_000 >= now_us + 3_000);
     }
 }
@@ -599,7 +501,7 @@ fn a_window_that_ended_before_the_clock_stepped_back_is_not_forgotten() {
     assert_eq!(memory.take_at(&charges, 5, end_us - 71_000 + 60_000, Share::WHOLE).units, 0);
     assert_eq!(script.take(&charges, 5, end_us - SECOND).units, 5);
     // The millisecond in which Redis would have dropped it is over, and the clock is back before the end.
-    let (_, kept_until_ms) = script.redis.values.borrow()["k"];
+    let kept_until_ms = script.scripts.redis.kept_until_ms("k").unwrap();
     assert!(kept_until_ms * 1_000 >= end_us + 10 * SECOND);
     assert_eq!(script.take(&charges, 5, end_us - 71_000).units, 0);
 }
@@ -622,7 +524,7 @@ fn a_clock_that_steps_back_by_hours_denies_for_no_longer_than_a_window() {
 fn a_call_past_its_deadline_charges_nothing() {
     let script = ScriptRunner::new(true);
     let charges = [charge("k", shape(10, SECOND, 10), 1)];
-    script.redis.now_us.set(5_000_001);
+    script.set_now(5_000_001);
     assert_eq!(script.reply(&charges, 1, 5_000_000).unwrap(), [-1, 5_000_001]);
     assert_eq!(script.value("k"), None);
     assert_eq!(script.reply(&charges, 1, 5_000_001).unwrap()[0], 1);
@@ -665,9 +567,9 @@ fn a_batch_that_is_sent_again_in_whole_or_in_part_changes_nothing_twice() {
     }
     assert_eq!(script.adjust(&batch_of(8, &["a"]), SECOND, u64::MAX, &[7]), [1, 1_000_000, 1]);
     assert_eq!(left("a"), 8);
-    assert_eq!(script.redis.marker.borrow().iter().collect::<Vec<_>>(), [(&"8".to_owned(), &"1".to_owned())]);
+    assert_eq!(script.scripts.redis.hash("marker"), [("8".to_owned(), "1".to_owned())]);
     assert_eq!(script.adjust(&whole, 2 * SECOND, SECOND, &[8])[0], -1, "late, and nothing is forgotten");
-    assert_eq!(script.redis.marker.borrow().len(), 1);
+    assert_eq!(script.scripts.redis.hash("marker").len(), 1);
 }
 
 #[test]
@@ -701,7 +603,7 @@ fn debts_of_a_bucket_that_nobody_used_are_paid_by_what_flowed_in_until_the_first
 #[test]
 fn a_foreign_value_keeps_no_other_key_from_its_correction() {
     let script = ScriptRunner::new(true);
-    script.redis.values.borrow_mut().insert("b".into(), ("hello".into(), u64::MAX));
+    script.scripts.redis.write("b", "hello");
     for _ in 0..2 {
         let reply = script.adjust(&batch_of(1, &["a", "b", "c"]), SECOND, u64::MAX, &[]);
         assert_eq!(reply, [1, 1_000_000, 1, 0, 1]);
@@ -729,9 +631,9 @@ fn a_foreign_value_is_marked_and_the_other_keys_decide() {
     let numbers = ["-1:0:5:1:1", "1:0:0:1:1", "1:0:5:0:1", "1:7:5:7:1", "1.5:0:5:1:1", "1:0:5:1:9007199254740992"];
     for foreign in short.into_iter().chain(numbers) {
         let script = ScriptRunner::new(true);
-        script.redis.values.borrow_mut().insert("foreign".into(), (foreign.into(), u64::MAX));
+        script.scripts.redis.write("foreign", foreign);
         let limit = shape(10, SECOND, 10);
-        script.redis.now_us.set(SECOND);
+        script.set_now(SECOND);
         let reply = script.reply(&[charge("a", limit, 1), charge("foreign", limit, 1)], 12, u64::MAX).unwrap();
         assert_eq!(reply, [10, 1_000_000, 0, 100_000, 1_000_000, -1, 0, 0], "{foreign:?}");
         assert_eq!(script.value("foreign").as_deref(), Some(foreign));
