@@ -14,5 +14,6 @@ mod model;
 mod parity;
 mod queue;
 mod scripts;
+mod simulation;
 mod slow_store;
 mod stalls;

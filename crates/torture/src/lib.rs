@@ -23,7 +23,7 @@ pub mod command;
 mod drive;
 mod error;
 mod faults;
-mod judge;
+pub mod judge;
 pub mod limit;
 pub mod plan;
 pub mod report;

@@ -1,0 +1,151 @@
+//! The nodes of a simulated fleet, put together as the gateway does: workers that share a node, the task that finds the
+//! store again, heartbeats, and a sweep.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tollgate::clock::{self, Instant};
+use tollgate_limiter::algorithm::share::Share;
+use tollgate_limiter::decide::limiter::Limiter;
+use tollgate_limiter::node::Node;
+use tollgate_limiter::node::breaker::Breaker;
+use tollgate_limiter::node::recovery::run_control;
+use tollgate_limiter::store::Store;
+use tollgate_limiter::store::fleet_share::FleetShare;
+use tollgate_limiter::store::memory::MemoryStore;
+
+use super::schedule::{LossRates, NodePlan, Outage};
+use super::server::{AUTONOMY, EPOCH_US, FleetView, with_redis};
+use super::wire::{NodeWires, WireCondition, WireStore};
+
+/// How often a node announces itself.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// A lower count of nodes is believed after so long.
+pub const BELIEF: Duration = Duration::from_secs(3);
+
+/// Less often than in a gateway: it goes through tables of many thousand sets.
+const SWEEP: Duration = Duration::from_secs(25);
+
+/// The longest that a node which leaves waits for its last claims.
+const LAST_CLAIMS: Duration = Duration::from_secs(1);
+
+/// A node of the fleet.
+pub struct SimulatedNode {
+    pub number: usize,
+    pub state: Arc<Node>,
+    pub workers: Vec<Limiter>,
+    pub wires: Arc<NodeWires>,
+    /// Its requests.
+    pub requests: JoinSet<()>,
+    background: JoinSet<()>,
+}
+
+impl SimulatedNode {
+    /// A node that knows nothing yet, of a fleet of `expected`.
+    pub fn start(number: usize, plan: &NodePlan, expected: usize, seed: u64) -> Self {
+        let share = Arc::new(FleetShare::expecting(u32::try_from(expected).unwrap()));
+        let memory = Arc::new(MemoryStore::new(1_000));
+        // The wall clock, as far as windows go by it, is that of the run and not of the machine.
+        let elapsed_us = with_redis(|redis| redis.elapsed_us());
+        let wall_us = (EPOCH_US + elapsed_us).saturating_add_signed(plan.wall_offset * 1_000);
+        memory.set_epoch(wall_us - clock::monotonic_micros());
+        let condition = WireCondition { latency: plan.latency, floor: 0, outage: None, losses: LossRates::default() };
+        let view = FleetView { share: share.get(), silent: Vec::new() };
+        let wires = Arc::new(NodeWires {
+            condition: Mutex::new(condition),
+            view: Mutex::new(view),
+            is_dead: AtomicBool::new(false),
+        });
+        let state = Arc::new(Node::new(memory, Arc::new(Breaker::new()), share));
+        let wire = |worker: usize| {
+            let random = fastrand::Rng::with_seed(seed ^ ((number * 8 + worker + 1) as u64).wrapping_mul(0x9e37_79b9));
+            Arc::new(WireStore { node: wires.clone(), random: Mutex::new(random) }) as Arc<dyn Store>
+        };
+        let stores: Vec<Arc<dyn Store>> = (0..plan.workers).map(wire).collect();
+        let workers = stores.iter().map(|store| Limiter::of_node(state.clone(), store.clone())).collect();
+        let mut background = JoinSet::new();
+        background.spawn(run_control(state.clone(), stores));
+        background.spawn(announce(number as u64, wires.clone(), state.clone()));
+        background.spawn(sweep(state.clone()));
+        Self { number, state, workers, wires, requests: JoinSet::new(), background }
+    }
+
+    /// The process ends without notice, with all that it had under way.
+    pub fn crash(mut self) {
+        self.wires.is_dead.store(true, Ordering::Relaxed);
+        self.requests.abort_all();
+        self.background.abort_all();
+    }
+
+    /// The process ends in order, once its requests have.
+    pub async fn leave(mut self) {
+        while self.requests.join_next().await.is_some() {}
+        for worker in &self.workers {
+            worker.settled().await;
+            let _ = timeout(LAST_CLAIMS, worker.leave_permits()).await;
+        }
+        self.background.abort_all();
+        exchange(self.number as u64, &self.wires, true).await;
+        self.wires.is_dead.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn sweep(node: Arc<Node>) {
+    loop {
+        sleep(SWEEP).await;
+        let now_us = clock::monotonic_micros();
+        node.memory.sweep(now_us);
+        node.sweep(now_us);
+    }
+}
+
+/// Announces a node like the heartbeat in Redis, and learns its share from the answers.
+async fn announce(number: u64, wires: Arc<NodeWires>, node: Arc<Node>) {
+    let (mut lower_since, mut answered_at) = (None::<Instant>, clock::now());
+    loop {
+        match exchange(number, &wires, false).await {
+            Some(view) => {
+                answered_at = clock::now();
+                let fewer = view.share.nodes() < node.share.get().nodes();
+                let since = *lower_since.get_or_insert_with(clock::now);
+                if !fewer || since.elapsed() >= BELIEF {
+                    lower_since = None;
+                    set(&wires, &node, view.share, view.silent);
+                }
+            }
+            None if answered_at.elapsed() >= AUTONOMY => {
+                let share = node.share.get();
+                set(&wires, &node, share, Vec::new());
+            }
+            None => {}
+        }
+        sleep(BEAT).await;
+    }
+}
+
+fn set(wires: &NodeWires, node: &Node, share: Share, silent: Vec<u32>) {
+    *wires.view.lock() = FleetView { share, silent: silent.clone() };
+    node.share.set(share, silent);
+}
+
+/// A beat, if the server answers.
+async fn exchange(number: u64, wires: &NodeWires, leaves: bool) -> Option<FleetView> {
+    let is_out = || wires.condition.lock().outage;
+    let latency = wires.condition.lock().latency.0;
+    if is_out() == Some(Outage::Refused) {
+        return None;
+    }
+    sleep(Duration::from_millis(latency)).await;
+    if is_out().is_some() || with_redis(|redis| redis.stalled_until.get()).is_some_and(|until| until > clock::now()) {
+        sleep(Duration::from_millis(500)).await;
+        return None;
+    }
+    let view = with_redis(|redis| redis.beat(number, leaves));
+    sleep(Duration::from_millis(latency)).await;
+    is_out().is_none().then_some(view)
+}
