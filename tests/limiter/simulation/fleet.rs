@@ -23,7 +23,7 @@ use super::server::{AUTONOMY, EPOCH_US, FleetView, with_redis};
 use super::wire::{NodeWires, WireCondition, WireStore};
 
 /// How often a node announces itself.
-const BEAT: Duration = Duration::from_secs(1);
+const BEAT: Duration = Duration::from_millis(500);
 
 /// A lower count of nodes is believed after so long.
 pub const BELIEF: Duration = Duration::from_secs(3);

@@ -24,7 +24,10 @@ use crate::scripts::{LuaScripts, ShippedScript};
 pub const EPOCH_US: u64 = 1_763_000_000_000_000;
 
 /// A node that was not heard of for so long is silent.
-pub const SILENCE: Duration = Duration::from_secs(2);
+pub const SILENCE: Duration = Duration::from_millis(1_250);
+
+/// Until then, the other nodes have noticed that a node is silent.
+pub const NOTICE: Duration = Duration::from_secs(2);
 
 /// A silent node counts for so long.
 pub const AUTONOMY: Duration = Duration::from_secs(15);
@@ -173,15 +176,12 @@ impl SimulatedRedis {
     /// Corrects like the store in Redis, for a node among `nodes`.
     pub fn adjust(&self, batch: &AdjustmentBatch, nodes: u32, deadline_us: u64) -> Vec<AdjustmentResult> {
         let number = batch.id.map_or(0, |id| id.number);
-        let head = [deadline_us, number, 3_600_000, batch.len() as u64];
+        let head = [deadline_us, number, 3_600_000, nodes.into(), micros(NOTICE) / 1_000, batch.len() as u64];
         let mut args = head.map(|number| number.to_string()).to_vec();
         let now_us = clock::monotonic_micros();
         for PlacedAdjustment { place, adjustment: Adjustment { quota, change, .. } } in batch.placed() {
-            let parts = if quota.is_window() { 1 } else { u64::from(nodes) };
             let change = match *change {
-                Change::Charge { charge, since_us } => {
-                    [charge.min(MAX_TICKS), now_us.saturating_sub(since_us) / parts, 0, 0]
-                }
+                Change::Charge { charge, since_us } => [charge.min(MAX_TICKS), now_us.saturating_sub(since_us), 0, 0],
                 Change::Refund { charge, taken_at_us } => [0, 0, charge, taken_at_us],
             };
             args.extend([place.to_string(), quota.script().letter().to_owned()]);
@@ -190,7 +190,8 @@ impl SimulatedRedis {
         }
         let keys = batch.iter().map(|one| key_text(&one.key));
         let marker = batch.id.map(|id| format!("!adjusted:{}", id.node));
-        match self.run(ShippedScript::Adjust, keys.chain(marker), args) {
+        let notes = batch.iter().filter(|_| batch.id.is_some()).map(|one| format!("!full:{}", key_text(&one.key)));
+        match self.run(ShippedScript::Adjust, keys.chain(marker).chain(notes), args) {
             Ok(reply) => reply[2..].iter().map(|made| Ok(outcome(*made))).collect(),
             Err(error) => vec![Err(error); batch.len()],
         }

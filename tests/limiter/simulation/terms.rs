@@ -12,7 +12,7 @@ pub const PERCENT: u64 = 97;
 pub const LEASED_PERCENT: u64 = 85;
 
 /// Milliseconds until the others hold back the share of a node that fell silent.
-const NOTICE: u64 = 3_000;
+const NOTICE: u64 = 2_000;
 
 /// Milliseconds until what single failed calls left is charged. The calls that charge it get lost as well, and take three
 /// time limits then. Meanwhile both the store and the nodes decide, and neither knows what the other admits.
@@ -72,7 +72,7 @@ impl Schedule {
         let is_divided = smallest >= plan.largest_cost * self.nodes.len() as u64;
         let mut conceded = Vec::new();
         let mut concede = |from: u64, to: u64, tokens: u64| {
-            conceded.push(Concession { from_us: from * MS, to_us: (to + RECOVERY) * MS, tokens });
+            conceded.push(Concession { from_us: from * MS, to_us: (to + RECOVERY) * MS, tokens, repaid_us: u64::MAX });
         };
         for Loss { from, to, nodes, unnoticed, is_outage } in self.losses().filter(|loss| loss.nodes > 0) {
             let nodes = nodes as u64;
