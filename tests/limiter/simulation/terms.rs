@@ -67,7 +67,7 @@ impl Schedule {
         let largest = |of: fn(LimitNumbers) -> u64| plan.versions().map(of).max().unwrap_or_default();
         let (burst, period) = (largest(|limit| limit.rate().2), plan.limit.rate().1);
         let flow = |during: u64| (largest(|limit| limit.rate().0) * during).div_ceil(period);
-        let fewest = self.fewest_nodes() as u64;
+        let (fewest, all) = (self.fewest_nodes() as u64, self.nodes.len() as u64);
         let smallest = plan.versions().map(|limit| limit.rate().2).min().unwrap_or_default();
         let is_divided = smallest >= plan.largest_cost * self.nodes.len() as u64;
         let mut conceded = Vec::new();
@@ -77,7 +77,7 @@ impl Schedule {
         for Loss { from, to, nodes, unnoticed, is_outage } in self.losses().filter(|loss| loss.nodes > 0) {
             let nodes = nodes as u64;
             match nodes >= fewest || !is_divided {
-                true => concede(from, to, burst + flow(if is_outage && nodes >= fewest { 0 } else { unnoticed })),
+                true => concede(from, to, burst + flow(if is_outage && nodes >= all { 0 } else { unnoticed })),
                 false => concede(from, to, ((burst + flow(unnoticed)) * nodes).div_ceil(fewest)),
             }
         }
