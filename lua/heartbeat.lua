@@ -2,7 +2,8 @@
 --
 -- KEYS   [1] the sorted set of nodes, scored by when each was last heard of, in milliseconds of Redis time.
 -- ARGV   [1] this node's id, [2] milliseconds after which a silent node counts as gone (0: this one leaves),
---        [3] milliseconds after which it counts as silent.
+--        [3] milliseconds after which it counts as silent, [4] 1: this node is heard of and decides alone all the same,
+--        so it counts as silent for the others.
 -- Reply  integers: nodes that are not gone, this one's rank among their ids in byte order, from 0, then the ranks of the
 --        silent ones.
 --
@@ -14,13 +15,14 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local ttl = tonumber(ARGV[2])
 local score = string.format('%.0f', now)
+local own_score = ARGV[4] == '1' and string.format('%.0f', now - tonumber(ARGV[3])) or score
 
 if ttl == 0 then
   redis.call('ZREM', KEYS[1], ARGV[1])
   return { redis.call('ZCARD', KEYS[1]), 0 }
 end
 
-redis.call('ZADD', KEYS[1], score, ARGV[1])
+redis.call('ZADD', KEYS[1], own_score, ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - ttl))
 -- Redis's clock stepped back: a node last heard of in its future was heard of just now. Otherwise a dead node would
 -- live until then.
@@ -31,7 +33,7 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 
 local silent = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.0f', now - tonumber(ARGV[3])))) do
-  silent[id] = true
+  silent[id] = id ~= ARGV[1]
 end
 
 -- Ranks follow the ids, which stay, not the scores.

@@ -58,6 +58,39 @@ fn request() -> tollgate_limiter::store::BucketCharge {
 }
 
 #[tokio::test]
+async fn a_node_whose_calls_are_late_leaves_its_share_to_nobody_else_though_it_is_heard_of() {
+    let late = DelayedNode::start().await;
+    let other = LimiterNode::started(&late.server.spec()).await;
+    let both = || async { late.node.share.get().nodes() == 2 && other.share.get().nodes() == 2 };
+    eventually("both are known", both).await;
+    let tokens = |name: String| charge(&name, shape(100, HOUR, 100), 1);
+    let weight = |name: String| {
+        let tokens = tokens(name);
+        let other = &other;
+        async move { 100 - decide(&other.limiter, &[tokens]).await.levels[0].remaining }
+    };
+    assert_eq!(weight("before".to_owned()).await, 1);
+    late.way.set(LATENCY);
+    eventually("it decides alone", || async {
+        decide(&late.node.limiter, &[tokens("late".to_owned())]).await;
+        late.node.breaker.is_open()
+    })
+    .await;
+    let tries = AtomicU64::new(0);
+    let weighs = |expected: u64| {
+        let name = format!("k{}", tries.fetch_add(1, Ordering::Relaxed));
+        let weight = weight(name);
+        async move { weight.await == expected }
+    };
+    eventually("the other holds half of the limit back", || weighs(2)).await;
+    assert!(late.node.breaker.is_open());
+    assert_eq!(late.node.share.get().nodes(), 2, "it hears of the fleet");
+    late.way.set(Duration::ZERO);
+    late.node.recovers().await;
+    eventually("the other has its half back", || weighs(1)).await;
+}
+
+#[tokio::test]
 async fn single_requests_are_charged_once() {
     let delayed = DelayedNode::start().await;
     assert_eq!(decide(&delayed.node.limiter, &[request()]).await.decided_by, DecidedBy::Redis);

@@ -151,8 +151,7 @@ impl Limiter {
     /// Takes a permit without the store.
     fn take_alone(&self, check: &PermitCheck, client: &StoreClient) -> Result<(ConcurrencyPermit, Level), Level> {
         let need = &check.need;
-        let away = client.node.breaker.open_for(client.store.server_of_permits(&need.key));
-        match check.on_outage.after(away) {
+        match check.on_outage.after(client.away_for(client.store.server_of_permits(&need.key))) {
             OnOutage::Local | OnOutage::LocalFor { .. } => {
                 let part = client.node.share.get().of_permits(need.key.as_bytes(), need.limit, check.largest_cost);
                 self.permits().take_alone(need, part.ok_or(FULL)?)

@@ -80,7 +80,13 @@ impl StoreClient {
 
     /// `checks` with the policies that hold by now, after the time that the servers of their buckets have been away.
     pub fn as_of_now<'a>(&self, checks: &'a TokenChecks) -> Cow<'a, TokenChecks> {
-        checks.as_of_now(|key| self.node.breaker.open_for(self.store.server_of(key)))
+        checks.as_of_now(|key| self.away_for(self.store.server_of(key)))
+    }
+
+    /// For how long this node may have decided alone on the keys of `server`. The others count from when they last heard
+    /// of it.
+    pub fn away_for(&self, server: ServerId) -> Duration {
+        self.node.breaker.open_for(server).max(self.node.share.unheard_for())
     }
 
     /// Whether the store may be asked for none of the buckets of `checks`.

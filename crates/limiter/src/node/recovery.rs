@@ -54,9 +54,11 @@ pub async fn run_control(node: Arc<Node>, stores: Vec<Arc<dyn Store>>) {
             () = breaker.until_open() => {}
             () = node.until_owed() => {}
         }
+        node.share.note_alone(breaker.is_open_for(ServerId::ONLY));
         let back = probes.round(&node, &stores).await;
         settle(&node, &stores, &back).await;
         back.into_iter().for_each(|server| breaker.close(server));
+        node.share.note_alone(breaker.is_open_for(ServerId::ONLY));
         tokio::time::sleep(PROBE_INTERVAL).await;
     }
 }

@@ -2,16 +2,21 @@
 //! it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use metrics::Gauge;
 use parking_lot::Mutex;
 
 use crate::algorithm::held_back::HeldBack;
 use crate::algorithm::share::Share;
+use crate::clock;
 use crate::store::merged_charges::MergedCharge;
 
 /// The longest until the nodes that reach the store notice that one does not, and hold its share back.
 pub(crate) const NOTICE_US: u64 = 2_000_000;
+
+/// No time.
+const NEVER: u64 = u64::MAX;
 
 /// The share of this node, set by the heartbeat and read by each worker.
 #[derive(Debug)]
@@ -20,6 +25,10 @@ pub struct FleetShare {
     /// Nodes that are silent. While there are none, no lock is taken.
     silent: AtomicU64,
     silent_ranks: Mutex<Vec<u32>>,
+    /// Since when this node decides without the store, in microseconds of the monotonic clock. [`NEVER`]: it asks it.
+    alone_since_us: AtomicU64,
+    /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
+    announced_at_us: AtomicU64,
     fleet_nodes: Gauge,
     silent_nodes: Gauge,
     held_back_ratio: Gauge,
@@ -32,6 +41,8 @@ impl FleetShare {
             packed: AtomicU64::new(0),
             silent: AtomicU64::new(0),
             silent_ranks: Mutex::default(),
+            alone_since_us: AtomicU64::new(NEVER),
+            announced_at_us: AtomicU64::new(NEVER),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
             silent_nodes: metrics::gauge!("tollgate_fleet_nodes_silent"),
             held_back_ratio: metrics::gauge!("tollgate_fleet_share_held_back_ratio"),
@@ -56,6 +67,29 @@ impl FleetShare {
         self.silent.store(count.into(), Ordering::Relaxed);
     }
 
+    /// Notes whether this node decides alone on all keys, although it may be heard of.
+    pub(crate) fn note_alone(&self, is_alone: bool) {
+        let since_us = if is_alone { clock::monotonic_micros() } else { NEVER };
+        if !is_alone || self.alone_since_us.load(Ordering::Relaxed) == NEVER {
+            self.alone_since_us.store(since_us, Ordering::Relaxed);
+        }
+    }
+
+    /// For how long this node has decided alone.
+    pub(crate) fn alone_for(&self) -> Duration {
+        since(self.alone_since_us.load(Ordering::Relaxed))
+    }
+
+    /// Notes that this node announced itself at `at_us`.
+    pub(crate) fn note_announced(&self, at_us: u64) {
+        self.announced_at_us.store(at_us, Ordering::Relaxed);
+    }
+
+    /// For how long nobody has heard of this node, if somebody ever has.
+    pub(crate) fn unheard_for(&self) -> Duration {
+        since(self.announced_at_us.load(Ordering::Relaxed))
+    }
+
     /// The part of the limit of `charge` that this node must not use while it reaches the store.
     #[inline]
     pub(crate) fn held_back(&self, charge: &MergedCharge<'_>) -> HeldBack {
@@ -65,6 +99,13 @@ impl FleetShare {
         let MergedCharge { key, quota, largest_cost, .. } = *charge;
         self.get().held_back(key, quota, largest_cost, &self.silent_ranks.lock())
     }
+}
+
+fn since(at_us: u64) -> Duration {
+    if at_us == NEVER {
+        return Duration::ZERO;
+    }
+    Duration::from_micros(clock::monotonic_micros().saturating_sub(at_us))
 }
 
 #[cfg(test)]

@@ -238,3 +238,17 @@ async fn a_limit_that_is_local_for_a_time_denies_or_allows_once_the_store_has_be
         assert!(decide().granted, "another outage has a time of its own");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_requests_counts_its_time_alone_from_when_it_was_last_heard_of() {
+    let fixture = Fixture::new(DenyingStore::default());
+    let on_outage = OnOutage::LocalFor { time: Duration::from_secs(10), then: AfterLocal::Deny };
+    let checks = checks(&[(charge("timed", 1), on_outage)]);
+    fixture.node.share.note_announced(clock::monotonic_micros());
+    tokio::time::advance(Duration::from_secs(10)).await;
+    fixture.node.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+    let decide = || fixture.limiter.decide(&checks).done().is_some_and(|decision| decision.granted);
+    assert!(!decide(), "the others have held its share back for as long");
+    fixture.node.share.note_announced(clock::monotonic_micros());
+    assert!(decide());
+}

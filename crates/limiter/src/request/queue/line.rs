@@ -234,8 +234,10 @@ impl KeyLine {
         };
         self.calling = true;
         // A turn after the last deadline would be nobody's. It comes later than it was charged for by the time of the
-        // call, and requests that come meanwhile are refused if it is too far off.
-        let advance = advance.min(last.saturating_duration_since(now) / 2);
+        // call, and requests that come meanwhile are refused if it is too far off. Less than up to the first turn would be
+        // denied, and asked for again at once.
+        let [left, needed] = [last, self.ready_at].map(|until| until.saturating_duration_since(now));
+        let advance = advance.min((left / 2).max(needed));
         QueueStep::Call(UnitsCall { checks, key: key.clone(), units, advance })
     }
 

@@ -78,10 +78,11 @@ impl Heartbeat {
     pub async fn run(&self) {
         let (mut lower_since, mut answered_at) = (LowerSince::None, clock::now());
         loop {
-            let begun_at = clock::now();
+            let (begun_at, begun_us) = (clock::now(), clock::monotonic_micros());
             match self.beat(self.autonomy).await {
                 Ok(beat) => {
                     answered_at = clock::now();
+                    self.share.note_announced(begun_us);
                     self.learn(beat, &mut lower_since);
                 }
                 Err(error) => {
@@ -107,7 +108,10 @@ impl Heartbeat {
 
     async fn beat(&self, ttl: Duration) -> Result<Beat, StoreError> {
         let millis = |duration: Duration| Value::Integer(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX));
-        let input = |_| (vec![self.key.clone()], vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE)]);
+        // A store that is late for requests may be in time for this.
+        let alone = Value::Integer((self.share.alone_for() >= SILENCE - BEAT).into());
+        let args = || vec![Value::from(self.id.as_str()), millis(ttl), millis(SILENCE), alone.clone()];
+        let input = |_| (vec![self.key.clone()], args());
         let slot = redis_keyslot(self.key.as_bytes());
         let reply: Result<Vec<i64>, _> = self.topology.run(&script::HEARTBEAT, slot, input).await;
         let reply = reply.map_err(CallError::of_one_key)?;
