@@ -81,7 +81,8 @@ end
 -- it full, a moment ago: since then it may be in use.
 local function paid_us(i, age, is_full)
   local note, full_at = marker and KEYS[buckets + 1 + i], is_full and now
-  if note and age > 0 then
+  -- Costs that responses tell are charged at once: they need no note.
+  if note and age >= 10000 then
     if is_full then
       redis.call('SET', note, string.format('%.0f', now), 'PX', ARGV[5])
     else

@@ -37,6 +37,17 @@ impl HeldBack {
         }
     }
 
+    /// Tokens that come back and were charged while this was held back: as they were charged, rounded down.
+    pub fn refund(self, charge: u64) -> u64 {
+        match self {
+            Self::Nothing | Self::Whole => charge,
+            Self::Shares { nodes, silent } => {
+                let scaled = u128::from(charge) * u128::from(nodes) / u128::from(nodes - silent);
+                u64::try_from(scaled).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
     /// `quota` of the whole limit without what is held back: rounded down.
     pub fn quota(self, quota: u64) -> u64 {
         match self {

@@ -79,6 +79,15 @@ impl Quota {
         }
     }
 
+    /// The refund of tokens that were charged while a part was held back: `charge` is in the unit of [`Self::charge`].
+    #[inline]
+    pub fn refund_holding_back(self, held: HeldBack, charge: u64) -> u64 {
+        match self {
+            Self::TokenBucket(_) => held.refund(charge).min(token_bucket::MAX_TICKS),
+            Self::Window(_) => charge,
+        }
+    }
+
     /// The number of equal parts of `whole` that this is one of.
     #[inline]
     pub fn parts_of(self, whole: Self) -> u32 {

@@ -68,6 +68,8 @@ struct Settlement {
     charge: BucketCharge,
     on_outage: OnOutage,
     change: Change,
+    /// Microseconds of this node's monotonic clock, not before the reservation was granted.
+    since_us: u64,
 }
 
 /// The correction that settling a reservation made.
@@ -119,7 +121,10 @@ impl Settler {
             DecidedBy::Local if settled == SettlementResult::Less => {
                 refund_locally(client, &reservation, actual, held_us);
             }
-            _ => self.send(client, Settlement { charge: reservation.charge, on_outage: reservation.on_outage, change }),
+            _ => {
+                let Reservation { charge, on_outage, since_us, .. } = reservation;
+                self.send(client, Settlement { charge, on_outage, change, since_us });
+            }
         }
         settled
     }
@@ -182,15 +187,15 @@ impl Settler {
         if batch.is_empty() {
             return;
         }
-        let batch: Vec<_> = batch.into_iter().map(|settlement| settlement.holding_back(node)).collect();
-        let sent = node.outbox.send(batch.iter().map(Settlement::adjustment).collect());
+        let sent = node.outbox.send(batch.iter().map(|settlement| settlement.adjustment(client)).collect());
         let results = client.adjust(&sent.batch).await;
         node.confirm(sent, &results);
         for (settlement, result) in batch.into_iter().zip(results) {
-            let Settlement { charge, on_outage, change } = settlement;
-            let (Change::Charge { charge: owed, since_us }, true) = (change, on_outage.is_local()) else { continue };
             // An outage starts from this node's copy of the bucket. What the store has not confirmed is owed by this node,
             // like what it admits alone.
+            let charged = if result.is_ok() { settlement.adjustment(client).change } else { settlement.change };
+            let Settlement { charge, on_outage, .. } = settlement;
+            let (Change::Charge { charge: owed, since_us }, true) = (charged, on_outage.is_local()) else { continue };
             let weight = if result.is_ok() { 1 } else { self.parts(node, &charge) };
             let change = Change::Charge { charge: owed.saturating_mul(weight.into()).min(MAX_TICKS), since_us };
             let adjustment = Adjustment { key: charge.key, quota: charge.quota, change };
@@ -200,7 +205,7 @@ impl Settler {
 
     /// Settles while the store is away, without a call: charges are debts, and a refund is dropped.
     fn without_store(&self, client: &StoreClient, settlement: Settlement) {
-        let Settlement { charge, on_outage, change } = settlement;
+        let Settlement { charge, on_outage, change, .. } = settlement;
         let Change::Charge { charge: owed, since_us } = change else {
             self.dropped.increment(1);
             return;
@@ -258,17 +263,20 @@ impl Drop for SettlementWorker {
 
 impl Settlement {
     /// This settlement as the store is told of it. While shares are held back, a charge weighs as much more as that of a
-    /// request. A refund does not: its reservation may have been taken before, and no more may come back than was charged.
-    fn holding_back(mut self, node: &Node) -> Self {
-        if let Change::Charge { charge, .. } = &mut self.change {
-            let held = node.share.held_back(&MergedCharge::of(&self.charge));
-            *charge = self.charge.quota.charge_holding_back(held, *charge);
+    /// request, and so does a refund, unless its reservation may have been taken before: no more may come back than was
+    /// charged.
+    fn adjustment(&self, client: &StoreClient) -> Adjustment {
+        let (quota, merged, share) = (self.charge.quota, MergedCharge::of(&self.charge), &client.node.share);
+        let mut change = self.change;
+        match &mut change {
+            Change::Charge { charge, .. } => *charge = quota.charge_holding_back(share.held_back(&merged), *charge),
+            Change::Refund { charge, .. } => {
+                let timeout_us = u64::try_from(client.timeout().as_micros()).unwrap_or(u64::MAX);
+                let held = share.held_back_since(&merged, self.since_us.saturating_sub(timeout_us));
+                *charge = quota.refund_holding_back(held, *charge);
+            }
         }
-        self
-    }
-
-    fn adjustment(&self) -> Adjustment {
-        Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change: self.change }
+        Adjustment { key: self.charge.key.clone(), quota: self.charge.quota, change }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::limit::key::Key;
 use crate::node::Node;
 use crate::node::lease::LeaseSource;
 use crate::store::adjustment::{self, Adjustment, AdjustmentBatch, AdjustmentResult, Change};
+use crate::store::merged_charges::MergedCharge;
 use crate::store::{self, BucketCharge, Grant, PermitClaim, ServerId, Store, StoreError, StoreFailure};
 
 /// The tokens left of a lease are given back when three of this many parts of its time have passed.
@@ -266,7 +267,9 @@ impl StoreClient {
         if charge.quota.flow_us(tokens) <= held_us || self.is_away(&charge.key) {
             return;
         }
-        let change = Change::Refund { charge: charge.quota.charge(tokens), taken_at_us: source.taken_at_us };
+        let held = self.node.share.held_back_since(&MergedCharge::of(charge), source.sent_us);
+        let charge_back = charge.quota.refund_holding_back(held, charge.quota.charge(tokens));
+        let change = Change::Refund { charge: charge_back, taken_at_us: source.taken_at_us };
         // A client that was denied for lack of these tokens may pass now: the next request is asked for after the
         // refund.
         self.node.denials.forget(&charge.key);

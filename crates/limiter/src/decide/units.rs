@@ -37,6 +37,8 @@ pub(crate) struct UnitsCall {
 pub(crate) struct DelayedDecision {
     pub decision: Decision,
     pub wait: Duration,
+    /// Whether tokens were asked for in advance.
+    pub in_advance: bool,
 }
 
 /// A bucket that is charged in advance, and how far.
@@ -129,7 +131,7 @@ impl Limiter {
 
 impl Decision {
     fn without_wait(self) -> DelayedDecision {
-        DelayedDecision { decision: self, wait: Duration::ZERO }
+        DelayedDecision { decision: self, wait: Duration::ZERO, in_advance: false }
     }
 }
 
@@ -197,5 +199,5 @@ fn delayed(mut decision: Decision, buckets: &[Option<AdvancedBucket>]) -> Delaye
     }
     // By the shared store's clock, the request goes on when its tokens are there.
     decision.delay(wait_us);
-    DelayedDecision { decision, wait: Duration::from_micros(wait_us) }
+    DelayedDecision { decision, wait: Duration::from_micros(wait_us), in_advance: true }
 }

@@ -25,6 +25,8 @@ pub struct FleetShare {
     /// Nodes that are silent. While there are none, no lock is taken.
     silent: AtomicU64,
     silent_ranks: Mutex<Vec<u32>>,
+    /// Since when the share and the silent nodes are the same, in microseconds of the monotonic clock.
+    same_since_us: AtomicU64,
     /// Since when this node decides without the store, in microseconds of the monotonic clock. [`NEVER`]: it asks it.
     alone_since_us: AtomicU64,
     /// When this node last announced itself. [`NEVER`]: nobody knows of it yet.
@@ -41,6 +43,7 @@ impl FleetShare {
             packed: AtomicU64::new(0),
             silent: AtomicU64::new(0),
             silent_ranks: Mutex::default(),
+            same_since_us: AtomicU64::new(0),
             alone_since_us: AtomicU64::new(NEVER),
             announced_at_us: AtomicU64::new(NEVER),
             fleet_nodes: metrics::gauge!("tollgate_fleet_nodes"),
@@ -58,12 +61,16 @@ impl FleetShare {
 
     /// Takes over this node's share, and the ranks of the nodes that are silent.
     pub fn set(&self, share: Share, silent: Vec<u32>) {
+        let mut silent_ranks = self.silent_ranks.lock();
+        if self.get() != share || *silent_ranks != silent {
+            self.same_since_us.store(clock::monotonic_micros(), Ordering::Relaxed);
+        }
         self.packed.store(share.packed(), Ordering::Relaxed);
         self.fleet_nodes.set(f64::from(share.nodes()));
         let count = u32::try_from(silent.len()).unwrap_or(u32::MAX);
         self.silent_nodes.set(f64::from(count));
         self.held_back_ratio.set(share.held_back_ratio(count));
-        *self.silent_ranks.lock() = silent;
+        *silent_ranks = silent;
         self.silent.store(count.into(), Ordering::Relaxed);
     }
 
@@ -98,6 +105,14 @@ impl FleetShare {
         }
         let MergedCharge { key, quota, largest_cost, .. } = *charge;
         self.get().held_back(key, quota, largest_cost, &self.silent_ranks.lock())
+    }
+
+    /// Like [`Self::held_back`], of a charge that was made since `since_us`. Nothing, if it may have been another part then.
+    pub(crate) fn held_back_since(&self, charge: &MergedCharge<'_>, since_us: u64) -> HeldBack {
+        match self.same_since_us.load(Ordering::Relaxed) <= since_us {
+            true => self.held_back(charge),
+            false => HeldBack::Nothing,
+        }
     }
 }
 

@@ -311,19 +311,23 @@ async fn charges_of_one_bucket_go_as_one_and_an_outage_starts_from_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_higher_cost_weighs_more_while_shares_are_held_back_and_a_refund_does_not() {
+async fn charges_and_refunds_weigh_more_while_shares_are_held_back() {
     let bench = Bench::new();
+    let tokens = |change: &Change| match *change {
+        Change::Charge { charge, .. } | Change::Refund { charge, .. } => charge / shape(1, 100).emission(),
+    };
     bench.node.share.set(Share::new(4, 0), vec![1]);
+    // Reservations by now may have been charged before the shares were held back.
+    assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
+    tokio::time::advance(Duration::from_secs(1)).await;
     (0..10).for_each(|_| assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More));
     assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
     bench.node.share.set(Share::new(4, 0), Vec::new());
     assert_eq!(bench.settle(DecidedBy::Redis, 13), SettlementResult::More);
+    assert_eq!(bench.settle(DecidedBy::Redis, 4), SettlementResult::Less);
     bench.settler.idle().await;
-    let tokens = |change: &Change| match *change {
-        Change::Charge { charge, .. } | Change::Refund { charge, .. } => charge / shape(1, 100).emission(),
-    };
-    assert_eq!(bench.store.changes.lock().iter().map(tokens).collect::<Vec<_>>(), [40, 6, 3]);
+    assert_eq!(bench.store.changes.lock().iter().map(tokens).collect::<Vec<_>>(), [6, 40, 8, 3, 6]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,10 +15,11 @@ pub(super) struct BucketDebt {
     shape: TokenBucket,
     /// Ticks of the whole limit, at `at_us`, that have not flowed off.
     ticks: u64,
-    /// Ticks that flowed off, and are owed unless nobody used this node's share: of the last [`NOTICE_US`], or fewer.
-    unsettled: u64,
-    /// Microseconds before `at_us` in which nothing was left to flow off.
-    idle_us: u64,
+    /// Ticks that flowed off since `recent_from_us`, and in the [`NOTICE_US`] before. They are owed unless nobody used this
+    /// node's share.
+    recent: u64,
+    earlier: u64,
+    recent_from_us: u64,
     at_us: u64,
     /// The nodes among which the limit is divided: the debt flows off at one part in so many.
     parts: u32,
@@ -27,7 +28,7 @@ pub(super) struct BucketDebt {
 impl BucketDebt {
     /// A debt of so many ticks of `shape`. Nothing flows off until `at_us`.
     pub fn new(shape: TokenBucket, ticks: u64, at_us: u64, parts: u32) -> Self {
-        Self { shape, ticks, unsettled: 0, idle_us: 0, at_us, parts }
+        Self { shape, ticks, recent: 0, earlier: 0, recent_from_us: at_us, at_us, parts }
     }
 
     /// Time passes.
@@ -35,14 +36,22 @@ impl BucketDebt {
         let Some(elapsed_us) = now_us.checked_sub(self.at_us) else { return };
         let flowed = self.flowing(elapsed_us).min(self.ticks);
         self.ticks -= flowed;
-        self.unsettled = self.unsettled.saturating_add(flowed).min(self.flowing(NOTICE_US));
+        if elapsed_us >= NOTICE_US {
+            let ended_us = self.at_us.saturating_add(self.flow_us(flowed)).min(now_us);
+            let of_late = self.flowing(ended_us.saturating_sub(now_us - NOTICE_US)).min(flowed);
+            (self.recent, self.earlier, self.recent_from_us) = (0, of_late, now_us);
+        } else {
+            if now_us - self.recent_from_us >= NOTICE_US {
+                (self.recent, self.earlier, self.recent_from_us) = (0, self.recent, now_us);
+            }
+            self.recent += flowed;
+        }
         self.at_us = now_us;
-        if self.ticks == 0 {
-            self.idle_us = self.idle_us.saturating_add(elapsed_us.saturating_sub(self.flow_us(flowed)));
-        }
-        if self.idle_us >= NOTICE_US {
-            self.unsettled = 0;
-        }
+    }
+
+    /// Ticks that flowed off and are still owed: in [`NOTICE_US`], or a little longer.
+    fn unsettled(&self) -> u64 {
+        self.earlier.saturating_add(self.recent).min(self.flowing(NOTICE_US))
     }
 
     /// Ticks that flow off in so many microseconds.
@@ -57,7 +66,7 @@ impl BucketDebt {
 
     /// All that may be charged, in ticks.
     pub fn owed(&self) -> u64 {
-        self.ticks.saturating_add(self.unsettled).min(MAX_TICKS)
+        self.ticks.saturating_add(self.unsettled()).min(MAX_TICKS)
     }
 
     /// Whole tokens, rounded up.
@@ -76,17 +85,18 @@ impl BucketDebt {
 
     /// The beginning of the time in which the unsettled part flowed off.
     pub fn since_us(&self) -> u64 {
-        self.at_us.saturating_sub(self.unsettled.saturating_mul(self.parts.into()) / self.shape.ticks_per_us())
+        self.at_us.saturating_sub(self.unsettled().saturating_mul(self.parts.into()) / self.shape.ticks_per_us())
     }
 
     /// Counts the debt by the faster limit from now on, and of equally fast ones by the larger: see
     /// [`crate::algorithm::conversion`].
     pub fn adopt(&mut self, shape: TokenBucket) {
         let (old, new) = (self.shape.tick_rate(), shape.tick_rate());
-        let [ticks, unsettled] = [self.ticks, self.unsettled].map(|ticks| token_bucket::convert(ticks, old, new));
+        let all = [self.ticks, self.recent, self.earlier];
+        let [ticks, recent, earlier] = all.map(|ticks| token_bucket::convert(ticks, old, new));
         let larger = new == old && shape.capacity() > self.shape.capacity();
         if larger || (new.is_faster_than(old) && ticks < MAX_TICKS) {
-            (self.shape, self.ticks, self.unsettled) = (shape, ticks, unsettled);
+            (self.shape, self.ticks, self.recent, self.earlier) = (shape, ticks, recent, earlier);
         }
     }
 
@@ -94,21 +104,28 @@ impl BucketDebt {
     pub fn owe(&mut self, shape: TokenBucket, ticks: u64) {
         let own = token_bucket::convert(ticks, shape.tick_rate(), self.shape.tick_rate());
         self.ticks = self.ticks.saturating_add(own).min(MAX_TICKS);
-        if own > 0 {
-            self.idle_us = 0;
-        }
     }
 
     /// Takes off ticks of `shape` that were not spent.
     pub fn reduce(&mut self, shape: TokenBucket, ticks: u64) {
         let own = token_bucket::convert_room(ticks, shape.tick_rate(), self.shape.tick_rate());
-        self.ticks = self.ticks.saturating_sub(own);
+        self.take_off(own);
     }
 
     /// Waives what is beyond `left_us`, in microseconds.
     pub fn lower(&mut self, left_us: u64) {
         let left = self.shape.tick_rate().ticks(left_us);
         self.ticks = self.ticks.min(left);
-        self.unsettled = self.unsettled.min(left - self.ticks);
+        self.recent = self.recent.min(left - self.ticks);
+        self.earlier = self.earlier.min(left - self.ticks - self.recent);
+    }
+
+    /// Takes off ticks, those first that have not flowed off.
+    fn take_off(&mut self, mut ticks: u64) {
+        for part in [&mut self.ticks, &mut self.recent, &mut self.earlier] {
+            let taken = ticks.min(*part);
+            *part -= taken;
+            ticks -= taken;
+        }
     }
 }

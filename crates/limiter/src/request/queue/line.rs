@@ -245,7 +245,7 @@ impl KeyLine {
     pub fn end_call(&mut self, checks: &Arc<Checks>, decisions: Vec<DelayedDecision>, now: Instant) {
         self.calling = false;
         let before = self.turns.len();
-        for DelayedDecision { decision, wait } in decisions {
+        for DelayedDecision { decision, wait, in_advance } in decisions {
             let Some(waiter) = self.waiters.get(self.turns.len()).filter(|waiter| same(&waiter.checks, checks)) else {
                 // Those who asked have left meanwhile.
                 break;
@@ -256,6 +256,10 @@ impl KeyLine {
                 self.ready_at = at + waiter.charge;
                 self.turns.push_back(ScheduledTurn { at, decision, checks: checks.clone() });
             } else {
+                if waiter.advances && !in_advance {
+                    // The store is away. Before its tokens are there, the request would be denied again at once.
+                    self.not_before = Some(now + retry_after(&decision));
+                }
                 self.denied = Some(decision);
             }
         }
@@ -290,6 +294,12 @@ impl KeyLine {
     fn place(&self, ticket: u64) -> Option<usize> {
         self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()
     }
+}
+
+/// The longest time that a limit of a denied request makes it wait.
+fn retry_after(denied: &Decision) -> Duration {
+    let levels = denied.levels.iter().chain(&denied.permit_levels);
+    Duration::from_micros(levels.map(|level| level.retry_after_us).max().unwrap_or_default())
 }
 
 fn same(one: &Arc<Checks>, other: &Arc<Checks>) -> bool {

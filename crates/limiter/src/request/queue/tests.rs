@@ -13,8 +13,10 @@ use crate::decide::check::Checks;
 use crate::decide::limiter::Limiter;
 use crate::limit::key::Key;
 use crate::limit::on_limit::Queueing;
-use crate::store::BucketCharge;
+use crate::node::breaker::Breaker;
+use crate::store::fleet_share::FleetShare;
 use crate::store::memory::MemoryStore;
+use crate::store::{BucketCharge, ServerId, StoreError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -75,6 +77,28 @@ async fn first_come_first_served() {
     let passed = join_all(tickets.map(async |ticket| (fixture.pass(ticket, "k").await, started.elapsed()))).await;
     assert_eq!(passed, [(true, SECOND), (true, 2 * SECOND), (true, 3 * SECOND)]);
     assert_eq!(fixture.queue.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_token_comes_just_before_its_time_is_over_does_not_ask_without_end() {
+    let fixture = Fixture::new(SECOND, 4);
+    fixture.spend("k").await;
+    tokio::time::advance(Duration::from_millis(10)).await;
+    let ticket = fixture.join("k", Duration::from_millis(990)).unwrap();
+    assert!(fixture.pass(ticket, "k").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_waits_for_its_tokens_while_the_store_is_away() {
+    let (memory, store) = (Arc::new(MemoryStore::new(100)), Arc::new(MemoryStore::new(100)));
+    let breaker = Arc::new(Breaker::new());
+    breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+    let limiter = Limiter::shared(memory, store, breaker, Arc::new(FleetShare::expecting(1)));
+    let fixture = Fixture { limiter, ..Fixture::new(3 * SECOND, 4) };
+    fixture.spend("k").await;
+    tokio::time::advance(Duration::from_millis(980)).await;
+    let tickets = [20, 1_020].map(|wait| fixture.join("k", Duration::from_millis(wait)).unwrap());
+    assert_eq!(join_all(tickets.map(async |ticket| fixture.pass(ticket, "k").await)).await, [true, true]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,6 +32,9 @@ struct SlotBatch<'a> {
     id: Option<BatchId>,
     hash_slot: u16,
     placed: Vec<&'a PlacedAdjustment>,
+    /// Whether it names notes of full buckets. While a hash slot moves, most of them are on no server, and Redis refuses
+    /// calls with a key that is missing.
+    has_notes: bool,
 }
 
 impl RedisStore {
@@ -42,7 +45,12 @@ impl RedisStore {
         let hash_slots = self.by_hash_slot(placed, |(_, placed)| placed.adjustment.key.as_bytes());
         let calls = hash_slots.iter().map(|(hash_slot, part)| async move {
             let placed = part.iter().map(|(_, placed)| *placed).collect();
-            let call = self.adjust_slot(SlotBatch { id: batch.id, hash_slot: *hash_slot, placed });
+            let call = self.adjust_slot(SlotBatch {
+                id: batch.id,
+                hash_slot: *hash_slot,
+                placed,
+                has_notes: batch.id.is_some(),
+            });
             timeout_at(deadline, call).await.unwrap_or_else(|_| vec![Err(StoreError::Timeout); part.len()])
         });
         let mut results = vec![Err(StoreError::Protocol); batch.len()];
@@ -71,15 +79,13 @@ impl RedisStore {
                 batch.marker().into_iter().for_each(|marker| self.answered.forgot(marker, &forget));
                 outcomes.into_iter().map(Ok).collect()
             }
-            Err(CallError::SlotMoving) if batch.placed.len() > 1 => {
-                join_all(batch.placed.iter().map(|one| self.adjust_one(&batch, one))).await
-            }
+            Err(CallError::SlotMoving) => join_all(batch.placed.iter().map(|one| self.adjust_one(&batch, one))).await,
             Err(error) => vec![Err(error.of_one_key()); batch.placed.len()],
         }
     }
 
     async fn adjust_one(&self, batch: &SlotBatch<'_>, placed: &PlacedAdjustment) -> AdjustmentResult {
-        let alone = SlotBatch { placed: vec![placed], ..*batch };
+        let alone = SlotBatch { placed: vec![placed], has_notes: false, ..*batch };
         let outcomes = self.adjust_together(&alone, &[]).await.map_err(CallError::of_one_key)?;
         outcomes.first().copied().ok_or(StoreError::Protocol)
     }
@@ -99,6 +105,8 @@ impl RedisStore {
         let mut keys: Vec<Key> = batch.placed.iter().map(|placed| self.key(placed.adjustment.key.as_bytes())).collect();
         if let Some(marker) = batch.marker() {
             keys.push(self.marker_key(marker));
+        }
+        if batch.has_notes {
             keys.extend(batch.placed.iter().map(|placed| self.full_note(batch.hash_slot, &placed.adjustment.key)));
         }
         let number = batch.id.map_or(0, |id| id.number);

@@ -80,7 +80,11 @@ impl Heartbeat {
         loop {
             let (begun_at, begun_us) = (clock::now(), clock::monotonic_micros());
             match self.beat(self.autonomy).await {
-                Ok(beat) => {
+                Ok(mut beat) => {
+                    if begun_at.saturating_duration_since(answered_at) >= SILENCE {
+                        // Nobody may have reached Redis: those who look silent are heard of in a moment.
+                        beat.silent.clear();
+                    }
                     answered_at = clock::now();
                     self.share.note_announced(begun_us);
                     self.learn(beat, &mut lower_since);
