@@ -197,6 +197,12 @@ impl LimitView {
         let outage = match policy.on_outage.as_str() {
             "allow" => "every request passes",
             "deny" => "every request is denied",
+            timed if timed.ends_with("then deny") => {
+                "each node enforces its share for that time, then denies every request"
+            }
+            timed if timed.ends_with("then allow") => {
+                "each node enforces its share for that time, then every request passes"
+            }
             _ => "each node enforces its share: the limit divided by the nodes alive",
         };
         Self {
