@@ -24,7 +24,7 @@ pub struct Case {
     pub variant: Option<&'static str>,
     /// The scenario whose faults the run meets.
     pub faults: Scenario,
-    /// As the scenario changes it.
+    /// The plan, changed by the scenario.
     pub plan: RunPlan,
     /// Whether the row is one of two, and so names its consistency.
     pub names_consistency: bool,

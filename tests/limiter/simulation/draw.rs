@@ -155,7 +155,7 @@ impl Demand {
         if permits.is_some() && random.bool() {
             wanted.clear();
         }
-        // What the first limit admits in a millisecond, thousandfold.
+        // Tokens that the first limit admits in a millisecond, thousandfold.
         let pace = wanted.first().map_or(30, |key| {
             let (tokens, period, _) = keys[*key].limit.rate();
             if keys[*key].limit.is_ledger() { 40 } else { tokens * 1_000 / period / keys[*key].largest_cost }

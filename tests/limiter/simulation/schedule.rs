@@ -1,4 +1,4 @@
-//! What happens in a run: nodes, limits, demand and faults.
+//! The events of a run: nodes, limits, demand and faults.
 //!
 //! Guarantees that parts of a schedule can be left out, to see what a failure needs.
 
@@ -89,7 +89,7 @@ pub struct Demand {
 pub enum Pattern {
     /// A request each so many milliseconds.
     Steady { every: u64 },
-    /// So many at once.
+    /// This many at once.
     Bursts { every: u64, size: u64 },
 }
 

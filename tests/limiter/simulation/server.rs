@@ -155,7 +155,7 @@ impl SimulatedRedis {
         let mut grant = Grant { units: u32::try_from(reply[0]).unwrap(), at_us: reply[1] as u64, ..Grant::default() };
         for BucketCharge { key, quota, cost, largest_cost } in charges.iter().filter(|charge| !charge.quota.is_window())
         {
-            // What weighs more than it is.
+            // Tokens that weigh more than they are.
             let held = view.share.held_back(key.as_bytes(), *quota, *largest_cost, &view.silent);
             let weight = quota.holding_back(held, *cost).0 * u64::from(grant.units);
             let extra = weight.div_ceil(quota.charge(1)) - cost * u64::from(grant.units);

@@ -49,9 +49,9 @@ pub struct DecisionSource {
 /// The sources of a decision by limit, where they are not all the same.
 #[derive(Debug, Default)]
 pub(crate) struct LimitSources {
-    /// One per token check, or none: all are the decision's.
+    /// A source per token check, or none: all are the decision's.
     tokens: Vec<DecisionSource>,
-    /// One per permit check that was asked, or none.
+    /// A maker per permit check that was asked, or none.
     permits: Vec<DecidedBy>,
 }
 

@@ -8,7 +8,7 @@
 //! and at least the level that the store would have, had it been asked for each token. (The highest local level would
 //! be safe as well, and simpler; but one busy node would then empty the bucket for all.)
 //!
-//! What flowed off a moment ago stays owed for a while: see [`bucket_debt`].
+//! A part that flowed off a moment ago stays owed for a while: see [`bucket_debt`].
 //!
 //! In a window, a token of a node's share takes n of the local quota, and the tokens that the nodes admit beside the
 //! store's count are at most the rest of the quota. They are owed token by token, until the end of the window that they

@@ -17,7 +17,7 @@ impl Reference {
     pub fn new(plan: &RunPlan, bound: &AdmissionBound) -> Self {
         let keys = 0..plan.keys.get();
         match bound {
-            // What is due of requests in flight is known when all are over.
+            // For requests in flight, the due number is known when all are over.
             AdmissionBound::InFlight { .. } => Self::Buckets(plan.limit, Vec::new()),
             AdmissionBound::TokenBucket(_) => {
                 Self::Buckets(plan.expected_limit(), keys.map(|_| ReferenceBucket::default()).collect())

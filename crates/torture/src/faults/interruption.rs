@@ -17,7 +17,7 @@ const RECOVERY_US: u64 = 1_000_000;
 /// The time in which the other nodes notice that one has fallen silent.
 const NOTICE_US: u64 = 2_000_000;
 
-/// What a partition concedes is repaid within a minute.
+/// A partition's concession is repaid within a minute.
 const LONGEST_REPAYMENT_US: u64 = 60_000_000;
 
 /// Interruptions that come again and again.

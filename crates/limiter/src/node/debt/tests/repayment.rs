@@ -17,7 +17,7 @@ fn requests(count: u64) -> BucketCharge {
     BucketCharge { key: Key::from("k"), quota: shape.into(), cost: count * COST, largest_cost: COST }
 }
 
-/// What the script in `lua/adjust.lua` does, and the takes of nodes that hold back.
+/// A model of the script in `lua/adjust.lua`, and of the takes of nodes that hold back.
 struct SharedBucket {
     memory: MemoryStore,
     nodes: u64,
