@@ -12,6 +12,7 @@ use tollgate_limiter::algorithm::quota::Quota;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::decide::plans::cache::PlanQuery;
 use tollgate_limiter::decide::plans::reader::PlanReader;
+use tollgate_limiter::limit::definition::OnOutage;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::node::breaker::Breaker;
 use tollgate_limiter::node::permits::PermitTable;
@@ -82,23 +83,37 @@ impl BucketService {
         Self { memory, permits, fleet, listeners, changes }
     }
 
-    /// The bucket's level, as the next decision will find it.
-    pub async fn peek(&self, bucket: &BucketUse) -> BucketReading {
+    /// The bucket's level, as the next decision will find it. While the store is away, that is by `on_outage`.
+    pub async fn peek(&self, bucket: &BucketUse, on_outage: OnOutage) -> BucketReading {
         let Some(fleet) = &self.fleet else { return self.local(bucket, Share::WHOLE, None) };
         if let BucketUse::Permits(need) = bucket
             && need.limit.scope() == Scope::Node
         {
             return self.local(bucket, Share::WHOLE, None);
         }
-        let away = if fleet.breaker.is_open_for(fleet.server_of(bucket)) {
-            "the store is away: this node decides by its share of the limit".to_owned()
-        } else {
-            match fleet.level(bucket).await {
+        let server = fleet.server_of(bucket);
+        let error = match fleet.breaker.is_open_for(server) {
+            true => None,
+            false => match fleet.level(bucket).await {
                 Ok(level) => return BucketReading { level, source: LevelSource::Redis, away: None },
-                Err(error) => format!("the store is away: {error}"),
+                Err(error) => Some(error),
+            },
+        };
+        let mut reading = self.local(bucket, fleet.share.get(), None);
+        let decision = match on_outage.after(fleet.breaker.open_for(server)) {
+            OnOutage::Local | OnOutage::LocalFor { .. } => "this node decides by its share of the limit",
+            OnOutage::Allow => {
+                reading.level = Level { remaining: capacity(bucket), ..Level::default() };
+                "every request passes"
+            }
+            OnOutage::Deny => {
+                reading.level = Level::DENIED_WITHOUT_STORE;
+                "every request is denied"
             }
         };
-        self.local(bucket, fleet.share.get(), Some(away))
+        let error = error.map_or_else(String::new, |error| format!(" ({error})"));
+        reading.away = Some(format!("the store is away{error}: {decision}"));
+        reading
     }
 
     /// Reads plans, for the whole node. `false`: there was nothing to read, or nowhere.
@@ -187,6 +202,14 @@ impl BucketService {
             }
         };
         BucketReading { level, source: LevelSource::Local, away }
+    }
+}
+
+/// The level of a full bucket.
+fn capacity(bucket: &BucketUse) -> u64 {
+    match bucket {
+        BucketUse::Tokens(charge) => charge.quota.burst(),
+        BucketUse::Permits(need) => need.limit.most(),
     }
 }
 

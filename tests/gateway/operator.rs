@@ -273,6 +273,23 @@ fn while_the_store_is_away_reads_are_local_and_changes_are_refused() {
 }
 
 #[test]
+fn while_the_store_is_away_a_bucket_reads_as_its_limit_decides() {
+    let _turn = turns::among_few();
+    let mut redis = RedisServer::start();
+    for (on_outage, remaining, decision) in
+        [("deny", 0, "every request is denied"), ("allow", 20, "every request passes")]
+    {
+        let file = with_redis(&redis).replacen("burst: 20", &format!("burst: 20, on_outage: {on_outage}"), 1);
+        let gateway = Gateway::start(&file);
+        redis.kill9();
+        let seen = get(&gateway, BUCKET);
+        assert_eq!(seen["remaining"], json!(remaining), "{on_outage}: {seen}");
+        assert!(seen["store"].as_str().unwrap().ends_with(decision), "{seen}");
+        redis.restart();
+    }
+}
+
+#[test]
 fn every_change_is_logged_with_who_asked_and_without_the_key() {
     let _turn = turns::beside_others();
     let gateway = Gateway::start(&routes(""));

@@ -32,7 +32,10 @@ pub async fn peek(
     }
     let listed = find(&state.gateway.load(), &limit)?;
     let (bucket, applied) = resolve(&state, &query, &listed).await?;
-    let reading = if query.local { state.buckets.peek_local(&bucket) } else { state.buckets.peek(&bucket).await };
+    let reading = match query.local {
+        true => state.buckets.peek_local(&bucket),
+        false => state.buckets.peek(&bucket, applied.limit.on_outage).await,
+    };
     Ok(PrettyJson(BucketView {
         limit: applied.limit.name.to_string(),
         key: show(bucket.key()),

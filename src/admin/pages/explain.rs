@@ -24,7 +24,7 @@ pub async fn show(
     let mut view = ExplainView::of(&described, &explanation);
     for (limit, applied) in view.limits.iter_mut().zip(&explanation.limits.limits) {
         if let Some(ask) = applied.ask() {
-            limit.set_level(state.buckets.peek(&ask).await);
+            limit.set_level(state.buckets.peek(&ask, applied.limit.on_outage).await);
         }
     }
     Ok(PrettyJson(view))

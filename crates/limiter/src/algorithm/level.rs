@@ -11,3 +11,8 @@ pub struct Level {
     /// Microseconds until the bucket is full again.
     pub reset_after_us: u64,
 }
+
+impl Level {
+    /// The level of a limit that denies whatever the store does not decide. The store is asked again within the second.
+    pub const DENIED_WITHOUT_STORE: Self = Self { remaining: 0, retry_after_us: 1_000_000, reset_after_us: 1_000_000 };
+}

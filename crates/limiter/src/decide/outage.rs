@@ -22,12 +22,6 @@ use crate::node::Node;
 use crate::store::adjustment::{Adjustment, Change};
 use crate::store::{BucketCharge, Levels};
 
-/// Retry time of a limit that denies while the store is away. The store is probed several times a second.
-const OUTAGE_RETRY_US: u64 = 1_000_000;
-
-/// The level of a limit that denies while the store is away.
-const DENIED: Level = Level { remaining: 0, retry_after_us: OUTAGE_RETRY_US, reset_after_us: OUTAGE_RETRY_US };
-
 /// The level of a limit that lets everything pass while the store is away.
 fn uncounted(charge: &BucketCharge) -> Level {
     Level { remaining: charge.quota.burst(), retry_after_us: 0, reset_after_us: 0 }
@@ -70,7 +64,7 @@ impl Limiter {
             .filter_map(|(charge, policy)| match policy.on_outage {
                 OnOutage::Local | OnOutage::LocalFor { .. } => levels.next(),
                 OnOutage::Allow => Some(uncounted(charge)),
-                OnOutage::Deny => Some(DENIED),
+                OnOutage::Deny => Some(Level::DENIED_WITHOUT_STORE),
             })
             .collect();
         let source = |(_, policy): (&BucketCharge, CheckPolicy)| {

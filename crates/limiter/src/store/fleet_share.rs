@@ -83,11 +83,13 @@ impl FleetShare {
     }
 
     /// For how long this node has decided alone.
+    #[cfg(feature = "redis-core")]
     pub(crate) fn alone_for(&self) -> Duration {
         since(self.alone_since_us.load(Ordering::Relaxed))
     }
 
     /// Notes that this node announced itself at `at_us`.
+    #[cfg(any(feature = "redis-core", test))]
     pub(crate) fn note_announced(&self, at_us: u64) {
         self.announced_at_us.store(at_us, Ordering::Relaxed);
     }

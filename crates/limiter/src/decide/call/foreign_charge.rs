@@ -13,9 +13,6 @@ use crate::limit::definition::OnOutage;
 use crate::store::adjustment::{Adjustment, AdjustmentBatch, Change};
 use crate::store::{Grant, Levels};
 
-/// Retry time where a limit denies whatever the store does not decide. The value may be gone by then.
-const RETRY_US: u64 = 1_000_000;
-
 impl StoreClient {
     /// The decision on up to `requests` equal requests, when the store could not decide on some of the charges in
     /// `grant`. Those follow their limits' `on_outage`.
@@ -39,7 +36,7 @@ impl StoreClient {
             levels.push(match (grant.foreign.contains(&index), policy.on_outage) {
                 (true, OnOutage::Local | OnOutage::LocalFor { .. }) => decided_levels.next().unwrap_or_default(),
                 (true, OnOutage::Allow) => Level { remaining: charge.quota.burst(), ..Level::default() },
-                (true, OnOutage::Deny) => Level { remaining: 0, retry_after_us: RETRY_US, reset_after_us: RETRY_US },
+                (true, OnOutage::Deny) => Level::DENIED_WITHOUT_STORE,
                 (false, _) => *level,
             });
             if extra > 0 && !grant.foreign.contains(&index) {
