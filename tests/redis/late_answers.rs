@@ -58,7 +58,7 @@ fn request() -> tollgate_limiter::store::BucketCharge {
 }
 
 #[tokio::test]
-async fn a_node_whose_calls_are_late_leaves_its_share_to_nobody_else_though_it_is_heard_of() {
+async fn the_share_of_a_node_whose_calls_are_late_is_held_back_though_it_is_heard_of() {
     let late = DelayedNode::start().await;
     let other = LimiterNode::started(&late.server.spec()).await;
     let both = || async { late.node.share.get().nodes() == 2 && other.share.get().nodes() == 2 };

@@ -63,7 +63,7 @@ impl FleetShare {
     pub fn set(&self, share: Share, silent: Vec<u32>) {
         let mut silent_ranks = self.silent_ranks.lock();
         if self.get() != share || *silent_ranks != silent {
-            self.same_since_us.store(clock::monotonic_micros(), Ordering::Relaxed);
+            self.same_since_us.store(clock::monotonic_micros(), Ordering::Release);
         }
         self.packed.store(share.packed(), Ordering::Relaxed);
         self.fleet_nodes.set(f64::from(share.nodes()));
@@ -111,10 +111,9 @@ impl FleetShare {
 
     /// Like [`Self::held_back`], of a charge that was made since `since_us`. Nothing, if it may have been another part then.
     pub(crate) fn held_back_since(&self, charge: &MergedCharge<'_>, since_us: u64) -> HeldBack {
-        match self.same_since_us.load(Ordering::Relaxed) <= since_us {
-            true => self.held_back(charge),
-            false => HeldBack::Nothing,
-        }
+        // Read first: `set` changes the time before it changes the part, so a new part never goes with an old time.
+        let held = self.held_back(charge);
+        if self.same_since_us.load(Ordering::Acquire) <= since_us { held } else { HeldBack::Nothing }
     }
 }
 
