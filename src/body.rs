@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
 /// An error of a body that streams.
@@ -39,6 +40,9 @@ pub trait BodySource: Send {
 pub trait BodyObserver: Send {
     /// Some content has passed.
     fn on_data(&mut self, data: &[u8]);
+
+    /// The trailers have passed.
+    fn on_trailers(&mut self, trailers: &HeaderMap);
 
     /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it.
     fn on_end(self: Box<Self>, bytes: u64, complete: bool);
@@ -79,7 +83,12 @@ impl Body {
     }
 
     fn pass(&mut self, frame: &Frame<Bytes>) {
-        let Some(data) = frame.data_ref() else { return };
+        let Some(data) = frame.data_ref() else {
+            if let (Some(observer), Some(trailers)) = (&mut self.observer, frame.trailers_ref()) {
+                observer.on_trailers(trailers);
+            }
+            return;
+        };
         self.passed += data.len() as u64;
         if let Some(observer) = &mut self.observer {
             observer.on_data(data);

@@ -9,6 +9,7 @@ use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
 
+use crate::grpc::{self, GrpcStatus, Refusal};
 use crate::header_map_pool;
 use crate::observe::request_id::REQUEST_ID;
 
@@ -38,6 +39,8 @@ pub enum Failure {
     UpstreamInvalid,
     ConnectTimeout,
     ResponseTimeout,
+    /// The deadline that a call of gRPC set itself has passed.
+    CallOverdue,
     /// A feature of HTTP that this gateway does not have.
     NotImplemented(&'static str),
     /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2.
@@ -67,6 +70,9 @@ const fn row(status: StatusCode, name: &'static str, detail: &'static str) -> Ro
 const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -> Row {
     Row { status, name, detail, close: true }
 }
+
+/// What may be tried again at once is tried again after this.
+const RETRY_AFTER_SECS: u64 = 1;
 
 impl Failure {
     fn row(&self) -> Row {
@@ -98,6 +104,7 @@ impl Failure {
                 row(S::GATEWAY_TIMEOUT, "connect-timeout", "the upstream did not accept a connection in time")
             }
             Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
+            Self::CallOverdue => row(S::GATEWAY_TIMEOUT, "call-overdue", "the call's deadline has passed"),
             Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
             Self::VersionNotSupported => closing(
                 S::HTTP_VERSION_NOT_SUPPORTED,
@@ -107,6 +114,37 @@ impl Failure {
             Self::Panicked => {
                 closing(S::INTERNAL_SERVER_ERROR, "internal-error", "the gateway failed at this request: see its log")
             }
+        }
+    }
+
+    /// The status that a client of gRPC is answered with. A client may send a call that is `Unavailable` again by itself;
+    /// a call that an upstream may still be working on is not.
+    fn grpc_status(&self) -> GrpcStatus {
+        match self {
+            Self::Denied(denial) => match denial.status() {
+                _ if denial.retry_after_secs().is_some() => GrpcStatus::ResourceExhausted,
+                StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
+                _ => GrpcStatus::Internal,
+            },
+            Self::NoRoute | Self::MethodNotAllowed(_) | Self::NotImplemented(_) | Self::VersionNotSupported => {
+                GrpcStatus::Unimplemented
+            }
+            Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
+            Self::Overloaded | Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout | Self::UpstreamClosed => {
+                GrpcStatus::Unavailable
+            }
+            Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
+            Self::RequestTimeout => GrpcStatus::Cancelled,
+            Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
+        }
+    }
+
+    /// When the client may try again. `None`: it is not said.
+    fn retry_after_secs(&self) -> Option<u64> {
+        match self {
+            Self::Denied(denial) => denial.retry_after_secs(),
+            Self::Overloaded | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
+            _ => None,
         }
     }
 
@@ -128,6 +166,18 @@ impl Failure {
         self.row().name
     }
 
+    /// The whole answer to a call of gRPC.
+    pub fn respond_to_call<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
+        let mut headers = header_map_pool::take();
+        headers.insert(REQUEST_ID, request_id.clone());
+        let (message, violated) = match self {
+            Self::Denied(denial) => (denial.detail(), denial.violated()),
+            _ => (self.row().detail.into(), &[][..]),
+        };
+        let (status, retry_after_secs) = (self.grpc_status(), self.retry_after_secs());
+        grpc::answer(&Refusal { status, message: &message, retry_after_secs, violated }, headers)
+    }
+
     /// The whole answer.
     pub fn respond<B: From<Bytes>>(&self, request_id: &HeaderValue) -> Response<B> {
         if let Self::Denied(denial) = self {
@@ -145,14 +195,11 @@ impl Failure {
         if row.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        match self {
-            Self::MethodNotAllowed(allow) => {
-                headers.insert(ALLOW, allow.clone());
-            }
-            Self::Overloaded | Self::NoEndpoint => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
+        if let Self::MethodNotAllowed(allow) = self {
+            headers.insert(ALLOW, allow.clone());
+        }
+        if let Some(seconds) = self.retry_after_secs() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod error;
 pub mod gateway;
+mod grpc;
 mod header_map_pool;
 mod http;
 pub mod observe;

@@ -34,6 +34,8 @@ pub struct LoggedAnswer<'a> {
     pub seconds: f64,
     /// The name of the failure that the gateway answered with.
     pub problem: Option<&'static str>,
+    /// Of a call of gRPC.
+    pub grpc_status: Option<u8>,
 }
 
 #[derive(Serialize)]
@@ -54,6 +56,8 @@ struct AccessLogLine<'a> {
     duration_ms: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc_status: Option<u8>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
@@ -88,6 +92,7 @@ impl LoggedRequest {
             complete: answer.complete,
             duration_ms: (answer.seconds * 1e6).round() / 1e3,
             problem: answer.problem,
+            grpc_status: answer.grpc_status,
             request_id: self.request_id.to_str().unwrap_or_default(),
             user_agent: self.user_agent.as_ref().and_then(|value| value.to_str().ok()),
         });

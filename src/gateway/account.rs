@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use tollgate_limiter::request::permit::Permit;
 
 use super::access_log_line::{LoggedAnswer, LoggedRequest};
@@ -13,6 +13,7 @@ use super::route_metrics::RouteMetrics;
 use crate::body::BodyObserver;
 use crate::clock::{self, Instant};
 use crate::error;
+use crate::grpc::{GRPC_STATUS, GrpcStatus};
 
 /// Requests in flight, of one worker.
 #[derive(Debug, Default)]
@@ -30,9 +31,15 @@ pub struct Account {
     pub problem: Option<&'static str>,
     /// The permit that the request holds until the answer has ended.
     pub permit: Permit,
+    /// Of a call of gRPC. `None` for other requests.
+    pub grpc: Option<CallOutcome>,
     bytes: u64,
     complete: bool,
 }
+
+/// How a call of gRPC ended, as far as its answer said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallOutcome(pub Option<GrpcStatus>);
 
 impl InFlight {
     /// Counts one request more. Returns how many there were before.
@@ -62,13 +69,25 @@ impl Account {
     ) -> Box<Self> {
         let status = error::client_closed();
         let (permit, bytes, complete) = (Permit::default(), 0, false);
-        Box::new(Self { started, in_flight, method, log, metrics, status, problem: None, permit, bytes, complete })
+        let (problem, grpc) = (None, None);
+        Box::new(Self { started, in_flight, method, log, metrics, status, problem, permit, grpc, bytes, complete })
+    }
+
+    /// Takes the status of a call from the header section or the trailers of its answer.
+    pub fn read_grpc_status(&mut self, fields: &HeaderMap) {
+        if let (Some(outcome), Some(status)) = (&mut self.grpc, fields.get(GRPC_STATUS)) {
+            outcome.0 = Some(GrpcStatus::read(status));
+        }
     }
 }
 
 impl BodyObserver for Account {
     fn on_data(&mut self, data: &[u8]) {
         self.permit.saw(data);
+    }
+
+    fn on_trailers(&mut self, trailers: &HeaderMap) {
+        self.read_grpc_status(trailers);
     }
 
     fn on_end(mut self: Box<Self>, bytes: u64, complete: bool) {
@@ -85,6 +104,11 @@ impl Drop for Account {
         self.in_flight.leave();
         self.metrics.duration.record(seconds);
         self.metrics.requests.increment(&self.metrics.route, &self.method, self.status);
+        // A call whose answer broke off has the status that its client makes of that.
+        let grpc_status = self.grpc.map(|outcome| outcome.0.unwrap_or(GrpcStatus::Unknown));
+        if let Some(status) = grpc_status {
+            self.metrics.count_call(status);
+        }
         if let Some(request) = &self.log {
             request.record(&LoggedAnswer {
                 method: self.method.as_str(),
@@ -94,6 +118,7 @@ impl Drop for Account {
                 complete: self.complete,
                 seconds,
                 problem: self.problem,
+                grpc_status: grpc_status.map(GrpcStatus::code),
             });
         }
     }

@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tollgate_limiter::request::headers::RateLimitFields;
 
 use super::access_log_line::LoggedRequest;
-use super::account::{Account, InFlight};
+use super::account::{Account, CallOutcome, InFlight};
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
+use crate::grpc::{self, CallDeadline};
 use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Proxy;
@@ -51,6 +52,8 @@ pub struct RequestContext {
     pub origin: ClientOrigin,
     /// Requests that were in flight on this worker when it arrived.
     pub in_flight_before: usize,
+    /// A call of gRPC, which is answered by statuses of gRPC.
+    pub is_call: bool,
 }
 
 /// A request with all that the layers of its chain use.
@@ -80,6 +83,7 @@ impl RequestContext {
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
             in_flight_before: worker.in_flight.enter(),
+            is_call: grpc::is_call(request),
         }
     }
 
@@ -97,7 +101,14 @@ impl RequestContext {
             Box::new(LoggedRequest::new(log.clone(), client, self.request_id.clone(), request))
         });
         let method = request.map_or_else(other_method, |request| method_label(request.method()));
-        Account::open(self.started, worker.in_flight.clone(), method, metrics.clone(), log)
+        let mut account = Account::open(self.started, worker.in_flight.clone(), method, metrics.clone(), log);
+        account.grpc = self.is_call.then(CallOutcome::default);
+        account
+    }
+
+    /// The deadline that a call of gRPC has set itself.
+    pub fn call_deadline(&self, headers: &HeaderMap) -> Option<CallDeadline> {
+        if self.is_call { CallDeadline::of(headers, self.started) } else { None }
     }
 
     /// Adds the request's id to an answer that was made here. Others come with it.
@@ -121,9 +132,12 @@ impl RequestContext {
             Err(failure) => {
                 account.permit.failed(failure.status(), failure.unanswered());
                 account.problem = Some(failure.name());
-                failure.respond(&self.request_id)
+                if self.is_call { failure.respond_to_call(&self.request_id) } else { failure.respond(&self.request_id) }
             }
         };
+        if self.is_call {
+            account.read_grpc_status(response.headers());
+        }
         fields.apply(response.headers_mut());
         account.status = response.status();
         response.body_mut().observe(account);

@@ -10,6 +10,8 @@ use http::{Method, StatusCode};
 use metrics::{Counter, Histogram, counter, histogram};
 use parking_lot::Mutex;
 
+use crate::grpc::GrpcStatus;
+
 /// Pairs of method and status whose counters are found without a lock. Routes answer with few.
 const SLOTS: usize = 24;
 
@@ -18,7 +20,12 @@ pub struct RouteMetrics {
     pub route: Arc<str>,
     pub duration: Histogram,
     pub requests: RequestCounters,
+    /// Resolved by the route's first call of gRPC: most routes have none.
+    calls: OnceLock<CallCounters>,
 }
+
+/// `tollgate_grpc_calls_total` of one route, by status.
+struct CallCounters([Counter; GrpcStatus::ALL.len()]);
 
 /// `tollgate_requests_total` of one route, by method and status. Slots are filled in order and never emptied.
 pub struct RequestCounters {
@@ -37,7 +44,22 @@ impl RouteMetrics {
     /// Resolves the metrics of the route called `route`.
     pub fn new(route: Arc<str>) -> Self {
         let duration = histogram!("tollgate_request_duration_seconds", "route" => route.to_string());
-        Self { route, duration, requests: RequestCounters::new() }
+        Self { route, duration, requests: RequestCounters::new(), calls: OnceLock::new() }
+    }
+
+    /// Counts an ended call of gRPC.
+    pub fn count_call(&self, status: GrpcStatus) {
+        let calls = self.calls.get_or_init(|| CallCounters::new(&self.route));
+        calls.0[usize::from(status.code())].increment(1);
+    }
+}
+
+impl CallCounters {
+    fn new(route: &str) -> Self {
+        Self(GrpcStatus::ALL.map(|status| {
+            let (route, code) = (route.to_owned(), status.code().to_string());
+            counter!("tollgate_grpc_calls_total", "route" => route, "grpc_status" => code)
+        }))
     }
 }
 

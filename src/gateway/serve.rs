@@ -3,9 +3,11 @@
 //! Guarantees one answer for each request, whatever happens.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use tokio::time::timeout_at;
 use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::permit::Permit;
@@ -16,9 +18,12 @@ use super::panic_guard;
 use super::runtime::{Gateway, RouteGuard, WorkerListener};
 use crate::body::Body;
 use crate::error::Failure;
+use crate::grpc::{self, CallDeadline};
 use crate::header_map_pool;
 use crate::route::path;
 use crate::route::table::RouteLookup;
+
+type AnswerResult = Result<Response<Body>, Failure>;
 
 /// Answers one request.
 #[expect(
@@ -47,8 +52,10 @@ pub fn serve(
             degraded: None,
             fields: RateLimitFields::default(),
         };
+        let deadline = context.call_deadline(exchange.request.headers());
         // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
-        let result = match panic_guard::guard(answer(&gateway, listener.index, &mut exchange)).await {
+        let guarded = panic_guard::guard(answer(&gateway, listener.index, &mut exchange));
+        let result = match within(deadline, guarded).await {
             Ok(result) => result,
             Err(panic_guard::Panicked) => {
                 gateway.panics.increment(1);
@@ -63,6 +70,22 @@ pub fn serve(
     }
 }
 
+/// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the deadline too.
+#[inline]
+async fn within(
+    deadline: Option<CallDeadline>,
+    answering: impl Future<Output = Result<AnswerResult, panic_guard::Panicked>>,
+) -> Result<AnswerResult, panic_guard::Panicked> {
+    let mut answering = pin!(answering);
+    let Some(deadline) = deadline else { return answering.await };
+    // Boxed: rare, and every other request would carry the room for it.
+    match Box::pin(timeout_at(deadline.0, answering.as_mut())).await {
+        Ok(Ok(Ok(response))) => Ok(Ok(grpc::cut_body(response, deadline))),
+        Ok(ended) => ended,
+        Err(_) => Ok(Err(Failure::CallOverdue)),
+    }
+}
+
 /// Answers a request that could not be read.
 pub fn refuse(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, failure: Failure) -> Response<Body> {
     let worker = &listener.worker;
@@ -72,11 +95,7 @@ pub fn refuse(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, failur
 }
 
 /// Finds the request's route and lets its chain answer.
-async fn answer<'g>(
-    gateway: &'g Gateway,
-    listener: usize,
-    exchange: &mut Exchange<'g>,
-) -> Result<Response<Body>, Failure> {
+async fn answer<'g>(gateway: &'g Gateway, listener: usize, exchange: &mut Exchange<'g>) -> AnswerResult {
     // Dot segments go first: routes, limits and upstreams must see one and the same path.
     exchange.normalized_path = path::settle(exchange.request.uri_mut())?;
 

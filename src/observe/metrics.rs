@@ -106,6 +106,7 @@ fn describe() {
         "tollgate_request_duration_seconds",
         "From a request's head to the end of its answer, by route."
     );
+    describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended.");
     describe_counter!("tollgate_ratelimit_decisions_total", "Decisions, by limit, verdict and who made them.");
     describe_gauge!("tollgate_ratelimit_queue_waiting", "Requests that wait for their tokens, by limit.");

@@ -13,6 +13,7 @@ mod explaining;
 mod faults;
 mod faulty_proxy;
 mod fleet;
+mod grpc;
 mod load;
 mod metrics;
 mod on_limit;

@@ -10,6 +10,7 @@ const CHAINS: [(&str, &[&str]); 2] = [
         "tollgate",
         &[
             "body header_map_pool observe spelling",
+            "grpc",
             "error",
             "http route upstream",
             "proxy server",

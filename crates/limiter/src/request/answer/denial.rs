@@ -1,5 +1,6 @@
 //! The refusal of a request by its limits, and the answer that says why.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
@@ -74,32 +75,56 @@ impl Denial {
         }
     }
 
+    /// When to come back, where time is what is missing.
+    pub fn retry_after_secs(&self) -> Option<u64> {
+        match self {
+            Self::QuotaExceeded { retry_after_secs, .. } | Self::FixedAnswer { retry_after_secs, .. } => {
+                Some(*retry_after_secs)
+            }
+            Self::KeyMissing { .. } | Self::NoClientAddress { .. } => None,
+        }
+    }
+
+    /// The names of the limits that are used up, as far as they are told.
+    pub fn violated(&self) -> &[Arc<str>] {
+        match self {
+            Self::QuotaExceeded { violated, .. } => violated,
+            Self::KeyMissing { .. } | Self::NoClientAddress { .. } | Self::FixedAnswer { .. } => &[],
+        }
+    }
+
+    /// The reason, in words.
+    pub fn detail(&self) -> Cow<'static, str> {
+        match self {
+            Self::KeyMissing { limit, part } => missing(limit, part).into(),
+            Self::NoClientAddress { .. } => NO_CLIENT_ADDRESS.into(),
+            Self::QuotaExceeded { .. } | Self::FixedAnswer { .. } => QUOTA_DETAIL.into(),
+        }
+    }
+
     /// The whole answer. Its fields are added to `headers`, which are empty.
     pub fn respond<B: From<Bytes>>(&self, headers: HeaderMap, request_id: Option<&str>) -> Response<B> {
         let problem = |detail, members| {
             ProblemBody { status: self.status(), name: self.name(), detail, request_id, violated: None, members }
                 .to_json()
         };
-        let (body, retry_after_secs) = match self {
+        let body = match self {
             Self::FixedAnswer { answer, retry_after_secs } => {
                 let mut response: Response<B> = answer.response();
                 response.headers_mut().insert(RETRY_AFTER, headers::number(*retry_after_secs));
                 return response;
             }
             Self::KeyMissing { limit, part } => {
-                let detail = missing(limit, part);
-                (problem(&detail, &[("limit", &**limit), ("missing", part.as_str())]), None)
+                problem(&self.detail(), &[("limit", &**limit), ("missing", part.as_str())])
             }
-            Self::NoClientAddress { limit } => (problem(NO_CLIENT_ADDRESS, &[("limit", &**limit)]), None),
-            Self::QuotaExceeded { violated, retry_after_secs } => {
-                (quota_problem(violated, request_id).json_of_kind(&QUOTA_PROBLEM), Some(*retry_after_secs))
-            }
+            Self::NoClientAddress { limit } => problem(&self.detail(), &[("limit", &**limit)]),
+            Self::QuotaExceeded { violated, .. } => quota_problem(violated, request_id).json_of_kind(&QUOTA_PROBLEM),
         };
         let mut response = Response::new(B::from(body));
         *response.status_mut() = self.status();
         *response.headers_mut() = headers;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(retry_after_secs) = retry_after_secs {
+        if let Some(retry_after_secs) = self.retry_after_secs() {
             response.headers_mut().insert(RETRY_AFTER, headers::number(retry_after_secs));
         }
         response
