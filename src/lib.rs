@@ -15,6 +15,7 @@ pub mod proxy;
 pub mod route;
 pub mod server;
 mod spelling;
+pub mod transport;
 pub mod upstream;
 
 pub use tollgate_limiter::clock;

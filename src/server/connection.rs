@@ -36,7 +36,7 @@ pub async fn serve_one<H: Handler>(
     }
     let connection = Arc::new(ConnectionInfo::new(peer, local));
     let ListenerContext { handler, spec, drain, http2 } = &*context;
-    if let Some(socket) = h1::drive(Socket { stream, permit }, &connection, handler, spec, drain).await {
+    if let Some(socket) = h1::drive(Socket { stream: stream.into(), permit }, &connection, handler, spec, drain).await {
         http2.drive(socket, &connection, handler.clone(), drain).await;
     }
 }

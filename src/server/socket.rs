@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::connection_limit::ConnectionPermit;
+use crate::transport::Stream;
 
 /// A client's socket with its permit.
 #[derive(Debug)]
 pub struct Socket {
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub permit: ConnectionPermit,
 }
 

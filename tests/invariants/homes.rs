@@ -4,14 +4,15 @@ use crate::imports::Workspace;
 use crate::paths::paths;
 use crate::source::Source;
 
-/// Crates that one place names, so that they can be replaced there.
-const HOMES: [(&str, &str, &str); 6] = [
-    ("jiff", "crates/limiter/src/algorithm/calendar", "ask for a `Period`"),
-    ("fred", "crates/limiter/src/store/redis", "ask for a `Store`"),
-    ("rustls", "crates/limiter/src/store/redis", "describe it with a `TlsSpec`"),
-    ("rustls_native_certs", "crates/limiter/src/store/redis", "describe it with a `TlsSpec`"),
-    ("httparse", "src/proxy/connection/response", "take a `Head`"),
-    ("saphyr_parser", "src/config", "take what `config` has built"),
+/// Crates that one place names, or one place of each crate, so that they can be replaced there.
+const HOMES: [(&str, &[&str], &str); 7] = [
+    ("jiff", &["crates/limiter/src/algorithm/calendar"], "ask for a `Period`"),
+    ("fred", &["crates/limiter/src/store/redis"], "ask for a `Store`"),
+    ("rustls", &["crates/limiter/src/store/redis", "src/transport/tls"], "describe it with a spec"),
+    ("rustls_native_certs", &["crates/limiter/src/store/redis"], "describe it with a spec"),
+    ("tokio_rustls", &["src/transport/tls"], "take a `Stream`"),
+    ("httparse", &["src/proxy/connection/response"], "take a `Head`"),
+    ("saphyr_parser", &["src/config"], "take what `config` has built"),
 ];
 
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.
@@ -83,11 +84,12 @@ const STATUS_CODES: [(&str, &str, &str); 9] = [
 
 /// Only its home names a crate of [`HOMES`].
 pub fn crates_at_home(workspace: &Workspace) -> Vec<String> {
-    let found = HOMES.iter().flat_map(|(name, home, instead)| {
-        let outside = workspace.sources.iter().filter(|source| !source.is_in(home));
+    let found = HOMES.iter().flat_map(|(name, homes, instead)| {
+        let outside = workspace.sources.iter().filter(|source| !homes.iter().any(|home| source.is_in(home)));
         outside.flat_map(move |source| {
             let found = source.find(name).into_iter();
-            found.map(move |at| format!("{}: names {name}, which only {home} may: {instead}", source.at(at)))
+            let homes = homes.join(" or ");
+            found.map(move |at| format!("{}: names {name}, which only {homes} may: {instead}", source.at(at)))
         })
     });
     found.collect()
@@ -155,7 +157,8 @@ pub fn rows_without_need(workspace: &Workspace) -> Vec<String> {
     let within = |place: &'static str| workspace.sources.iter().filter(move |source| source.is_in(place));
     let named = |place, word: &str| within(place).any(|source| !source.find(word).is_empty());
     let mut idle = Vec::new();
-    idle.extend(HOMES.iter().filter(|(name, home, _)| !named(home, name)).map(|row| (row.0, row.1)));
+    let homes = HOMES.iter().flat_map(|(name, homes, _)| homes.iter().map(move |home| (*name, *home)));
+    idle.extend(homes.filter(|(name, home)| !named(home, name)));
     let asks = |place| within(place).any(|source| names_a_client(source).is_some());
     idle.extend(HTTP_CLIENTS.iter().filter(|(place, _)| !asks(place)).map(|row| ("an HTTP client", row.0)));
     let allowed = MORE_THAN_ARITHMETIC.iter().flat_map(|row| row.1.split(' ').map(|word| (word, row.0)));

@@ -35,12 +35,19 @@ pub struct WriteBuffer {
     /// Bytes at the end of `small` that go after all of `long`.
     behind: usize,
     waiting: usize,
+    /// The stream may hold back some of what it was given.
+    unflushed: bool,
 }
 
 impl WriteBuffer {
     /// The number of bytes that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Whether everything has left.
+    pub fn is_flushed(&self) -> bool {
+        self.waiting == 0 && !self.unflushed
     }
 
     /// Whether it is time to flush.
@@ -79,7 +86,7 @@ impl WriteBuffer {
         }
     }
 
-    /// Writes until nothing waits.
+    /// Writes until nothing waits, neither here nor in the stream.
     pub fn poll_flush(&mut self, io: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.waiting > 0 {
             let written = ready!(self.poll_write(io, cx))?;
@@ -87,6 +94,11 @@ impl WriteBuffer {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.advance(written);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(Pin::new(io).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }

@@ -64,6 +64,6 @@ impl Client {
             tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
         }
         let open = upstream.metrics().connected();
-        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
+        Ok(Box::new(UpstreamConnection::new(stream.into(), &self.pool, endpoint.key(), upstream.spec(), open)))
     }
 }

@@ -6,16 +6,13 @@
 mod deadline;
 mod response_body;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
-use tokio::net::TcpStream;
-use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::failure::{self, FailedExchange, RetryPermission};
@@ -31,6 +28,7 @@ use crate::http::h1::timer::Timer;
 use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, buffers};
+use crate::transport::Stream;
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::PickedEndpoint;
 use crate::upstream::metrics::CountedConnection;
@@ -40,7 +38,7 @@ const LARGE_READS: u8 = 8;
 
 /// A connection to an upstream. Dropped in the middle of an exchange, it closes.
 pub struct UpstreamConnection {
-    io: TcpStream,
+    io: Stream,
     input: BytesMut,
     output: WriteBuffer,
     timer: Timer,
@@ -99,7 +97,7 @@ enum ExchangeError {
 impl UpstreamConnection {
     /// A connection that was just opened and goes to `pool` after each exchange.
     pub fn new(
-        io: TcpStream,
+        io: Stream,
         pool: &Arc<Pool<Box<Self>>>,
         key: &Arc<str>,
         spec: &Arc<UpstreamSpec>,
@@ -205,12 +203,12 @@ impl UpstreamConnection {
             if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| !upload.is_complete()) {
                 upload.move_to(&mut self.output, cx).map_err(ExchangeError::Body)?;
             }
-            let before = self.output.waiting();
-            if before == 0 {
+            if self.output.is_flushed() {
                 break;
             }
+            let before = (self.output.waiting(), self.io.encrypted_bytes_sent());
             let flushed = self.output.poll_flush(&mut self.io, cx);
-            if self.output.waiting() < before {
+            if (self.output.waiting(), self.io.encrypted_bytes_sent()) != before {
                 self.exchange.begun = true;
                 // Any progress counts, however little: the upstream is not stalled.
                 if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
@@ -269,7 +267,7 @@ impl UpstreamConnection {
 
     /// Whether the whole request was sent.
     pub fn is_sent(&self) -> bool {
-        self.phase() == UploadPhase::Complete && self.output.waiting() == 0 && !self.exchange.write_closed
+        self.phase() == UploadPhase::Complete && self.output.is_flushed() && !self.exchange.write_closed
     }
 
     /// The connection as a plain socket, once both sides have agreed that it leaves HTTP.
@@ -292,13 +290,9 @@ impl Pooled for Box<UpstreamConnection> {
     }
 
     /// A server sends nothing between two exchanges: anything to read is the connection's end, or a response to no
-    /// request. Unconstrained, since without cooperative budget every connection would seem to be open.
-    fn is_closed(&self) -> bool {
-        let mut looking = coop::unconstrained(poll_fn(|cx| self.io.poll_read_ready(cx)));
-        let may_have_more = Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready();
-        // A read that happened to fill its buffer leaves the socket marked as readable.
-        let is_empty = || matches!(self.io.try_read(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        may_have_more && !is_empty()
+    /// request.
+    fn is_closed(&mut self) -> bool {
+        self.io.has_input()
     }
 
     fn release_buffer(&mut self) {

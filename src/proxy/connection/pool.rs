@@ -16,7 +16,7 @@ pub trait Pooled {
     fn key(&self) -> &Arc<str>;
 
     /// Whether it can carry nothing any more.
-    fn is_closed(&self) -> bool;
+    fn is_closed(&mut self) -> bool;
 
     /// Frees what an idle connection does not need.
     fn release_buffer(&mut self) {}
@@ -58,7 +58,7 @@ impl<C: Pooled> Pool<C> {
     pub fn take(&self, key: &str, now: Instant) -> Option<C> {
         let mut idle = self.idle.lock();
         let stack = idle.get_mut(key)?;
-        while let Some(newest) = stack.idle.pop() {
+        while let Some(mut newest) = stack.idle.pop() {
             stack.fewest = stack.fewest.min(stack.idle.len());
             if now < newest.expires && !newest.connection.is_closed() {
                 return Some(newest.connection);
@@ -83,7 +83,7 @@ impl<C: Pooled> Pool<C> {
             let surplus = stack.idle.len().saturating_sub(limit).min(stack.fewest);
             // From the bottom of the stack: those were used longest ago.
             stack.idle.drain(..surplus);
-            stack.idle.retain(|idle| now < idle.expires && !idle.connection.is_closed());
+            stack.idle.retain_mut(|idle| now < idle.expires && !idle.connection.is_closed());
             stack.idle.iter_mut().for_each(|idle| idle.connection.release_buffer());
             stack.fewest = stack.idle.len();
             !stack.idle.is_empty()
@@ -114,7 +114,7 @@ mod tests {
             &self.key
         }
 
-        fn is_closed(&self) -> bool {
+        fn is_closed(&mut self) -> bool {
             self.closed
         }
     }

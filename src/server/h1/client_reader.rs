@@ -13,7 +13,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::Request;
 use http_body::{Frame, SizeHint};
-use tokio::net::tcp::OwnedReadHalf;
 
 use super::connection_options::ConnectionOptions;
 use super::request_head::RequestHead;
@@ -25,6 +24,7 @@ use crate::http::h1::timer::Timer;
 use crate::http::h1::{BodyFraming, SectionBounds, buffers};
 use crate::server::connection_limit::ConnectionPermit;
 use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+use crate::transport::ReadHalf;
 
 /// Unread content is skipped up to this many bytes; beyond, the connection closes.
 const MAX_LEFTOVER: u64 = 64 * 1024;
@@ -55,7 +55,7 @@ pub enum Arrival {
 /// The reading side of a client's connection.
 #[derive(Debug)]
 pub struct ClientReader {
-    half: OwnedReadHalf,
+    half: ReadHalf,
     read: BytesMut,
     bounds: SectionBounds,
     head: RequestHead,
@@ -86,7 +86,7 @@ struct TimeLimits {
 }
 
 impl ClientReader {
-    pub fn new(half: OwnedReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
+    pub fn new(half: ReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
         let limits = TimeLimits {
             header: spec.header_timeout.min(LONGEST_WAIT),
             keepalive: spec.keepalive_timeout.min(LONGEST_WAIT),
@@ -283,13 +283,13 @@ impl ClientReader {
     }
 
     /// The read half of the socket, its permit, and the bytes read too early.
-    pub fn into_parts(self) -> (OwnedReadHalf, ConnectionPermit, Bytes) {
+    pub fn into_parts(self) -> (ReadHalf, ConnectionPermit, Bytes) {
         (self.half, self.permit, self.read.freeze())
     }
 
     fn poll_fill(&mut self, cx: &mut Context<'_>, wanted: usize) -> Poll<io::Result<usize>> {
         // Readiness is checked first, without a system call: a connection that waits needs no buffer.
-        let ready = ready!(self.half.as_ref().poll_read_ready(cx));
+        let ready = ready!(self.half.poll_read_ready(cx));
         let filled = match ready {
             Ok(()) => ready!(buffers::poll_fill(&mut self.half, cx, &mut self.read, wanted)),
             Err(error) => Err(error),

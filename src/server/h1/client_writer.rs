@@ -5,40 +5,44 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::clock::{self, Instant};
 use crate::http::h1::timer::Timer;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+use crate::transport::WriteHalf;
 
 /// The writing side of a client's connection.
 #[derive(Debug)]
 pub struct ClientWriter {
-    half: OwnedWriteHalf,
+    half: WriteHalf,
     pub output: WriteBuffer,
     timer: Timer,
     /// How long the client may read nothing.
     limit: Duration,
     /// Since when the client has read nothing. `None`: it reads.
     stalled: Option<Instant>,
+    /// Encrypted bytes that the client had taken when it last took too few.
+    sent: u64,
 }
 
 impl ClientWriter {
-    pub fn new(half: OwnedWriteHalf, spec: &ListenerSpec) -> Self {
+    pub fn new(half: WriteHalf, spec: &ListenerSpec) -> Self {
         let limit = spec.body_timeout.min(LONGEST_WAIT);
-        Self { half, output: WriteBuffer::default(), timer: Timer::default(), limit, stalled: None }
+        Self { half, output: WriteBuffer::default(), timer: Timer::default(), limit, stalled: None, sent: 0 }
     }
 
     /// Writes everything that waits. An error if the client reads nothing for too long.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let before = self.output.waiting();
         let flushed = self.output.poll_flush(&mut self.half, cx);
-        if flushed.is_ready() || self.output.waiting() < before {
-            self.stalled = None;
-        }
         if flushed.is_ready() {
+            self.stalled = None;
             return flushed;
+        }
+        let sent = self.half.encrypted_bytes_sent();
+        if self.output.waiting() < before || sent != std::mem::replace(&mut self.sent, sent) {
+            self.stalled = None;
         }
         let stalled = *self.stalled.get_or_insert_with(clock::now);
         ready!(self.timer.poll(cx, stalled + self.limit));
@@ -53,14 +57,10 @@ impl ClientWriter {
     /// Resets the connection, so that the client does not take the response for complete: in HTTP/1.0, an orderly close
     /// may mark the end of a response.
     pub fn reset(self) {
-        if let Err(error) = self.half.as_ref().set_zero_linger() {
-            tracing::debug!(%error, "a connection could not be reset");
-        }
-        // Dropping it would close in order first.
-        self.half.forget();
+        self.half.reset();
     }
 
-    pub fn into_half(self) -> OwnedWriteHalf {
+    pub fn into_half(self) -> WriteHalf {
         self.half
     }
 }

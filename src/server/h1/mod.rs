@@ -40,6 +40,7 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::h1::BodyFraming;
 use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
+use crate::transport::Stream;
 
 /// The interim response to a client that waits for it before it sends a body (RFC 9110 §15.2.1).
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -271,7 +272,7 @@ impl H1Connection<'_> {
     fn reunite(self) -> Option<Upgraded> {
         let ReaderHandle::Held(reader) = self.reader else { return None };
         let (read, permit, early) = reader.into_parts();
-        let stream = read.reunite(self.writer.into_half()).ok()?;
+        let stream = Stream::reunite(read, self.writer.into_half())?;
         Some(Upgraded::new(CoalescedWrite(Socket { stream, permit }), early))
     }
 }

@@ -1,18 +1,18 @@
 use std::future::poll_fn;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::transport::{Stream, WriteHalf};
 
 const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
 
 /// A reader, its client, and the write half that must live as long.
-async fn connected() -> (ClientReader, TcpStream, OwnedWriteHalf) {
+async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let (read, write) = listener.accept().await.unwrap().0.into_split();
+    let (read, write) = Stream::from(listener.accept().await.unwrap().0).into_split();
     let minute = Duration::from_secs(60);
     let spec = ListenerSpec {
         address: ([127, 0, 0, 1], 0).into(),

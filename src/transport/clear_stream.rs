@@ -1,0 +1,87 @@
+//! A connection in the clear: a socket of TCP or a Unix socket.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A socket.
+#[derive(Debug)]
+pub enum ClearStream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl ClearStream {
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(tcp) => tcp.poll_read_ready(cx),
+            Self::Unix(unix) => unix.poll_read_ready(cx),
+        }
+    }
+
+    /// Reads what is there already, if anything is.
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.try_read(buf),
+            Self::Unix(unix) => unix.try_read(buf),
+        }
+    }
+
+    /// Lets the drop of this socket reset the connection, so that the peer does not take what it has for complete. A
+    /// Unix socket cannot do that unless there is unread input.
+    pub fn reset_on_drop(&self) {
+        if let Self::Tcp(tcp) = self
+            && let Err(error) = tcp.set_zero_linger()
+        {
+            tracing::debug!(%error, "a connection could not be reset");
+        }
+    }
+}
+
+impl AsyncRead for ClearStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for ClearStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            Self::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Sockets hold nothing back.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Unix(unix) => Pin::new(unix).poll_shutdown(cx),
+        }
+    }
+}

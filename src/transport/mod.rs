@@ -1,0 +1,13 @@
+//! Connections beneath HTTP, of both sides: a [`Stream`] is a socket in the clear, or TLS over one.
+//!
+//! Guarantees that the code above cannot tell them apart, except by asking, and that a stream in the clear costs no more
+//! than its socket.
+
+mod clear_stream;
+mod halves;
+mod stream;
+pub mod tls;
+
+pub use clear_stream::ClearStream;
+pub use halves::{ReadHalf, WriteHalf};
+pub use stream::Stream;

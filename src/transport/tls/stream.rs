@@ -1,0 +1,148 @@
+//! A TLS connection whose handshake is over.
+//!
+//! Guarantees that input which was decrypted already counts as readable, and that progress shows although written bytes
+//! are encrypted and may wait for the socket.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
+
+use crate::transport::clear_stream::ClearStream;
+
+/// A TLS connection.
+#[derive(Debug)]
+pub struct TlsStream(tokio_rustls::TlsStream<EncryptedSocket>);
+
+/// The connection beneath TLS: gives what was read too early first, and counts what it takes.
+#[derive(Debug)]
+pub struct EncryptedSocket {
+    stream: ClearStream,
+    early: Bytes,
+    sent: u64,
+}
+
+impl TlsStream {
+    pub fn new(tls: impl Into<tokio_rustls::TlsStream<EncryptedSocket>>) -> Self {
+        Self(tls.into())
+    }
+
+    /// The connection beneath.
+    pub fn socket(&self) -> &ClearStream {
+        &self.0.get_ref().0.stream
+    }
+
+    /// What the handshake agreed on.
+    pub fn session(&self) -> &rustls::CommonState {
+        self.0.get_ref().1
+    }
+
+    /// Ready when a read may give bytes, the end or an error. Makes no system call.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (socket, session) = self.0.get_ref();
+        // It wants no input while content waits to be read, and after its peer has announced the end.
+        if session.wants_read() { socket.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Whether there is content to read, the end or an error. Tickets and other messages of TLS itself are taken in.
+    /// May consume what came.
+    pub fn has_content(&mut self) -> bool {
+        let read = |cx: &mut Context<'_>| Pin::new(&mut self.0).poll_read(cx, &mut ReadBuf::new(&mut [0]));
+        let mut reading = coop::unconstrained(poll_fn(read));
+        Pin::new(&mut reading).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// The number of encrypted bytes that the socket has taken.
+    pub fn bytes_sent(&self) -> u64 {
+        self.0.get_ref().0.sent
+    }
+}
+
+impl EncryptedSocket {
+    /// `early`: what was read from `stream` already.
+    pub fn new(stream: ClearStream, early: Bytes) -> Self {
+        Self { stream, early, sent: 0 }
+    }
+
+    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.early.is_empty() { self.stream.poll_read_ready(cx) } else { Poll::Ready(Ok(())) }
+    }
+}
+
+impl AsyncRead for TlsStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TlsStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for EncryptedSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.early.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let taken = self.early.len().min(buf.remaining());
+        buf.put_slice(&self.early[..taken]);
+        self.early.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for EncryptedSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        self.sent += written as u64;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        self.sent += written as u64;
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
