@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that lacks what it needs fails")]
 
 mod drain;
+mod hostile_upstream;
 mod http1_strict;
 mod proxy;
 mod retry;
