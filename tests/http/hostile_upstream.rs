@@ -8,7 +8,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
 use tollgate_test_support::upstream::RawConnection;
 
@@ -292,14 +292,12 @@ async fn run(seed: u64) -> usize {
         let mut request =
             format!("{method} /{number} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n").into_bytes();
         request.extend_from_slice(&body);
-        let begun = Instant::now();
         // It may be answered, and its connection closed, before all of it is sent.
         let _ = stream.write_all(&request).await;
         let answered = timeout(LONGEST, read_answer(&mut stream, &mut read)).await;
-        let answered = answered.unwrap_or_else(|_| panic!("seed {seed}, request {number}: no end in {LONGEST:?}"));
-        assert!(begun.elapsed() < LONGEST, "seed {seed}");
+        assert!(answered.is_ok(), "seed {seed}, request {number}: no end in {LONGEST:?}");
         // No answer at all: the gateway cut the connection, visibly.
-        let Some(Answer { status, content: found, ended, closes, unframed }) = answered else { continue };
+        let Some(Answer { status, content: found, ended, closes, unframed }) = answered.unwrap() else { continue };
         let said = String::from_utf8_lossy(&found);
         assert!(!said.contains(EVIL), "seed {seed}, request {number}: {said}");
         match (status, &ended) {
