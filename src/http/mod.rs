@@ -1,8 +1,11 @@
-//! Message rules for every version of HTTP: what may stand in a header section, whom a request is for, which responses
-//! have content, which trailer fields pass. The codec of HTTP/1.1 is in `h1`; both sides of the gateway use it.
+//! Message rules and time limits for every version of HTTP: what makes a request acceptable, which responses have
+//! content, which trailer fields pass, how long each wait may take. The codec of HTTP/1.1 is in `h1`; both sides of the
+//! gateway use it.
 
-pub mod authority;
-pub mod content;
+pub mod deadline;
 pub mod h1;
+pub mod request_rules;
+pub mod response_rules;
 pub mod syntax;
+pub mod timer;
 pub mod trailers;

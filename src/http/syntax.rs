@@ -10,6 +10,7 @@ use crate::error::Failure;
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const HOST: u8 = 4;
+const QUERY: u8 = 8;
 
 static CLASSES: [u8; 256] = classes();
 
@@ -25,7 +26,11 @@ const fn classes() -> [u8; 256] {
         }
         // RFC 3986 §3.3 and §3.4, and what browsers and scripts leave unencoded. Nothing that `http::Uri` refuses.
         if alphanumeric || contains(b"-._~!$&'()*+,;=:@/?%[]\\^{|}", b) {
-            table[byte] |= TARGET;
+            table[byte] |= TARGET | QUERY;
+        }
+        // Browsers encode it in a path, and leave it in a query (URL Standard, "percent-encode sets").
+        if b == b'`' {
+            table[byte] |= QUERY;
         }
         // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded
         if alphanumeric || contains(b"-._~!$&'()*+,;=", b) {
@@ -66,9 +71,14 @@ pub fn is_value_byte(byte: u8) -> bool {
     (byte >= 0x20 && byte != 0x7f) || byte == b'\t'
 }
 
-/// Whether all of `bytes` may stand in the path and query of a request target.
+/// Whether all of `bytes` may stand in the path and query of a request target, each in its part.
 pub fn is_target(bytes: &[u8]) -> bool {
-    all(bytes, TARGET)
+    all(bytes, TARGET) || is_target_with_query(bytes)
+}
+
+#[cold]
+fn is_target_with_query(bytes: &[u8]) -> bool {
+    memchr::memchr(b'?', bytes).is_some_and(|query| all(&bytes[..query], TARGET) && all(&bytes[query..], QUERY))
 }
 
 /// `uri-host [ ":" port ]`, not empty (RFC 9110 §4.2.1, §7.2).
@@ -92,7 +102,11 @@ fn is_ipv6(bytes: &[u8]) -> bool {
 fn is_port(bytes: &[u8]) -> bool {
     match bytes.split_first() {
         None => true,
-        Some((b':', digits)) => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        // No more than 65535: five digits at most, so that nothing overflows.
+        Some((b':', digits)) => {
+            let number = |sum: u32, digit: &u8| digit.is_ascii_digit().then(|| sum * 10 + u32::from(digit - b'0'));
+            digits.len() <= 5 && digits.iter().try_fold(0, number).is_some_and(|port| port <= u16::MAX.into())
+        }
         Some(_) => false,
     }
 }
@@ -156,9 +170,10 @@ mod tests {
         for good in ["a", "a.example:8080", "127.0.0.1:1", "[::1]", "[::1]:80", "a:", "xn--bcher-kva.example"] {
             assert!(is_host(good.as_bytes()), "{good}");
         }
-        for bad in
-            ["", ":80", "a b", "a/b", "u@h", "[::1", "::1", "[]", "[g]", "a:b", "a:1:2", "a,b@c", "a[1]", "a?b", "a#b"]
-        {
+        for bad in [
+            "", ":80", "a b", "a/b", "u@h", "[::1", "::1", "[]", "[g]", "a:b", "a:1:2", "a,b@c", "a[1]", "a?b", "a#b",
+            "a:65536",
+        ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }
     }
@@ -166,11 +181,23 @@ mod tests {
     #[test]
     fn every_byte_a_target_may_hold_is_one_that_uri_parsing_takes() {
         for byte in 0..=u8::MAX {
-            if is_target(&[byte]) {
-                for target in [format!("/{}", byte as char), format!("/?{}", byte as char)] {
-                    assert!(target.parse::<http::Uri>().is_ok(), "{target}");
-                }
+            for target in [format!("/{}", byte as char), format!("/?{}", byte as char)] {
+                assert!(!is_target(target.as_bytes()) || target.parse::<http::Uri>().is_ok(), "{target}");
             }
+        }
+    }
+
+    /// The path and query percent-encode sets of the URL Standard, for `http` URLs.
+    #[test]
+    fn a_target_may_hold_whatever_browsers_leave_unencoded() {
+        for byte in b'!'..=b'~' {
+            let in_query = !matches!(byte, b'"' | b'#' | b'<' | b'>' | b'\'');
+            let in_path = in_query && !matches!(byte, b'?' | b'^' | b'`' | b'{' | b'}');
+            assert!(!in_path || is_target(&[b'/', byte]), "{}", byte as char);
+            assert!(!in_query || is_target(&[b'/', b'?', byte]), "{}", byte as char);
+        }
+        for refused in ["/`", "/`?", "/a\"", "/?\"", "/#", "/?#", "/?<", "/? ", "/?\u{e9}"] {
+            assert!(!is_target(refused.as_bytes()), "{refused}");
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::spec::LONGEST_WAIT;
 use crate::clock::{self, Instant};
+use crate::http::deadline::LONGEST_WAIT;
 
 /// Starts a drain. Dropping it without starting one changes nothing.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::http::deadline::ClientTimeouts;
+
 /// An address to listen on, and the time limits and bounds for its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
@@ -23,5 +25,9 @@ pub struct ListenerSpec {
     pub max_connections: usize,
 }
 
-/// Longer time limits are cut to this, so that no clock overflows.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+impl ListenerSpec {
+    /// Its time limits, as waits take them.
+    pub fn timeouts(&self) -> ClientTimeouts {
+        ClientTimeouts::new(self.header_timeout, self.keepalive_timeout, self.body_timeout)
+    }
+}

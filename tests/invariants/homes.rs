@@ -76,8 +76,8 @@ const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/proxy", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
-    ("src/http/content", "NO_CONTENT", "such an answer has no content, whoever gives it"),
-    ("src/http/content", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
+    ("src/http/response_rules", "NO_CONTENT", "such an answer has no content, whoever gives it"),
+    ("src/http/response_rules", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("crates/test-support", "*", "tests compare and send status codes"),
     ("src/server", "OK", "the status line that is written most is written as it is"),
 ];

@@ -1,5 +1,5 @@
 //! The HTTP/1.1 codec (RFC 9112), used towards clients and towards upstreams: how bodies are decoded, how messages are
-//! encoded, and the buffers, timers and upgrades of a connection.
+//! encoded, and the buffers and upgrades of a connection.
 //!
 //! Guarantees that a body is read in the one way its framing allows, or not at all, and that an idle connection holds
 //! no buffer.
@@ -8,7 +8,6 @@ pub mod body_decoder;
 pub mod buffers;
 pub mod chunks;
 pub mod encode;
-pub mod timer;
 pub mod upgrade;
 pub mod write_buffer;
 

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use super::exchange::UpstreamConnection;
+use super::exchange::{UpstreamConnection, timeouts_of};
 use super::pool::Pool;
 use crate::clock;
+use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 
@@ -50,7 +51,7 @@ impl Client {
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let stream = match endpoint.connect(upstream.spec().connect_timeout).await {
+        let stream = match endpoint.connect(UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))).await {
             Ok(stream) => stream,
             Err(error) => {
                 upstream.metrics().connect_failed(&error);

@@ -23,11 +23,12 @@ use super::upstream_request::UpstreamRequest;
 use crate::body::BoxError;
 use crate::clock;
 use crate::error::Failure;
+use crate::http::deadline::UpstreamTimeouts;
 use crate::http::h1::body_decoder::BodyDecoder;
-use crate::http::h1::timer::Timer;
 use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, buffers};
+use crate::http::timer::Timer;
 use crate::transport::Stream;
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::PickedEndpoint;
@@ -48,6 +49,7 @@ pub struct UpstreamConnection {
     pool: Weak<Pool<Box<Self>>>,
     key: Arc<str>,
     spec: Arc<UpstreamSpec>,
+    timeouts: UpstreamTimeouts,
     counted: CountedConnection,
     /// It has carried an exchange before this one.
     used: bool,
@@ -69,7 +71,7 @@ struct ExchangeState {
     /// No other exchange follows on this connection.
     last: bool,
     decoder: Option<BodyDecoder>,
-    /// The deadline for the next piece of the response body is running.
+    /// The deadline for the next piece of the response body is running. Progress of the upload stops it, too.
     waiting: bool,
 }
 
@@ -113,6 +115,7 @@ impl UpstreamConnection {
             pool: Arc::downgrade(pool),
             key: Arc::clone(key),
             spec: Arc::clone(spec),
+            timeouts: timeouts_of(spec),
             counted,
             used: false,
             large_reads: 0,
@@ -125,6 +128,7 @@ impl UpstreamConnection {
     pub fn lease(&mut self, spec: &Arc<UpstreamSpec>, endpoint: PickedEndpoint, now: Instant) {
         if !Arc::ptr_eq(&self.spec, spec) {
             self.spec = Arc::clone(spec);
+            self.timeouts = timeouts_of(spec);
         }
         self.leased_at = now;
         self.exchange.endpoint = Some(endpoint);
@@ -210,6 +214,8 @@ impl UpstreamConnection {
             let flushed = self.output.poll_flush(&mut self.io, cx);
             if (self.output.waiting(), self.io.encrypted_bytes_sent()) != before {
                 self.exchange.begun = true;
+                // A response that began before its request has ended does not stall while the request moves.
+                self.exchange.waiting = false;
                 // Any progress counts, however little: the upstream is not stalled.
                 if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
                     upload.record_progress();
@@ -282,6 +288,11 @@ impl UpstreamConnection {
             buffers::give_back(std::mem::take(&mut self.input));
         }
     }
+}
+
+/// The time limits of an upstream, as waits take them.
+pub fn timeouts_of(spec: &UpstreamSpec) -> UpstreamTimeouts {
+    UpstreamTimeouts::new(spec.connect_timeout, spec.response_timeout, spec.idle_timeout, spec.keepalive_timeout)
 }
 
 impl Pooled for Box<UpstreamConnection> {

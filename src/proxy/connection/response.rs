@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::header_map_pool;
 use crate::http::h1::{BodyFraming, ReasonPhrase, SectionBounds};
-use crate::http::{content, syntax};
+use crate::http::{response_rules, syntax};
 
 /// Bounds of a response's header section, and of its trailer section.
 pub const BOUNDS: SectionBounds = SectionBounds { bytes: 64 * 1024, fields: 128 };
@@ -86,7 +86,7 @@ fn head(
     to_head: bool,
 ) -> Result<ResponseHead, InvalidResponse> {
     let length = content_length(&mut headers)?;
-    let (framing, certain) = if to_head || !content::has_content(status) {
+    let (framing, certain) = if to_head || !response_rules::has_content(status) {
         (BodyFraming::Length(0), to_head || is_silent(status, &headers, length))
     } else {
         framing(version, &headers, length)?
@@ -100,7 +100,8 @@ fn head(
 /// Whether a response that must not have content also announces none. If it does announce some, it may send it
 /// nevertheless.
 fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
-    content::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
+    response_rules::has_length_of_another(status)
+        || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
 }
 
 /// How the body is framed (RFC 9112 §6.3), and whether every reader would see its end in the same place.

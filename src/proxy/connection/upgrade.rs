@@ -17,12 +17,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
 
 use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::http::h1::timer::Timer;
+use crate::http::deadline::UpstreamWait;
 use crate::http::h1::upgrade::{Io, OnUpgrade, Upgraded};
+use crate::http::timer::Timer;
 
 /// A tunnel that carries no byte either way for this long is closed. WebSockets are quiet for minutes, so an upstream's
 /// idle timeout would close them. Without any bound, tunnels of vanished peers would stay open for ever.
-pub const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
+pub const TUNNEL_IDLE: Duration = UpstreamWait::Tunnel.fixed();
 
 /// Bytes of the buffer, per direction.
 const BUFFER: usize = 16 * 1024;

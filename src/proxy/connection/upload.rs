@@ -5,7 +5,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -17,9 +16,6 @@ use crate::clock;
 use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
-
-/// How long a body waits for a 100 that does not come (RFC 9110 §10.1.1: not for an indefinite time).
-pub const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
 /// A request body, as an upstream connection sends it.
 pub struct Upload {
@@ -60,7 +56,8 @@ pub enum UploadPhase {
 struct LengthMismatch;
 
 impl Upload {
-    /// `awaits_continue`: it starts once the upstream asks for it, or after [`CONTINUE_WAIT`].
+    /// `awaits_continue`: it starts once the upstream asks for it, or after a while (RFC 9110 §10.1.1: not for an indefinite
+    /// time).
     pub fn new(body: Body, headers: &HeaderMap, awaits_continue: bool) -> Self {
         let has_body = !body.is_end_stream();
         let framing = match body.size_hint().exact() {

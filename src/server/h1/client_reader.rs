@@ -8,7 +8,6 @@ mod tests;
 
 use std::io;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Request;
@@ -19,11 +18,11 @@ use super::request_head::RequestHead;
 use crate::body::{BodyFailure, BoxError};
 use crate::clock::{self, Instant};
 use crate::error::Failure;
+use crate::http::deadline::{ClientWait, Deadline};
 use crate::http::h1::body_decoder::BodyDecoder;
-use crate::http::h1::timer::Timer;
 use crate::http::h1::{BodyFraming, SectionBounds, buffers};
 use crate::server::connection_limit::ConnectionPermit;
-use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+use crate::server::spec::ListenerSpec;
 use crate::transport::ReadHalf;
 
 /// Unread content is skipped up to this many bytes; beyond, the connection closes.
@@ -32,9 +31,8 @@ const MAX_LEFTOVER: u64 = 64 * 1024;
 /// waits in the socket.
 const MAX_AHEAD: usize = 16 * 1024;
 /// Closing a socket with unread input resets the connection, and a reset can overtake the answer. Input is therefore
-/// read before the close, but no more than this and no longer than [`LINGER`].
-const LINGER_BYTES: usize = 1024 * 1024;
-const LINGER: Duration = Duration::from_secs(2);
+/// read before the close, but no more than this. A client that writes all before it reads gets its answer, too.
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
 /// The first bytes of an HTTP/2 connection (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -63,12 +61,9 @@ pub struct ClientReader {
     content: BodyDecoder,
     /// The client waits for a 100 before it sends the content.
     awaits_continue: bool,
-    timer: Timer,
-    limits: TimeLimits,
-    /// When the connection closes, unless a request has begun by then.
-    expires: Instant,
-    /// When the wait for the next part of a request began. `None`: nothing is awaited.
-    since: Option<Instant>,
+    deadline: Deadline<ClientWait>,
+    /// For the first request of the connection, or the next one.
+    idle_wait: ClientWait,
     /// The first bytes may still be those of HTTP/2.
     fresh: bool,
     ended: bool,
@@ -77,21 +72,10 @@ pub struct ClientReader {
     permit: ConnectionPermit,
 }
 
-/// Time limits: for a header section, for the next request to begin, for the next piece of content.
-#[derive(Clone, Copy, Debug)]
-struct TimeLimits {
-    header: Duration,
-    keepalive: Duration,
-    content: Duration,
-}
-
 impl ClientReader {
     pub fn new(half: ReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
-        let limits = TimeLimits {
-            header: spec.header_timeout.min(LONGEST_WAIT),
-            keepalive: spec.keepalive_timeout.min(LONGEST_WAIT),
-            content: spec.body_timeout.min(LONGEST_WAIT),
-        };
+        let mut deadline = Deadline::new(spec.timeouts());
+        deadline.begin(ClientWait::FirstByte, clock::now());
         // `RequestHead` counts in 32 bits.
         let bounds = SectionBounds { bytes: spec.max_header_bytes.min(u32::MAX as usize), fields: spec.max_headers };
         Self {
@@ -101,10 +85,8 @@ impl ClientReader {
             head: RequestHead::default(),
             content: BodyDecoder::new(BodyFraming::Length(0), bounds),
             awaits_continue: false,
-            timer: Timer::default(),
-            limits,
-            expires: clock::now() + limits.header,
-            since: None,
+            deadline,
+            idle_wait: ClientWait::FirstByte,
             fresh: true,
             ended: false,
             broken: false,
@@ -151,16 +133,17 @@ impl ClientReader {
     fn poll_head_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         let is_preface = self.fresh && !self.read.is_empty();
         if self.head.is_blank() && !is_preface {
-            return self.timer.poll(cx, self.expires).map(|()| Arrival::Idle);
+            return self.deadline.poll(cx, self.idle_wait).map(|()| Arrival::Idle);
         }
-        self.poll_overdue(cx, self.limits.header).map(|()| Arrival::Refused(Failure::RequestTimeout))
+        let overdue = self.deadline.poll(cx, ClientWait::RequestHead);
+        overdue.map(|()| Arrival::Refused(Failure::RequestTimeout))
     }
 
     /// Fills `request` from the header section that has arrived. Its content is read next.
     pub fn take_head<B>(&mut self, length: usize, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
         let section = self.read.split_to(length).freeze();
         let options = self.head.finish(&section, request)?;
-        self.since = None;
+        self.deadline.end();
         self.content = BodyDecoder::new(options.framing, self.bounds);
         self.awaits_continue = options.awaits_continue;
         Ok(options)
@@ -178,6 +161,10 @@ impl ClientReader {
 
     /// The next piece of content, or the trailers.
     pub fn poll_content(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.poll_piece(cx, ClientWait::RequestBody)
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>, wait: ClientWait) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             match self.content.decode(&mut self.read) {
                 Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
@@ -186,12 +173,12 @@ impl ClientReader {
                 Err(_) => return self.fail(BodyFailure::Malformed.into()),
             }
             match self.poll_fill(cx, self.content.wanted(buffers::LARGE)) {
-                Poll::Ready(Ok(1..)) => self.since = None,
+                Poll::Ready(Ok(1..)) => self.deadline.end(),
                 Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => {
                     self.release_buffer();
-                    ready!(self.poll_overdue(cx, self.limits.content));
+                    ready!(self.deadline.poll(cx, wait));
                     return self.fail(BodyFailure::Timeout.into());
                 }
             }
@@ -239,7 +226,7 @@ impl ClientReader {
     /// Skips the rest of the content. Returns whether another request may follow.
     pub fn poll_skip_content(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
-            match ready!(self.poll_content(cx)) {
+            match ready!(self.poll_piece(cx, ClientWait::UnreadContent)) {
                 None => return Poll::Ready(true),
                 Some(Ok(_)) => {}
                 Some(Err(_)) => return Poll::Ready(false),
@@ -249,9 +236,8 @@ impl ClientReader {
 
     /// The latest request is answered: the next may begin within the keep-alive time.
     pub fn begin_keepalive(&mut self, now: Instant) {
-        self.expires = now + self.limits.keepalive;
-        // The time it took for its content does not count for its next request.
-        self.since = None;
+        self.idle_wait = ClientWait::NextRequest;
+        self.deadline.begin(ClientWait::NextRequest, now);
     }
 
     /// Ready when the client has gone. Bytes that come instead are kept.
@@ -266,14 +252,25 @@ impl ClientReader {
     /// only if the client is known to have more to send.
     pub async fn linger(&mut self) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
-        let until = clock::now() + LINGER;
         let mut left = LINGER_BYTES;
+        self.deadline.begin(ClientWait::Linger, clock::now());
+        // The whole wait and each piece of it are timed at once.
+        let mut piece = Deadline::new(*self.deadline.timeouts());
         std::future::poll_fn(|cx| {
             while !self.ended && left > 0 {
                 self.read.clear();
-                match self.poll_fill(cx, buffers::USUAL) {
-                    Poll::Ready(read) => left = left.saturating_sub(read.unwrap_or(0)),
-                    Poll::Pending if wait => return self.timer.poll(cx, until),
+                match self.poll_fill(cx, buffers::LARGE) {
+                    Poll::Ready(read) => {
+                        left = left.saturating_sub(read.unwrap_or(0));
+                        piece.end();
+                    }
+                    Poll::Pending if wait => {
+                        self.release_buffer();
+                        if piece.poll(cx, ClientWait::LingerPiece).is_ready() {
+                            return Poll::Ready(());
+                        }
+                        return self.deadline.poll(cx, ClientWait::Linger);
+                    }
                     Poll::Pending => break,
                 }
             }
@@ -303,10 +300,5 @@ impl ClientReader {
         if self.read.is_empty() && self.read.capacity() > 0 {
             buffers::give_back(std::mem::take(&mut self.read));
         }
-    }
-
-    fn poll_overdue(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
-        let since = *self.since.get_or_insert_with(clock::now);
-        self.timer.poll(cx, since + limit)
     }
 }

@@ -2,14 +2,12 @@
 
 use std::io;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 
-use crate::clock::{self, Instant};
-use crate::http::h1::timer::Timer;
+use crate::http::deadline::{ClientWait, Deadline};
 use crate::http::h1::write_buffer::WriteBuffer;
-use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+use crate::server::spec::ListenerSpec;
 use crate::transport::WriteHalf;
 
 /// The writing side of a client's connection.
@@ -17,19 +15,14 @@ use crate::transport::WriteHalf;
 pub struct ClientWriter {
     half: WriteHalf,
     pub output: WriteBuffer,
-    timer: Timer,
-    /// How long the client may read nothing.
-    limit: Duration,
-    /// Since when the client has read nothing. `None`: it reads.
-    stalled: Option<Instant>,
+    deadline: Deadline<ClientWait>,
     /// Encrypted bytes that the client had taken when it last took too few.
     sent: u64,
 }
 
 impl ClientWriter {
     pub fn new(half: WriteHalf, spec: &ListenerSpec) -> Self {
-        let limit = spec.body_timeout.min(LONGEST_WAIT);
-        Self { half, output: WriteBuffer::default(), timer: Timer::default(), limit, stalled: None, sent: 0 }
+        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), sent: 0 }
     }
 
     /// Writes everything that waits. An error if the client reads nothing for too long.
@@ -37,15 +30,14 @@ impl ClientWriter {
         let before = self.output.waiting();
         let flushed = self.output.poll_flush(&mut self.half, cx);
         if flushed.is_ready() {
-            self.stalled = None;
+            self.deadline.end();
             return flushed;
         }
         let sent = self.half.encrypted_bytes_sent();
         if self.output.waiting() < before || sent != std::mem::replace(&mut self.sent, sent) {
-            self.stalled = None;
+            self.deadline.end();
         }
-        let stalled = *self.stalled.get_or_insert_with(clock::now);
-        ready!(self.timer.poll(cx, stalled + self.limit));
+        ready!(self.deadline.poll(cx, ClientWait::ClientTakes));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 

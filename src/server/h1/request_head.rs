@@ -8,25 +8,21 @@ mod tests;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Version};
 use smallvec::SmallVec;
 
 use super::connection_options::ConnectionOptions;
 use super::request_line;
 use crate::error::Failure;
 use crate::header_map_pool;
-use crate::http::authority::host_of;
 use crate::http::h1::{BodyFraming, SectionBounds};
+use crate::http::request_rules::{self, MAX_METHOD};
 use crate::http::syntax;
 
 /// Empty lines that are skipped before a request line (RFC 9112 §2.2 asks for at least one).
 const MAX_BLANK_LINES: u8 = 4;
-/// Longest method, in bytes: the longest registered one has 17.
-const MAX_METHOD: usize = 32;
 /// Bytes of the rest of a request line: two spaces, the version, CR and LF.
 const REQUEST_LINE_REST: usize = 12;
-/// Longest target that fits a `http::Uri`.
-const MAX_URI: usize = u16::MAX as usize - 1;
 /// Number of fields that are recorded without an allocation.
 const FREE_FIELDS: usize = 16;
 
@@ -54,6 +50,7 @@ pub struct RequestHead {
 struct ControlFields {
     http_11: bool,
     has_host: bool,
+    cookies: usize,
     length: Option<u64>,
     chunked: bool,
     upgrade: bool,
@@ -102,12 +99,12 @@ impl RequestHead {
     pub fn finish<B>(&mut self, section: &Bytes, request: &mut Request<B>) -> Result<ConnectionOptions, Failure> {
         let headers = self.headers(section)?;
         let options = self.controls.options(self.is_head())?;
-        let target = Uri::from_maybe_shared(part(section, self.target));
-        *request.uri_mut() = target.map_err(|_| Failure::BadRequest("the target is not a URI"))?;
+        let (uri, host) = request_line::uri_of(&self.method, part(section, self.target))?;
+        *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         *request.version_mut() = if self.controls.http_11 { Version::HTTP_11 } else { Version::HTTP_10 };
         *request.method_mut() = std::mem::take(&mut self.method);
-        if let Some(host) = request.uri().authority().and_then(host_of) {
+        if let Some(host) = host {
             request.headers_mut().insert(HOST, host);
         }
         self.reset();
@@ -151,10 +148,8 @@ impl RequestHead {
         if line.is_empty() {
             return Ok(true);
         }
-        if self.fields.len() >= bounds.fields {
-            return Err(Failure::HeadersTooLarge);
-        }
         self.field(start, line)?;
+        request_rules::field_count(self.fields.len(), self.controls.cookies, bounds)?;
         Ok(false)
     }
 
@@ -172,15 +167,8 @@ impl RequestHead {
         if !self.controls.http_11 && version != b"HTTP/1.0" {
             return Err(request_line::other_version(version));
         }
-        if method.len() > MAX_METHOD {
-            return Err(Failure::NotImplemented("the method is longer than any this gateway knows"));
-        }
-        if self.method == Method::CONNECT {
-            return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
-        }
-        if target.len() > longest_target(bounds) {
-            return Err(Failure::UriTooLong);
-        }
+        request_rules::method(&self.method)?;
+        request_rules::target_length(target.len(), bounds)?;
         request_line::check_target(&self.method, target)
     }
 
@@ -202,7 +190,8 @@ impl ControlFields {
     fn interpret(&mut self, name: &[u8], value: &[u8]) -> Result<(), Failure> {
         match name.len() {
             2 if name.eq_ignore_ascii_case(b"te") => self.takes_trailers |= syntax::list_has(value, b"trailers"),
-            4 if name.eq_ignore_ascii_case(b"host") => self.host(value)?,
+            4 if name.eq_ignore_ascii_case(b"host") => request_rules::host(&mut self.has_host, value)?,
+            6 if name.eq_ignore_ascii_case(b"cookie") => self.cookies += 1,
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 self.awaits_continue |= value.eq_ignore_ascii_case(b"100-continue");
             }
@@ -211,23 +200,11 @@ impl ControlFields {
                 self.close |= syntax::list_has(value, b"close");
                 self.keep_alive |= syntax::list_has(value, b"keep-alive");
             }
-            14 if name.eq_ignore_ascii_case(b"content-length") => self.content_length(value)?,
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                request_rules::content_length(&mut self.length, value)?;
+            }
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => self.transfer_encoding(value)?,
             _ => {}
-        }
-        Ok(())
-    }
-
-    fn host(&mut self, value: &[u8]) -> Result<(), Failure> {
-        if std::mem::replace(&mut self.has_host, true) {
-            return Err(Failure::BadRequest("more than one Host"));
-        }
-        if syntax::is_host(value) { Ok(()) } else { Err(Failure::BadRequest("Host is not a host")) }
-    }
-
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Failure> {
-        if self.length.replace(syntax::content_length(value)?).is_some() {
-            return Err(Failure::BadRequest("more than one Content-Length"));
         }
         Ok(())
     }
@@ -263,13 +240,8 @@ impl ControlFields {
     }
 }
 
-/// Longest request target, in bytes: half the section, so that fields always have room.
-fn longest_target(bounds: &SectionBounds) -> usize {
-    (bounds.bytes / 2).min(MAX_URI)
-}
-
 fn longest_request_line(bounds: &SectionBounds) -> usize {
-    longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
+    request_rules::longest_target(bounds) + MAX_METHOD + REQUEST_LINE_REST
 }
 
 /// A section is no longer than its bound, and that fits 32 bits.

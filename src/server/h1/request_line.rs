@@ -1,9 +1,11 @@
-//! Checks the target and the version of a request line (RFC 9112 §2.3, §3.2). Pure functions that allocate nothing.
+//! The target and the version of a request line (RFC 9112 §2.3, §3.2). Pure functions that allocate little.
 
-use http::Method;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Uri};
 
 use crate::error::Failure;
-use crate::http::syntax;
+use crate::http::request_rules;
 
 /// The refusal of a version other than HTTP/1.0 and HTTP/1.1 (RFC 9112 §2.3).
 pub fn other_version(version: &[u8]) -> Failure {
@@ -17,28 +19,48 @@ pub fn other_version(version: &[u8]) -> Failure {
 
 /// Checks a target: origin-form, absolute-form, or `*` for OPTIONS (RFC 9112 §3.2).
 pub fn check_target(method: &Method, target: &[u8]) -> Result<(), Failure> {
-    if target == b"*" {
-        return if method == Method::OPTIONS {
-            Ok(())
-        } else {
-            Err(Failure::BadRequest("the target * is for OPTIONS only"))
-        };
+    match split_absolute(target) {
+        Some((authority, rest)) => {
+            request_rules::authority(&target[authority..rest])?;
+            request_rules::path_characters(&target[rest..])
+        }
+        None => request_rules::path(method, target),
     }
-    if !syntax::is_target(target) {
-        return Err(Failure::BadRequest("the target has a character that must be encoded"));
-    }
-    if target.starts_with(b"/") {
-        return Ok(());
-    }
-    let Some(rest) = strip_scheme(target) else {
-        return Err(Failure::BadRequest("the target is neither a path nor an http URI"));
-    };
-    let authority = rest.iter().position(|b| matches!(b, b'/' | b'?')).map_or(rest, |end| &rest[..end]);
-    if syntax::is_host(authority) { Ok(()) } else { Err(Failure::BadRequest("the target's authority is not a host")) }
 }
 
-fn strip_scheme(target: &[u8]) -> Option<&[u8]> {
-    let scheme = target.iter().position(|b| *b == b':')?;
+/// The URI of a target that was checked, in origin-form, and the host that an absolute-form names. That host takes the
+/// place of the field (RFC 9112 §3.2.2).
+pub fn uri_of(method: &Method, target: Bytes) -> Result<(Uri, Option<HeaderValue>), Failure> {
+    const NO_URI: Failure = Failure::BadRequest("the target is not a URI");
+    let Some((authority, rest)) = split_absolute(&target) else {
+        return Uri::from_maybe_shared(target).map(|uri| (uri, None)).map_err(|_| NO_URI);
+    };
+    let host = HeaderValue::from_maybe_shared(target.slice(authority..rest)).map_err(|_| NO_URI)?;
+    let origin = match (&target[rest..], method) {
+        (b"", &Method::OPTIONS) => Bytes::from_static(b"*"),
+        ([b'/', ..], _) => target.slice(rest..),
+        (query, _) => {
+            let mut origin = BytesMut::with_capacity(query.len() + 1);
+            origin.put_u8(b'/');
+            origin.put_slice(query);
+            origin.freeze()
+        }
+    };
+    let uri = PathAndQuery::from_maybe_shared(origin).map_err(|_| NO_URI)?;
+    Ok((uri.into(), Some(host)))
+}
+
+/// Where the authority of an absolute-form begins, and where it ends. `None`: the target has another form.
+fn split_absolute(target: &[u8]) -> Option<(usize, usize)> {
+    if target.starts_with(b"/") {
+        return None;
+    }
+    let scheme = memchr::memchr(b':', target)?;
     let known = [&b"http"[..], b"https"].iter().any(|known| target[..scheme].eq_ignore_ascii_case(known));
-    known.then(|| target[scheme..].strip_prefix(b"://"))?
+    let authority = scheme + b"://".len();
+    if !known || target.get(scheme..authority) != Some(b"://") {
+        return None;
+    }
+    let length = target[authority..].iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'));
+    Some((authority, length.map_or(target.len(), |length| authority + length)))
 }

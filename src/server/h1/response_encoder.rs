@@ -23,7 +23,7 @@ use crate::http::h1::ReasonPhrase;
 use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
-use crate::http::{content, syntax};
+use crate::http::{response_rules, syntax};
 
 /// A response whose head has been written and whose content is being written.
 pub struct ResponseEncoder {
@@ -219,7 +219,7 @@ impl ResponseEncoder {
 impl ResponseFraming {
     /// Where there may be content, the body alone decides (RFC 9110 §6.4.1).
     fn of(options: &ConnectionOptions, status: StatusCode, body: &Body) -> Self {
-        if options.is_head || !content::has_content(status) {
+        if options.is_head || !response_rules::has_content(status) {
             return Self::Nothing;
         }
         match body.size_hint().exact() {
@@ -233,7 +233,7 @@ impl ResponseFraming {
 
 /// Whether the handler's Content-Length is kept: without content, it is that of another response (RFC 9110 §8.6).
 fn has_length(options: &ConnectionOptions, status: StatusCode) -> bool {
-    content::has_length_of_another(status) || (options.is_head && content::has_content(status))
+    response_rules::has_length_of_another(status) || (options.is_head && response_rules::has_content(status))
 }
 
 /// Writes the status line, in the client's version.

@@ -26,9 +26,10 @@ use self::request_body::TimeoutBody;
 use super::connection_info::ConnectionInfo;
 use super::drain::Drain;
 use super::handler::Handler;
-use super::spec::{LONGEST_WAIT, ListenerSpec};
+use super::spec::ListenerSpec;
 use crate::body::Body;
 use crate::clock;
+use crate::http::deadline::LONGEST_WAIT;
 use crate::http::h1::upgrade::Upgraded;
 
 /// Most concurrent requests on one connection.

@@ -12,7 +12,8 @@ use tokio::time::{Sleep, sleep_until};
 
 use crate::body::{BodyFailure, BoxError};
 use crate::clock;
-use crate::server::spec::{LONGEST_WAIT, ListenerSpec};
+use crate::http::deadline::LONGEST_WAIT;
+use crate::server::spec::ListenerSpec;
 
 /// A request body with a time limit between two reads.
 pub struct TimeoutBody {

@@ -1,28 +1,27 @@
-//! How long an exchange waits for its upstream, or for its client's request body, before there is a response.
-//!
-//! | it waits for | time limit | begins anew when |
-//! |---|---|---|
-//! | a 100 before the body | [`CONTINUE_WAIT`]; then the body is sent | never |
-//! | the client to send more of the body | `idle_timeout`; then 408 | a piece comes |
-//! | the upstream to take more | `idle_timeout`; then 504 | it takes something |
-//! | the response | `response_timeout`; then 504 | the upstream takes more of the request's body |
+//! How long an exchange waits for its upstream, or for its client's request body: the waits of
+//! [`UpstreamWait`], whose table says what begins each anew.
 
 use std::task::Context;
 use std::time::Duration;
 
 use super::{ExchangeError, UpstreamConnection};
 use crate::clock;
-use crate::proxy::connection::upload::{CONTINUE_WAIT, Upload, UploadPhase};
+use crate::http::deadline::{UpstreamWait, Wait as _};
+use crate::proxy::connection::upload::{Upload, UploadPhase};
 
 impl UpstreamConnection {
     /// The time before which nothing is overdue.
     pub(super) fn first_deadline(&self) -> Duration {
-        let spec = &self.spec;
         match self.phase() {
-            UploadPhase::AwaitingContinue => CONTINUE_WAIT,
-            UploadPhase::Sending | UploadPhase::AwaitingClient => spec.idle_timeout.min(spec.response_timeout),
-            UploadPhase::Complete => spec.response_timeout,
+            UploadPhase::Sending | UploadPhase::AwaitingClient => self.shortest_wait(),
+            phase => wait_of(phase).limit(&self.timeouts),
         }
+    }
+
+    /// The time that no wait of an upload that has begun is over before.
+    fn shortest_wait(&self) -> Duration {
+        let [sends, head] = [UpstreamWait::ClientSends, UpstreamWait::ResponseHead];
+        sends.limit(&self.timeouts).min(head.limit(&self.timeouts))
     }
 
     /// Whether a deadline made something happen. An error once the exchange is overdue. The response timeout begins
@@ -40,12 +39,7 @@ impl UpstreamConnection {
             Some(upload) => (upload.phase(), upload.since().unwrap_or(self.leased_at)),
             None => (UploadPhase::Complete, self.leased_at),
         };
-        let timeout = match phase {
-            UploadPhase::AwaitingContinue => CONTINUE_WAIT,
-            UploadPhase::AwaitingClient | UploadPhase::Sending => self.spec.idle_timeout,
-            UploadPhase::Complete => self.spec.response_timeout,
-        };
-        let due = since + timeout;
+        let due = since + wait_of(phase).limit(&self.timeouts);
         if clock::now() < due {
             self.due = due;
             return Ok(());
@@ -55,7 +49,17 @@ impl UpstreamConnection {
             (UploadPhase::AwaitingClient, _) => return Err(ExchangeError::Body(Upload::timed_out())),
             _ => return Err(ExchangeError::Overdue),
         }
-        self.due = clock::now() + self.spec.idle_timeout.min(self.spec.response_timeout);
+        self.due = clock::now() + self.shortest_wait();
         Ok(())
+    }
+}
+
+/// The wait of an exchange without a response whose upload is in this phase.
+fn wait_of(phase: UploadPhase) -> UpstreamWait {
+    match phase {
+        UploadPhase::AwaitingContinue => UpstreamWait::Continue,
+        UploadPhase::AwaitingClient => UpstreamWait::ClientSends,
+        UploadPhase::Sending => UpstreamWait::UpstreamTakes,
+        UploadPhase::Complete => UpstreamWait::ResponseHead,
     }
 }

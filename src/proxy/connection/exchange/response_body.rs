@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::UpstreamConnection;
 use crate::body::{Body, BodySource, BoxError};
 use crate::clock;
+use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::http::h1::body_decoder::BodyDecoder;
 
 /// Why a response body broke off.
@@ -47,7 +48,8 @@ impl UpstreamConnection {
             && let Some(pool) = self.pool.upgrade()
         {
             self.used = true;
-            let (limit, expires) = (self.spec.keepalive_connections, now + self.spec.keepalive_timeout);
+            let (limit, expires) =
+                (self.spec.keepalive_connections, now + UpstreamWait::NextExchange.limit(&self.timeouts));
             pool.put(self, limit, expires);
         }
     }
@@ -59,7 +61,7 @@ impl UpstreamConnection {
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
         if !std::mem::replace(&mut self.exchange.waiting, true) {
-            self.due = clock::now() + self.spec.idle_timeout;
+            self.due = clock::now() + UpstreamWait::ResponseBody.limit(&self.timeouts);
             self.release_buffer();
         }
         self.timer.poll(cx, self.due).map(|()| ResponseBodyError::Stalled.into())

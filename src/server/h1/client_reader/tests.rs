@@ -1,4 +1,5 @@
 use std::future::poll_fn;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};

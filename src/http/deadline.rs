@@ -1,0 +1,267 @@
+//! The one table of waits: what is waited for, how long, what begins the wait anew and what its end means.
+//!
+//! Both codecs and both sides take their limits from here. Guarantees that no wait has two limits, and that an ordinary
+//! request sets no timer. docs/internals/exchange.md shows the table, and a test compares them.
+
+#[cfg(test)]
+mod tests;
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::timer::Timer;
+use crate::clock::{self, Instant};
+
+/// Longer time limits are cut to this, so that no clock overflows.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The row of a wait in the table. The texts are those of docs/internals/exchange.md.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "the page shows the texts, and a test compares it"))]
+pub struct WaitRow<S> {
+    pub waits_for: &'static str,
+    pub limit: WaitLimit<S>,
+    pub begins_anew: &'static str,
+    pub ends_in: &'static str,
+}
+
+/// Where the limit of a wait comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitLimit<S> {
+    /// From a setting of the listener or of the upstream.
+    Setting(S),
+    Fixed(Duration),
+}
+
+/// A wait that has a row in the table.
+pub trait Wait: Copy + Eq {
+    /// The settings that its limits come from.
+    type Timeouts;
+
+    /// How long it may take.
+    fn limit(self, timeouts: &Self::Timeouts) -> Duration;
+}
+
+/// The waits for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "those of TLS, the PROXY protocol and HTTP/2 come with their code"))]
+pub enum ClientWait {
+    ProxyHeader,
+    TlsHandshake,
+    FirstByte,
+    NextRequest,
+    RequestHead,
+    RequestBody,
+    ClientTakes,
+    UnreadContent,
+    /// For a client that was told to close, or has its last response: altogether.
+    Linger,
+    /// For the next bytes of such a client.
+    LingerPiece,
+    SignOfLife,
+    PingAnswer,
+    LastStream,
+}
+
+/// The time limits of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientSetting {
+    Header,
+    Keepalive,
+    Body,
+}
+
+/// The values of a listener's time limits.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientTimeouts {
+    header: Duration,
+    keepalive: Duration,
+    body: Duration,
+}
+
+/// The waits of an exchange with an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamWait {
+    Connect,
+    /// For a 100, before the body is sent.
+    Continue,
+    /// For the client, to send more of the body.
+    ClientSends,
+    /// For the upstream, to take more of the request.
+    UpstreamTakes,
+    ResponseHead,
+    ResponseBody,
+    NextExchange,
+    /// For a byte either way in a tunnel.
+    Tunnel,
+}
+
+/// The time limits of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamSetting {
+    Connect,
+    Response,
+    Idle,
+    Keepalive,
+}
+
+/// The values of an upstream's time limits.
+#[derive(Clone, Copy, Debug)]
+pub struct UpstreamTimeouts {
+    connect: Duration,
+    response: Duration,
+    idle: Duration,
+    keepalive: Duration,
+}
+
+const fn row<S>(
+    waits_for: &'static str,
+    limit: WaitLimit<S>,
+    begins_anew: &'static str,
+    ends_in: &'static str,
+) -> WaitRow<S> {
+    WaitRow { waits_for, limit, begins_anew, ends_in }
+}
+
+const fn seconds<S>(seconds: u64) -> WaitLimit<S> {
+    WaitLimit::Fixed(Duration::from_secs(seconds))
+}
+
+impl ClientWait {
+    /// Its row in the table.
+    #[rustfmt::skip]
+    pub const fn row(self) -> WaitRow<ClientSetting> {
+        use ClientSetting as S;
+        use WaitLimit::Setting;
+        match self {
+            Self::ProxyHeader => row("a PROXY protocol header, from the accept", Setting(S::Header), "never", "close, without an answer"),
+            Self::TlsHandshake => row("the end of a TLS handshake, from its beginning", Setting(S::Header), "never", "close"),
+            Self::FirstByte => row("the first byte of a new connection", Setting(S::Header), "never", "close, without an answer"),
+            Self::NextRequest => row("the next request, with none under way", Setting(S::Keepalive), "a request ends", "close; HTTP/2: GOAWAY first"),
+            Self::RequestHead => row("the rest of a head, from its first byte", Setting(S::Header), "never", "408, close"),
+            Self::RequestBody => row("the next piece of a request's body, while somebody reads it", Setting(S::Body), "a piece comes", "408 if there is no response yet; HTTP/1: close"),
+            Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything", "reset of the connection; HTTP/2: of the stream"),
+            Self::UnreadContent => row("the end of an unread body of 64 KiB at most", Setting(S::Body), "a piece comes", "close"),
+            Self::Linger => row("the client to read the last response before the close; 64 MiB at most", seconds(30), "never", "close"),
+            Self::LingerPiece => row("more of what such a client still sends", seconds(5), "a piece comes", "close"),
+            Self::SignOfLife => row("a sign of life from a client of HTTP/2", seconds(30), "anything comes", "a PING"),
+            Self::PingAnswer => row("the answer to the PING", seconds(10), "anything comes", "close"),
+            Self::LastStream => row("the last requests after a GOAWAY", Setting(S::Header), "a request ends", "close"),
+        }
+    }
+}
+
+impl UpstreamWait {
+    /// The limit of a wait that no setting changes.
+    pub const fn fixed(self) -> Duration {
+        self.row().limit.fixed()
+    }
+
+    /// Its row in the table.
+    #[rustfmt::skip]
+    pub const fn row(self) -> WaitRow<UpstreamSetting> {
+        use UpstreamSetting as S;
+        use WaitLimit::Setting;
+        match self {
+            Self::Connect => row("a connection to an endpoint; three are tried at most", Setting(S::Connect), "another endpoint is tried", "504 `connect-timeout`"),
+            Self::Continue => row("a 100 before the body", seconds(1), "never", "the body is sent"),
+            Self::ClientSends => row("the client to send more of the body", Setting(S::Idle), "a piece comes", "408"),
+            Self::UpstreamTakes => row("the upstream to take more of the body", Setting(S::Idle), "it takes anything", "504 `response-timeout`"),
+            Self::ResponseHead => row("the response's head", Setting(S::Response), "the upstream takes more of the request's body", "504 `response-timeout`"),
+            Self::ResponseBody => row("the next piece of the response's body", Setting(S::Idle), "a piece comes, or the upload moves", "the response is cut"),
+            Self::NextExchange => row("the next exchange of an idle connection", Setting(S::Keepalive), "never", "close"),
+            Self::Tunnel => row("a byte either way in a tunnel", seconds(60 * 60), "a byte comes", "close"),
+        }
+    }
+}
+
+impl<S> WaitLimit<S> {
+    /// The limit that no setting changes.
+    const fn fixed(&self) -> Duration {
+        match self {
+            Self::Fixed(limit) => *limit,
+            Self::Setting(_) => LONGEST_WAIT,
+        }
+    }
+}
+
+impl ClientTimeouts {
+    pub fn new(header: Duration, keepalive: Duration, body: Duration) -> Self {
+        Self { header: header.min(LONGEST_WAIT), keepalive: keepalive.min(LONGEST_WAIT), body: body.min(LONGEST_WAIT) }
+    }
+}
+
+impl UpstreamTimeouts {
+    pub fn new(connect: Duration, response: Duration, idle: Duration, keepalive: Duration) -> Self {
+        let [connect, response, idle, keepalive] =
+            [connect, response, idle, keepalive].map(|limit| limit.min(LONGEST_WAIT));
+        Self { connect, response, idle, keepalive }
+    }
+}
+
+impl Wait for ClientWait {
+    type Timeouts = ClientTimeouts;
+
+    fn limit(self, timeouts: &ClientTimeouts) -> Duration {
+        match self.row().limit {
+            WaitLimit::Setting(ClientSetting::Header) => timeouts.header,
+            WaitLimit::Setting(ClientSetting::Keepalive) => timeouts.keepalive,
+            WaitLimit::Setting(ClientSetting::Body) => timeouts.body,
+            WaitLimit::Fixed(limit) => limit,
+        }
+    }
+}
+
+impl Wait for UpstreamWait {
+    type Timeouts = UpstreamTimeouts;
+
+    fn limit(self, timeouts: &UpstreamTimeouts) -> Duration {
+        match self.row().limit {
+            WaitLimit::Setting(UpstreamSetting::Connect) => timeouts.connect,
+            WaitLimit::Setting(UpstreamSetting::Response) => timeouts.response,
+            WaitLimit::Setting(UpstreamSetting::Idle) => timeouts.idle,
+            WaitLimit::Setting(UpstreamSetting::Keepalive) => timeouts.keepalive,
+            WaitLimit::Fixed(limit) => limit,
+        }
+    }
+}
+
+/// The deadline of the wait that is under way on one side of a connection, whichever it is.
+#[derive(Debug)]
+pub struct Deadline<W: Wait> {
+    timer: Timer,
+    timeouts: W::Timeouts,
+    /// The wait under way, and since when.
+    under_way: Option<(W, Instant)>,
+}
+
+impl<W: Wait> Deadline<W> {
+    pub fn new(timeouts: W::Timeouts) -> Self {
+        Self { timer: Timer::default(), timeouts, under_way: None }
+    }
+
+    /// Ready once `wait` has taken longer than it may. It begins now, unless it is under way.
+    pub fn poll(&mut self, cx: &mut Context<'_>, wait: W) -> Poll<()> {
+        let since = match self.under_way {
+            Some((other, since)) if other == wait => since,
+            _ => self.begin(wait, clock::now()),
+        };
+        self.timer.poll(cx, since + wait.limit(&self.timeouts))
+    }
+
+    /// The settings that its limits come from.
+    pub fn timeouts(&self) -> &W::Timeouts {
+        &self.timeouts
+    }
+
+    /// Begins `wait` at `now`.
+    pub fn begin(&mut self, wait: W, now: Instant) -> Instant {
+        self.under_way = Some((wait, now));
+        now
+    }
+
+    /// Ends the wait under way: what was awaited has come, or a piece of it.
+    pub fn end(&mut self) {
+        self.under_way = None;
+    }
+}
