@@ -1,6 +1,17 @@
-//! Which responses have content, and what a Content-Length without content means (RFC 9110 §6.4.1, §8.6).
+//! What a response must look like (RFC 9110 §6.4.1, §8.6; RFC 9113 §8.2.2), whatever versions it came in and goes out
+//! in: which responses have content, what their Content-Length may say, which fields are for one connection only.
+//!
+//! The codec of HTTP/1 calls the rules while it writes, that of HTTP/2 calls [`prepare`] before. Guarantees that a
+//! response has one length, or none.
 
-use http::StatusCode;
+#[cfg(test)]
+mod tests;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, Response, StatusCode};
+use http_body::Body as _;
+
+use crate::body::Body;
 
 /// Whether a response with this status has content, to any request but HEAD (RFC 9110 §6.4.1).
 pub fn has_content(status: StatusCode) -> bool {
@@ -11,4 +22,51 @@ pub fn has_content(status: StatusCode) -> bool {
 /// GET (RFC 9110 §8.6).
 pub fn has_length_of_another(status: StatusCode) -> bool {
     status == StatusCode::NOT_MODIFIED
+}
+
+/// Whether the handler's Content-Length is kept in a response whose content is not sent: it is that of another response
+/// (RFC 9110 §8.6). A 204 and a 1xx have none.
+pub fn keeps_length(to_head: bool, status: StatusCode) -> bool {
+    has_length_of_another(status) || (to_head && has_content(status))
+}
+
+/// Whether a field is for one connection only, whatever `Connection` says (RFC 9110 §7.6.1, RFC 9113 §8.2.2).
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE | PROXY_AUTHENTICATE)
+        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+}
+
+/// Prepares a response for a version that frames messages by itself: HTTP/2. Removes content that must not be sent and
+/// every field for one connection, and leaves the one Content-Length that is true.
+pub fn prepare(response: &mut Response<Body>, to_head: bool) {
+    let status = response.status();
+    let length = response.body().size_hint().exact();
+    let sends_content = !to_head && has_content(status);
+    if !sends_content {
+        *response.body_mut() = Body::empty();
+    }
+    let headers = response.headers_mut();
+    remove_hop_by_hop(headers);
+    match length {
+        _ if !sends_content && !keeps_length(to_head, status) => {
+            headers.remove(CONTENT_LENGTH);
+        }
+        Some(length) if sends_content => {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        None if sends_content => {
+            headers.remove(CONTENT_LENGTH);
+        }
+        // The length that the response to a GET would have, if it is known.
+        Some(length @ 1..) if to_head && !headers.contains_key(CONTENT_LENGTH) => {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        _ => {}
+    }
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    while let Some(name) = headers.keys().find(|name| is_hop_by_hop(name)).cloned() {
+        headers.remove(name);
+    }
 }

@@ -7,6 +7,7 @@ use http_body::{Frame, SizeHint};
 
 use super::chunks::{Chunks, Malformed};
 use super::{BodyFraming, SectionBounds, buffers};
+use crate::http::trailers;
 
 /// A body that is being read.
 #[derive(Debug)]
@@ -52,9 +53,12 @@ impl BodyDecoder {
                 let framing = chunks.follow(read, bounds)?;
                 bytes::Buf::advance(read, framing);
                 if chunks.is_over() {
-                    let trailers = chunks.trailers();
+                    let fields = chunks.trailers();
                     self.0 = DecoderState::Over;
-                    return Ok(trailers.map(Frame::trailers));
+                    return Ok(fields.map(|mut fields| {
+                        trailers::strip(&mut fields);
+                        Frame::trailers(fields)
+                    }));
                 }
                 let content = chunks.skip(read.len());
                 Ok((content > 0).then(|| Frame::data(read.split_to(content).freeze())))

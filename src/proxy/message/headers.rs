@@ -5,11 +5,12 @@
 //! them removed.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
+
+use crate::http::response_rules;
 
 /// Fields of interest that the header section had before fields were removed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -65,7 +66,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> FieldSu
             EXPECT => summary.expect = true,
             _ => {}
         }
-        if is_hop_by_hop(name) || also(name) {
+        if response_rules::is_hop_by_hop(name) || also(name) {
             removed.push(name.clone());
         }
     }
@@ -79,11 +80,6 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> FieldSu
         headers.remove(CONTENT_LENGTH);
     }
     summary
-}
-
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE | PROXY_AUTHENTICATE)
-        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
 }
 
 /// Reads every option of every `Connection` line. No option removes `Host` or `Content-Length`: they say where a

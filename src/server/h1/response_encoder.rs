@@ -92,7 +92,8 @@ impl ResponseEncoder {
         }
         output.push(|out| {
             status_line(out, options, head.status, head.extensions.get());
-            let written = encoder.fields(out, &head.headers, has_length(options, head.status));
+            let written =
+                encoder.fields(out, &head.headers, response_rules::keeps_length(options.is_head, head.status));
             encoder.framing_field(out, options, &written, &body);
             encoder.connection_field(out, options);
             if !written.date {
@@ -229,11 +230,6 @@ impl ResponseFraming {
             None => Self::Close,
         }
     }
-}
-
-/// Whether the handler's Content-Length is kept: without content, it is that of another response (RFC 9110 §8.6).
-fn has_length(options: &ConnectionOptions, status: StatusCode) -> bool {
-    response_rules::has_length_of_another(status) || (options.is_head && response_rules::has_content(status))
 }
 
 /// Writes the status line, in the client's version.

@@ -12,8 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONNECTION;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
@@ -31,6 +30,7 @@ use crate::body::Body;
 use crate::clock;
 use crate::http::deadline::LONGEST_WAIT;
 use crate::http::h1::upgrade::Upgraded;
+use crate::http::response_rules;
 
 /// Most concurrent requests on one connection.
 const MAX_STREAMS: u32 = 128;
@@ -135,6 +135,7 @@ async fn idle_for(activity: &Activity, time: Duration) {
 
 impl<H: Handler> H2Session<H> {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let to_head = *request.method() == Method::HEAD;
         let mut response = match request_head::check(&mut request, &self.spec) {
             Err(failure) => self.handler.refuse(&self.connection, failure),
             Ok(()) => {
@@ -142,8 +143,7 @@ impl<H: Handler> H2Session<H> {
                 self.handler.handle(&self.connection, request).await
             }
         };
-        // The field is for one connection only, and HTTP/2 has none (RFC 9113 §8.2.2).
-        response.headers_mut().remove(CONNECTION);
+        response_rules::prepare(&mut response, to_head);
         response
     }
 
