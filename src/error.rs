@@ -32,6 +32,8 @@ pub enum Failure {
     Overloaded,
     /// The upstream has no endpoint to try.
     NoEndpoint,
+    /// The upstream has as many requests or connections as its bounds let it have.
+    UpstreamOverloaded,
     ConnectFailed,
     /// The upstream closed or reset the connection before it answered.
     UpstreamClosed,
@@ -95,6 +97,9 @@ impl Failure {
                 row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
             }
             Self::NoEndpoint => row(S::SERVICE_UNAVAILABLE, "no-endpoint", "the upstream has no endpoint to try"),
+            Self::UpstreamOverloaded => {
+                row(S::SERVICE_UNAVAILABLE, "upstream-overloaded", "the upstream has as many requests as it takes")
+            }
             Self::ConnectFailed => row(S::BAD_GATEWAY, "connect-failed", "the upstream did not accept a connection"),
             Self::UpstreamClosed => {
                 row(S::BAD_GATEWAY, "upstream-closed", "the upstream closed the connection before it answered")
@@ -130,9 +135,8 @@ impl Failure {
                 GrpcStatus::Unimplemented
             }
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
-            Self::Overloaded | Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout | Self::UpstreamClosed => {
-                GrpcStatus::Unavailable
-            }
+            Self::Overloaded | Self::UpstreamOverloaded | Self::NoEndpoint => GrpcStatus::Unavailable,
+            Self::ConnectFailed | Self::ConnectTimeout | Self::UpstreamClosed => GrpcStatus::Unavailable,
             Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
             Self::RequestTimeout => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
@@ -143,7 +147,7 @@ impl Failure {
     fn retry_after_secs(&self) -> Option<u64> {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
-            Self::Overloaded | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
+            Self::Overloaded | Self::UpstreamOverloaded | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,
         }
     }
@@ -156,7 +160,9 @@ impl Failure {
     /// The outcome that settles the request's limits instead of a response.
     pub fn unanswered(&self) -> Unanswered {
         match self {
-            Self::NoEndpoint | Self::ConnectFailed | Self::ConnectTimeout => Unanswered::NotForwarded,
+            Self::NoEndpoint | Self::UpstreamOverloaded | Self::ConnectFailed | Self::ConnectTimeout => {
+                Unanswered::NotForwarded
+            }
             _ => Unanswered::Forwarded,
         }
     }

@@ -151,6 +151,12 @@ fn describe() {
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");
     describe_counter!("tollgate_upstream_requests_total", "Requests sent upstream, by upstream and outcome.");
+    describe_counter!("tollgate_upstream_lookups_total", "Lookups of endpoints' names, by outcome.");
+    describe_gauge!("tollgate_upstream_lookups_under_way", "Lookups of endpoints' names under way.");
+    describe_gauge!(
+        "tollgate_upstream_pending_requests",
+        "Requests that wait for a connection at their upstream's bound."
+    );
     describe_gauge!("tollgate_upstream_connections", "Open connections to an upstream.");
     describe_counter!("tollgate_upstream_connects_total", "Connections tried to an upstream, by outcome.");
     describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");

@@ -72,6 +72,9 @@ impl Proxy {
         upstream: &Upstream,
         request_id: &HeaderValue,
     ) -> Result<Response<Body>, Failure> {
+        if !upstream.admits_request() {
+            return Err(Failure::UpstreamOverloaded);
+        }
         upstream.budget().deposit();
         let mut retry = Retry::default();
         loop {
@@ -96,6 +99,8 @@ impl Proxy {
         {
             match self.client.lease(upstream, endpoint, fresh).await {
                 Ok(connection) => return Ok(connection),
+                // The bounds are those of all endpoints together.
+                Err(UpstreamConnectError::Overloaded) => return Err(Failure::UpstreamOverloaded),
                 Err(error) => failure = connect_failure(&error),
             }
         }
@@ -107,6 +112,7 @@ fn connect_failure(error: &UpstreamConnectError) -> Failure {
     match error {
         UpstreamConnectError::Timeout => Failure::ConnectTimeout,
         UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
+        UpstreamConnectError::Overloaded => Failure::UpstreamOverloaded,
     }
 }
 

@@ -34,18 +34,21 @@ impl Retry {
     ///
     /// # Errors
     /// When the request must not be sent again: the failure to answer with.
-    pub fn decide(&mut self, failed: FailedExchange, method: &Method, upstream: &Upstream) -> Result<Upload, Failure> {
+    pub fn decide(
+        &mut self,
+        mut failed: FailedExchange,
+        method: &Method,
+        upstream: &Upstream,
+    ) -> Result<Upload, Failure> {
         let spent = std::mem::replace(&mut self.spent, true);
-        let again = match failed.permission {
-            RetryPermission::Unsent(upload) if !spent => Some(upload),
+        match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
+            RetryPermission::Unsent(upload) if !spent => Ok(upload),
             RetryPermission::Stale(upload) if !spent && is_idempotent(method) && upstream.budget().withdraw() => {
-                Some(upload)
+                Ok(upload)
             }
-            _ => None,
-        };
-        let upload = again.ok_or(failed.failure)?;
-        upstream.metrics().retried();
-        Ok(upload)
+            _ => Err(failed.into_failure(&upstream.spec().name)),
+        }
+        .inspect(|_| upstream.metrics().retried())
     }
 }
 

@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
-        let endpoint = |n| Arc::new(Endpoint::new(&format!("10.0.0.{n}:80").parse().unwrap()));
+        let endpoint = |n| Arc::new(Endpoint::new(&format!("http://10.0.0.{n}").parse().unwrap(), None));
         TestUpstream { balancer: Balancer::new(balance), endpoints: (0..endpoints).map(endpoint).collect() }
     }
 
@@ -156,7 +156,7 @@ mod tests {
             let upstream = upstream(balance, 2);
             upstream.endpoints[0].record_refused();
             for _ in 0..20 {
-                assert_eq!(&**upstream.pick(&mut Tried::default()).unwrap().key(), "10.0.0.1:80");
+                assert_eq!(&**upstream.pick(&mut Tried::default()).unwrap().key(), "http://10.0.0.1:80");
             }
             tokio::time::advance(Duration::from_millis(1001)).await;
             assert!(!upstream.endpoints[0].is_backing_off());

@@ -1,22 +1,24 @@
 //! An endpoint, a single server of an upstream: its address, its load, and whether it lately refused connections.
 //!
-//! Guarantees that a picked endpoint counts its request exactly once. Names are resolved for each new connection and
-//! never cached.
+//! Guarantees that a picked endpoint counts its request exactly once, and that its failures do not flood the log.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::uri::Authority;
-use smallvec::SmallVec;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
-use crate::clock;
+use super::failure_log::FailureLog;
+use super::lookup::{ResolvedName, Resolver};
+use super::url::{EndpointLocation, EndpointUrl};
+use crate::clock::{self, Instant};
+use crate::transport::ClearStream;
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
 /// endpoint costs at most one connect attempt a second, short enough to notice a restart.
@@ -24,19 +26,22 @@ const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// A server of an upstream.
 pub struct Endpoint {
-    /// Host and port in lower case: the key of connections in the pool.
+    url: Arc<str>,
+    /// Equal for endpoints whose connections may carry each other's requests.
     key: Arc<str>,
     host: HeaderValue,
     address: EndpointAddress,
     in_flight: AtomicUsize,
     /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
     backing_off_until: AtomicU64,
+    failures: FailureLog,
 }
 
 /// Where an endpoint is.
 enum EndpointAddress {
     Address(SocketAddr),
-    Name(Box<str>, u16),
+    Name(Arc<ResolvedName>),
+    Unix(Arc<Path>),
 }
 
 /// An endpoint picked for a request. It counts the request until the response body has ended or was dropped.
@@ -49,30 +54,34 @@ pub enum UpstreamConnectError {
     Timeout,
     #[error("connecting failed: {0}")]
     Failed(#[from] io::Error),
+    /// Nothing was tried: the upstream has as many connections or requests as it may.
+    #[error("the upstream is at its bounds")]
+    Overloaded,
 }
 
 impl Endpoint {
-    /// Without a port, 80 (RFC 9110 §4.2.1). Credentials before an `@` are ignored.
-    pub fn new(authority: &Authority) -> Self {
-        let text = authority.as_str();
-        let text = text.rsplit_once('@').map_or(text, |(_, address)| address);
-        let host = authority.host();
-        let port = authority.port_u16().unwrap_or(80);
-        let address = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-            Ok(ip) => EndpointAddress::Address(SocketAddr::new(ip, port)),
-            Err(_) => EndpointAddress::Name(host.into(), port),
-        };
+    /// `own_connections`: tells the endpoints of an upstream from those of others, which then do not share connections
+    /// with it.
+    pub fn new(url: &EndpointUrl, own_connections: Option<u64>) -> Self {
+        let key = url.normalized();
         Self {
-            key: format!("{}:{port}", host.to_ascii_lowercase()).into(),
-            // A header value may hold everything that an authority may. Without an authority, Host is empty.
-            host: HeaderValue::from_str(text).unwrap_or(const { HeaderValue::from_static("") }),
-            address,
+            key: own_connections.map_or_else(|| key.clone().into(), |own| format!("{key} {own}").into()),
+            url: url.to_string().into(),
+            // A header value may hold everything that an authority may.
+            host: HeaderValue::from_str(url.host()).unwrap_or(const { HeaderValue::from_static("") }),
+            address: EndpointAddress::of(url),
             in_flight: AtomicUsize::new(0),
             backing_off_until: AtomicU64::new(0),
+            failures: FailureLog::default(),
         }
     }
 
-    /// `host:port`, equal for all endpoints that are the same server.
+    /// Its URL, for logs.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The key of its connections in a pool.
     pub fn key(&self) -> &Arc<str> {
         &self.key
     }
@@ -80,6 +89,13 @@ impl Endpoint {
     /// The value of `Host` for requests to it (RFC 9110 §7.2).
     pub fn host(&self) -> &HeaderValue {
         &self.host
+    }
+
+    /// Logs why a request to it failed, unless another failure was logged shortly before.
+    pub fn log_failure(&self, upstream: &str, reason: &str) {
+        if let Some(unlogged) = self.failures.admit() {
+            tracing::warn!(upstream, endpoint = self.url(), reason, unlogged, "requests to an endpoint fail");
+        }
     }
 
     /// Requests in flight at this endpoint, from all workers.
@@ -104,30 +120,52 @@ impl Endpoint {
         self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
     }
 
-    /// Opens a connection within `patience`. Each address of a name is tried for at most its share of the time.
-    pub async fn connect(&self, patience: Duration) -> Result<TcpStream, UpstreamConnectError> {
+    /// Opens a connection within `patience`.
+    pub async fn connect(&self, patience: Duration) -> Result<ClearStream, UpstreamConnectError> {
         let deadline = clock::now() + patience;
-        let addresses = timeout_at(deadline, self.resolve()).await.map_err(|_| UpstreamConnectError::Timeout)??;
-        let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address").into();
-        for (tried, address) in addresses.iter().enumerate() {
-            let left = deadline.saturating_duration_since(clock::now());
-            let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
-            match timeout_at(clock::now() + share, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => failure = UpstreamConnectError::Failed(error),
-                Err(_) => failure = UpstreamConnectError::Timeout,
+        let late = |_| UpstreamConnectError::Timeout;
+        match &self.address {
+            EndpointAddress::Address(address) => connect_to_one_of(&[*address], deadline).await,
+            EndpointAddress::Name(name) => {
+                let addresses = timeout_at(deadline, name.addresses()).await.map_err(late)??;
+                connect_to_one_of(&addresses, deadline).await
+            }
+            EndpointAddress::Unix(path) => {
+                let socket = timeout_at(deadline, UnixStream::connect(path)).await.map_err(late)??;
+                Ok(ClearStream::Unix(socket))
             }
         }
-        Err(failure)
     }
+}
 
-    async fn resolve(&self) -> io::Result<SmallVec<[SocketAddr; 4]>> {
-        match &self.address {
-            EndpointAddress::Address(address) => Ok(SmallVec::from_slice(&[*address])),
-            EndpointAddress::Name(name, port) => Ok(lookup_host((&**name, *port)).await?.collect()),
+/// Each address is tried for at most its share of the time.
+async fn connect_to_one_of(addresses: &[SocketAddr], deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
+    let mut failure = UpstreamConnectError::Timeout;
+    for (tried, address) in addresses.iter().enumerate() {
+        let left = deadline.saturating_duration_since(clock::now());
+        let share = left / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        match timeout_at(clock::now() + share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                stream.set_nodelay(true)?;
+                return Ok(ClearStream::Tcp(stream));
+            }
+            Ok(Err(error)) => failure = UpstreamConnectError::Failed(error),
+            Err(_) => failure = UpstreamConnectError::Timeout,
+        }
+    }
+    Err(failure)
+}
+
+impl EndpointAddress {
+    fn of(url: &EndpointUrl) -> Self {
+        let authority = match &url.location {
+            EndpointLocation::Host(authority) => authority,
+            EndpointLocation::Unix(path) => return Self::Unix(Arc::clone(path)),
+        };
+        let (host, port) = (authority.host(), url.port());
+        match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
+            Err(_) => Self::Name(Resolver::shared().name(host, port)),
         }
     }
 }

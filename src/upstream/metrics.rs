@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::sync::oneshot;
 
+use super::bounds::{ConnectionSlot, PoolPlace, Vacancy};
 use super::endpoints::UpstreamConnectError;
 use crate::error::Failure;
 
 /// The metrics of one upstream.
 pub struct UpstreamMetrics {
     requests: [Counter; ForwardOutcome::COUNT],
+    pending: Gauge,
     connections: Gauge,
     connected: Counter,
     connect_failed: Counter,
@@ -24,6 +27,8 @@ enum ForwardOutcome {
     /// The upstream responded, with any status.
     Response,
     NoEndpoint,
+    /// The upstream is at its bounds.
+    Overloaded,
     ConnectFailed,
     ConnectTimeout,
     ResponseTimeout,
@@ -42,13 +47,18 @@ pub struct OutcomeRecorder<'a> {
 }
 
 /// Counts an open connection until it is dropped.
-pub struct CountedConnection(Gauge);
+pub struct CountedConnection {
+    open: Gauge,
+    /// Of an upstream whose connections are bounded.
+    slot: Option<ConnectionSlot>,
+}
 
 impl ForwardOutcome {
-    const COUNT: usize = 9;
+    const COUNT: usize = 10;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
         (Self::NoEndpoint, "no_endpoint"),
+        (Self::Overloaded, "overloaded"),
         (Self::ConnectFailed, "connect_failed"),
         (Self::ConnectTimeout, "connect_timeout"),
         (Self::ResponseTimeout, "response_timeout"),
@@ -63,6 +73,7 @@ impl From<&Failure> for ForwardOutcome {
     fn from(failure: &Failure) -> Self {
         match failure {
             Failure::NoEndpoint => Self::NoEndpoint,
+            Failure::UpstreamOverloaded => Self::Overloaded,
             Failure::ConnectFailed => Self::ConnectFailed,
             Failure::ConnectTimeout => Self::ConnectTimeout,
             Failure::ResponseTimeout => Self::ResponseTimeout,
@@ -84,6 +95,7 @@ impl UpstreamMetrics {
             requests: ForwardOutcome::ALL.map(
                 |(_, outcome)| counter!("tollgate_upstream_requests_total", "upstream" => name(), "outcome" => outcome),
             ),
+            pending: gauge!("tollgate_upstream_pending_requests", "upstream" => name()),
             connections: gauge!("tollgate_upstream_connections", "upstream" => name()),
             connected: connects("connected"),
             connect_failed: connects("failed"),
@@ -99,10 +111,15 @@ impl UpstreamMetrics {
     }
 
     /// Counts an opened connection for as long as the returned guard lives.
-    pub fn connected(&self) -> CountedConnection {
+    pub fn connected(&self, slot: Option<ConnectionSlot>) -> CountedConnection {
         self.connected.increment(1);
         self.connections.increment(1);
-        CountedConnection(self.connections.clone())
+        CountedConnection { open: self.connections.clone(), slot }
+    }
+
+    /// How many requests wait for a connection.
+    pub(super) fn pending(&self) -> Gauge {
+        self.pending.clone()
     }
 
     /// Counts a failed attempt to connect.
@@ -110,6 +127,7 @@ impl UpstreamMetrics {
         match error {
             UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
             UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
+            UpstreamConnectError::Overloaded => {}
         }
     }
 
@@ -139,9 +157,21 @@ impl Drop for OutcomeRecorder<'_> {
     }
 }
 
+impl CountedConnection {
+    /// Whether requests wait for a connection of this upstream.
+    pub fn is_wanted(&self) -> bool {
+        self.slot.as_ref().is_some_and(ConnectionSlot::is_wanted)
+    }
+
+    /// See [`ConnectionSlot::offer`].
+    pub fn offer(&self, place: &PoolPlace) -> Option<oneshot::Sender<Vacancy>> {
+        self.slot.as_ref()?.offer(place)
+    }
+}
+
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.0.decrement(1);
+        self.open.decrement(1);
     }
 }
 

@@ -1,31 +1,38 @@
-//! The servers behind the gateway. An upstream is a named set of endpoints: `endpoints` has the address and state of
-//! each, `balance` picks the next, `budget` bounds retries and `metrics` counts.
+//! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` has its
+//! state, and `lookup` the addresses of names. `balance` picks the next one, `bounds` and `budget` bound connections,
+//! requests and retries. `metrics` counts and `failure_log` logs.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
 pub mod balance;
+pub mod bounds;
 pub mod budget;
 pub mod endpoints;
+mod failure_log;
+mod lookup;
 pub mod metrics;
+pub mod url;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use balance::Balance;
 use balance::{Balancer, Tried};
+use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
 use endpoints::{Endpoint, PickedEndpoint};
-use http::uri::Authority;
 use metrics::UpstreamMetrics;
+use url::EndpointUrl;
 
 /// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
     pub name: Arc<str>,
-    /// `http://` endpoints, at least one.
-    pub endpoints: Vec<Authority>,
+    /// At least one.
+    pub endpoints: Vec<EndpointUrl>,
     pub balance: Balance,
-    /// Longest time to open a TCP connection.
+    /// Longest time to open a connection, and to wait for one at the bounds.
     pub connect_timeout: Duration,
     /// Longest time from sending the request to the response's header section.
     pub response_timeout: Duration,
@@ -35,6 +42,7 @@ pub struct UpstreamSpec {
     pub keepalive_timeout: Duration,
     /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
+    pub bounds: UpstreamBounds,
 }
 
 /// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays equal.
@@ -43,16 +51,32 @@ pub struct Upstream {
     endpoints: Box<[Arc<Endpoint>]>,
     balancer: Balancer,
     budget: RetryBudget,
+    connection_bound: Option<Arc<ConnectionBound>>,
     metrics: UpstreamMetrics,
+}
+
+impl UpstreamSpec {
+    /// Whether its connections must not carry requests of another upstream with the same endpoint.
+    fn needs_own_connections(&self) -> bool {
+        self.bounds.connections.is_some()
+    }
+}
+
+/// A number that tells an upstream from every other one in this process.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
     pub fn new(spec: Arc<UpstreamSpec>) -> Self {
-        let endpoints = spec.endpoints.iter().map(|authority| Arc::new(Endpoint::new(authority))).collect();
+        let own = spec.needs_own_connections().then(next_number);
+        let endpoints = spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, own))).collect();
         let balancer = Balancer::new(spec.balance);
         let metrics = UpstreamMetrics::new(&spec.name);
-        Self { spec, endpoints, balancer, budget: RetryBudget::default(), metrics }
+        let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
+        Self { spec, endpoints, balancer, budget: RetryBudget::default(), connection_bound, metrics }
     }
 
     /// The spec it was built from.
@@ -66,6 +90,17 @@ impl Upstream {
 
     pub fn budget(&self) -> &RetryBudget {
         &self.budget
+    }
+
+    /// `None`: its connections are not bounded.
+    pub fn connection_bound(&self) -> Option<&Arc<ConnectionBound>> {
+        self.connection_bound.as_ref()
+    }
+
+    /// Whether it takes another request.
+    pub fn admits_request(&self) -> bool {
+        let in_flight = || self.endpoints.iter().map(|endpoint| endpoint.in_flight()).sum::<usize>();
+        self.spec.bounds.requests.is_none_or(|most| in_flight() < most.get())
     }
 
     pub fn metrics(&self) -> &UpstreamMetrics {

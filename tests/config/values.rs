@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::upstream::Balance;
+use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::cost::json_path::JsonPath;
@@ -141,7 +142,7 @@ fn reads_a_file_on_few_lines() {
          limits: {per-client: {key: client_ip, rate: 1/h, burst: 1}}\n\
          routes: [{name: all, match: {path: \"/*\"}, upstream: up, limits: [per-client]}]\n",
     );
-    assert_eq!(config.upstreams[0].endpoints[0].as_str(), "127.0.0.1:9000");
+    assert_eq!(config.upstreams[0].endpoints[0].to_string(), "http://127.0.0.1:9000");
 }
 
 #[test]
@@ -191,7 +192,10 @@ fn reads_every_key() {
     assert!(one.exemption.is_empty());
 
     let upstream = &config.upstreams[0];
-    assert_eq!(upstream.endpoints, ["[::1]:9000", "orders"]);
+    let endpoints: Vec<_> = upstream.endpoints.iter().map(ToString::to_string).collect();
+    assert_eq!(endpoints, ["http://[::1]:9000", "http://orders"]);
+    let most = |count| NonZeroUsize::new(count);
+    assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
     assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));
     assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));
     assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));

@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 use http::HeaderValue;
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::coop;
@@ -395,11 +396,32 @@ async fn requests_are_spread_over_all_endpoints() {
 #[tokio::test]
 async fn an_endpoint_may_be_a_name() {
     let server = ScriptedUpstream::answering(OK).await;
-    let name = format!("localhost:{}", server.address.port()).parse().unwrap();
+    let name = format!("http://localhost:{}", server.address.port()).parse().unwrap();
     let front = ProxyServer::with(&[server.address], |plan| plan.spec.endpoints = vec![name]).await;
     let mut client = RawConnection::connect(front.address).await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert!(client.head().await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn an_endpoint_may_be_a_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("orders.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let url = format!("unix:{}", path.display()).parse().unwrap();
+    let front = ProxyServer::with(&[], |plan| {
+        plan.spec.endpoints = vec![url];
+        plan.rule.host = HostPolicy::Endpoint;
+    })
+    .await;
+    let mut client = RawConnection::connect(front.address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let mut head = vec![0; 4096];
+    let read = socket.read(&mut head).await.unwrap();
+    socket.write_all(OK.as_bytes()).await.unwrap();
+    assert!(client.head().await.starts_with("HTTP/1.1 200"));
+    assert_eq!(values(&String::from_utf8_lossy(&head[..read]), "host"), ["localhost"]);
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tollgate_test_support::front::{ForwarderConfig, ProxyServer};
+use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
@@ -224,4 +225,34 @@ async fn an_upstream_that_sends_only_informational_responses_times_out() {
     .await;
     let hasty = |plan: &mut ForwarderConfig| plan.spec.response_timeout = Duration::from_millis(50);
     assert_eq!(status(&[server.address], GET, hasty).await, "504 response-timeout");
+}
+
+#[tokio::test]
+async fn failures_are_logged_once_in_a_while_with_upstream_endpoint_and_reason() {
+    let server = ScriptedUpstream::start(|mut wire, _| async move {
+        wire.head().await;
+        wire.send("\0\0\x04\x04\0\0\0\0\0\0\0\0\0").await;
+    })
+    .await;
+    let (log, _guard) = CapturedLog::start();
+    let front = ProxyServer::to(&[server.address]).await;
+    for _ in 0..5 {
+        let mut client = RawConnection::connect(front.address).await;
+        client.send(GET).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 502"));
+    }
+    let endpoint =
+        format!("upstream=\"test\" endpoint=\"http://{}\" reason=\"what came is not HTTP/1\"", server.address);
+    let text = log.text();
+    assert_eq!(text.lines().filter(|line| line.contains("WARN") && line.contains(&endpoint)).count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_accepts_no_connection_is_logged_with_its_upstream() {
+    let (log, _guard) = CapturedLog::start();
+    let address = closed_port().await;
+    assert_eq!(status(&[address], GET, |_| {}).await, "502 connect-failed");
+    let text = log.text();
+    let line = text.lines().find(|line| line.contains("accepts no connection")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("upstream=test") && line.contains(&format!("http://{address}")), "{line}");
 }

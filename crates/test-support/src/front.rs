@@ -13,6 +13,7 @@ use tollgate::proxy::Proxy;
 use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
+use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
@@ -76,13 +77,14 @@ impl ForwarderConfig {
     pub fn new(endpoints: &[SocketAddr]) -> Self {
         let spec = UpstreamSpec {
             name: "test".into(),
-            endpoints: endpoints.iter().map(|address| address.to_string().parse().unwrap()).collect(),
+            endpoints: endpoints.iter().map(|address| format!("http://{address}").parse().unwrap()).collect(),
             balance: Balance::RoundRobin,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
             keepalive_timeout: Duration::from_secs(60),
             keepalive_connections: 8,
+            bounds: UpstreamBounds::default(),
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
         Self { spec, rule, trusted: TrustedProxies::default() }

@@ -261,7 +261,7 @@ impl ActionView {
             (Action::Respond(respond), _) => Self::Respond { status: respond.status.as_u16() },
             (Action::Forward(_), Some(sent)) => Self::Forward {
                 upstream: sent.upstream.to_string(),
-                endpoints: sent.endpoints.iter().map(|authority| format!("http://{authority}")).collect(),
+                endpoints: sent.endpoints.clone(),
                 target: sent.target.clone().unwrap_or_default(),
                 host: match &sent.host {
                     Some(host) => host.to_str().unwrap_or("(not text)").to_owned(),

@@ -6,17 +6,14 @@ use std::thread;
 
 use super::limit::{self, LimitContext};
 use super::named::NamedSection;
-use super::{listener, route, store};
+use super::{listener, route, store, upstream};
 use crate::config::file::config::RawConfig;
-use crate::config::file::scalar::text::DefinedName;
-use crate::config::file::upstream::RawUpstream;
 use crate::config::report::Report;
 use crate::config::settings::Config;
-use crate::upstream::UpstreamSpec;
 
 /// The whole configuration. `None`: a mistake was reported.
 pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
-    let upstreams = NamedSection::build("upstream", &file.upstreams, upstream);
+    let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| upstream::build(name, raw, report));
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| limit::build(name, raw, &context, report));
@@ -52,17 +49,4 @@ pub fn admin(file: &RawConfig) -> Option<Option<SocketAddr>> {
 
 fn one_per_core() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
-
-fn upstream(name: &DefinedName, raw: &RawUpstream) -> Option<UpstreamSpec> {
-    Some(UpstreamSpec {
-        name: name.0.clone(),
-        endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.0.clone()).collect(),
-        balance: raw.balance.value()?,
-        connect_timeout: raw.connect_timeout.value()?.0,
-        response_timeout: raw.response_timeout.value()?.0,
-        idle_timeout: raw.idle_timeout.value()?.0,
-        keepalive_timeout: raw.keepalive_timeout.value()?.0,
-        keepalive_connections: raw.keepalive_connections.value()?.count().get(),
-    })
 }

@@ -1,7 +1,7 @@
 //! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
 //!
 //! `config` builds the whole. `named` looks up limits and upstreams by name and tells which nobody uses; `listener`,
-//! `limit`, `route` and `store` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against
+//! `limit`, `route`, `store` and `upstream` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against
 //! what a limit allows, `action` what a route does against its path; `ambiguity` finds routes of which neither goes
 //! first.
 //!
@@ -19,5 +19,6 @@ mod named;
 mod plan;
 mod route;
 mod store;
+mod upstream;
 
 pub use config::{admin, config};

@@ -6,7 +6,6 @@ use http::HeaderValue;
 use serde_json::{Value as Json, json};
 
 use super::respond::RawRespond;
-use super::scalar::address::authority;
 use super::scalar::path::{FullPath, PathPrefix};
 use super::scalar::text::{DefinedName, OnlyTrue};
 use crate::config::report::{Location, Report, ValueProblem, quote};
@@ -14,6 +13,7 @@ use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
 use crate::route::HostPolicy;
 use crate::spelling::nearest;
+use crate::upstream::url::authority;
 
 record! {
     /// The action of a route, and the keys that belong to it.

@@ -3,12 +3,17 @@
 //! Guarantees that no connection is leased that is known to be closed.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout_at;
 
 use super::exchange::{UpstreamConnection, timeouts_of};
-use super::pool::Pool;
+use super::pool::{self, Pool};
 use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
+use crate::transport::Stream;
 use crate::upstream::Upstream;
+use crate::upstream::bounds::{ConnectionBound, ConnectionSlot, Entry, Vacancy};
 use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 
 /// The upstream connections of a worker.
@@ -36,35 +41,80 @@ impl Client {
         fresh: bool,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let now = clock::now();
-        let kept = if fresh { None } else { self.pool.take(endpoint.key(), now) };
-        let (mut connection, now) = match kept {
-            Some(connection) => (connection, now),
+        let (mut connection, now) = match upstream.connection_bound() {
             // Boxed: rare, and large.
-            None => (Box::pin(self.open(upstream, &endpoint)).await?, clock::now()),
+            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, fresh)).await?, clock::now()),
+            None => match if fresh { None } else { self.pool.take(endpoint.key(), now) } {
+                Some(connection) => (connection, now),
+                None => {
+                    let patience = UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
+                    (Box::pin(self.open(upstream, &endpoint, patience, None)).await?, clock::now())
+                }
+            },
         };
         connection.lease(upstream.spec(), endpoint, now);
         Ok(connection)
+    }
+
+    /// A connection of an upstream that has only so many. Waits for one within the time that connecting may take.
+    async fn wait(
+        &self,
+        upstream: &Upstream,
+        bound: &Arc<ConnectionBound>,
+        endpoint: &PickedEndpoint,
+        fresh: bool,
+    ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
+        let deadline = clock::now() + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
+        let take = || if fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
+        let open = |slot| {
+            let patience = deadline.saturating_duration_since(clock::now());
+            self.open(upstream, endpoint, patience, Some(slot))
+        };
+        let mut in_front = false;
+        loop {
+            // An idle connection is for those who wait already.
+            let idle = if in_front || !bound.is_crowded() { take() } else { None };
+            if let Some(connection) = idle {
+                return Ok(connection);
+            }
+            bound.watch(&self.pool);
+            let mut pending = match bound.enter(pool::place(&self.pool, endpoint.key()), in_front) {
+                Entry::Slot(slot) => return open(slot).await,
+                Entry::Full => return Err(UpstreamConnectError::Overloaded),
+                Entry::Pending(pending) => pending,
+            };
+            bound.close_an_idle_one(upstream.endpoints().iter().map(|endpoint| &**endpoint.key()));
+            match timeout_at(deadline, pending.turn()).await {
+                Ok(Vacancy::Slot(slot)) => return open(slot).await,
+                Ok(Vacancy::Idle) => in_front = true,
+                Err(_) => return Err(UpstreamConnectError::Overloaded),
+            }
+        }
     }
 
     async fn open(
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
+        patience: Duration,
+        slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let stream = match endpoint.connect(UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))).await {
+        let name = &upstream.spec().name;
+        let stream = match endpoint.connect(patience).await {
             Ok(stream) => stream,
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
                 if endpoint.record_refused() {
-                    tracing::warn!(endpoint = %endpoint.key(), %error, "an endpoint accepts no connection");
+                    let endpoint = endpoint.url();
+                    tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
                 }
                 return Err(error);
             }
         };
         if endpoint.record_connected() {
-            tracing::info!(endpoint = %endpoint.key(), "an endpoint accepts connections again");
+            tracing::info!(upstream = %name, endpoint = endpoint.url(), "an endpoint accepts connections again");
         }
-        let open = upstream.metrics().connected();
-        Ok(Box::new(UpstreamConnection::new(stream.into(), &self.pool, endpoint.key(), upstream.spec(), open)))
+        let open = upstream.metrics().connected(slot);
+        Ok(Box::new(UpstreamConnection::new(Stream::Clear(stream), &self.pool, endpoint.key(), upstream.spec(), open)))
     }
 }

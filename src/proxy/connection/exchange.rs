@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
 use tokio::time::Instant;
 
-use super::failure::{self, FailedExchange, RetryPermission};
+use super::failure::{self, FailedExchange, RetryPermission, UpstreamFault};
 use super::pool::{Pool, Pooled};
 use super::response::{self, BOUNDS, InvalidResponse, ResponseHead};
 use super::upload::{Upload, UploadPhase};
@@ -262,13 +262,15 @@ impl UpstreamConnection {
             }
             _ => RetryPermission::Never,
         };
+        let endpoint = self.exchange.endpoint.take().filter(|_| !matches!(error, ExchangeError::Body(_)));
+        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: error.to_string() }));
         let failure = match error {
             ExchangeError::Closed | ExchangeError::Io(_) => Failure::UpstreamClosed,
             ExchangeError::Invalid(_) => Failure::UpstreamInvalid,
             ExchangeError::Overdue => Failure::ResponseTimeout,
             ExchangeError::Body(error) => failure::body_failure(&*error),
         };
-        FailedExchange { failure, permission }
+        FailedExchange { failure, permission, fault }
     }
 
     /// Whether the whole request was sent.

@@ -3,11 +3,30 @@
 use super::upload::Upload;
 use crate::body::BodyFailure;
 use crate::error::Failure;
+use crate::upstream::endpoints::PickedEndpoint;
 
 /// An exchange that failed before there was a response.
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
+    /// `None`: the client was at fault.
+    pub fault: Option<Box<UpstreamFault>>,
+}
+
+/// How an endpoint failed.
+pub struct UpstreamFault {
+    pub endpoint: PickedEndpoint,
+    pub reason: String,
+}
+
+impl FailedExchange {
+    /// The failure to answer with. Logs it, once in a while.
+    pub fn into_failure(self, upstream: &str) -> Failure {
+        if let Some(fault) = self.fault {
+            fault.endpoint.log_failure(upstream, &fault.reason);
+        }
+        self.failure
+    }
 }
 
 /// Whether the request of a failed exchange may be sent again.

@@ -10,9 +10,11 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::upstream::bounds::{IdleConnections, PoolPlace};
+
 /// A connection that a pool can keep.
 pub trait Pooled {
-    /// `host:port` of the server it leads to.
+    /// Equal for all connections that may carry the same requests.
     fn key(&self) -> &Arc<str>;
 
     /// Whether it can carry nothing any more.
@@ -22,7 +24,7 @@ pub trait Pooled {
     fn release_buffer(&mut self) {}
 }
 
-/// IdleConnection connections.
+/// Idle connections.
 pub struct Pool<C> {
     idle: Mutex<HashMap<Arc<str>, IdleStack<C>>>,
 }
@@ -39,6 +41,11 @@ struct IdleConnection<C> {
     expires: Instant,
     /// How many connections are kept although they are not needed.
     limit: usize,
+}
+
+/// Where requests of `key` find the idle connections of `pool`.
+pub fn place<C>(pool: &Arc<Pool<C>>, key: &Arc<str>) -> PoolPlace {
+    PoolPlace { pool: Arc::as_ptr(pool) as usize, key: Arc::clone(key) }
 }
 
 impl<C> Default for IdleStack<C> {
@@ -93,6 +100,20 @@ impl<C: Pooled> Pool<C> {
     /// The number of connections kept.
     pub fn len(&self) -> usize {
         self.idle.lock().values().map(|stack| stack.idle.len()).sum()
+    }
+}
+
+impl<C: Pooled + Send> IdleConnections for Pool<C> {
+    fn close_one(&self, key: &str) -> bool {
+        let mut idle = self.idle.lock();
+        let Some(stack) = idle.get_mut(key).filter(|stack| !stack.idle.is_empty()) else { return false };
+        // The one used longest ago.
+        let oldest = stack.idle.remove(0);
+        stack.fewest = stack.fewest.min(stack.idle.len());
+        // Its end may wake a request that asks this pool.
+        drop(idle);
+        drop(oldest);
+        true
     }
 }
 

@@ -8,14 +8,11 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
+use crate::upstream::url::{EndpointScheme, EndpointUrl, InvalidEndpointUrl};
 
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]
 pub struct Cidr(pub IpNet);
-
-/// `http://host:port` of an endpoint.
-#[derive(Clone)]
-pub struct EndpointUrl(pub http::uri::Authority);
 
 impl Scalar for SocketAddr {
     const WHAT: &'static str = "an address and port";
@@ -58,32 +55,21 @@ impl Scalar for EndpointUrl {
     const WHAT: &'static str = "the address of a server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        const FORM: &str = "write http://host:port";
-        if text.starts_with("https://") {
-            return Err(ValueProblem::new("https to an upstream is not supported yet").hint(FORM));
+        const FORMS: &str = "write http://host:port or unix:/path";
+        let url: Self = text.parse().map_err(|error| {
+            let hint = match error {
+                InvalidEndpointUrl::Path => "a route's strip_prefix, replace_prefix or replace_path changes paths",
+                _ => FORMS,
+            };
+            ValueProblem::new(format!("{} {error}", quote(text))).hint(hint)
+        })?;
+        if url.scheme != EndpointScheme::Http {
+            return Err(ValueProblem::new(format!("{} is not supported yet", quote(text))).hint(FORMS));
         }
-        let problem = |what: &str| ValueProblem::new(format!("{} {what}", quote(text))).hint(FORM);
-        let rest = text.strip_prefix("http://").ok_or_else(|| problem("does not start with http://"))?;
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        if rest.contains(['/', '?', '#']) {
-            return Err(problem("has more than a host and a port")
-                .hint("a route's strip_prefix, replace_prefix or replace_path changes paths"));
-        }
-        if rest.contains('@') {
-            return Err(problem("carries credentials"));
-        }
-        authority(rest).map(Self).ok_or_else(|| problem("is not the address of a server"))
+        Ok(url)
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("http://[^/?#@]+/?") })
+        json!({ "type": "string", "pattern": or_variable("http://[^/?#@]+/?|unix:/.*[^/]") })
     }
-}
-
-/// `host` or `host:port`, with a valid port.
-pub fn authority(text: &str) -> Option<http::uri::Authority> {
-    let authority = text.parse::<http::uri::Authority>().ok()?;
-    let port = text.strip_prefix(authority.host())?;
-    let port_fits = port.is_empty() || (authority.port_u16().is_some_and(|port| port > 0));
-    (!authority.host().is_empty() && !text.contains('@') && port_fits).then_some(authority)
 }

@@ -13,6 +13,8 @@ use crate::body::{Body, BodySource, BoxError};
 use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::http::h1::body_decoder::BodyDecoder;
+use crate::proxy::connection::pool::place;
+use crate::upstream::bounds::Vacancy;
 
 /// Why a response body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -48,9 +50,17 @@ impl UpstreamConnection {
             && let Some(pool) = self.pool.upgrade()
         {
             self.used = true;
+            let next = if self.counted.is_wanted() { Some(self.counted.offer(&place(&pool, &self.key))) } else { None };
+            // A request waits that cannot take up this connection, but may open another once it has closed.
+            if matches!(next, Some(None)) {
+                return;
+            }
             let (limit, expires) =
                 (self.spec.keepalive_connections, now + UpstreamWait::NextExchange.limit(&self.timeouts));
             pool.put(self, limit, expires);
+            if let Some(next) = next.flatten() {
+                let _ = next.send(Vacancy::Idle);
+            }
         }
     }
 

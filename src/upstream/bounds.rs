@@ -1,0 +1,281 @@
+//! Bounds of an upstream: on its connections, on the requests that wait for one, and on its requests in flight.
+//!
+//! Guarantees that no more connections are open than the bound says, by all workers together, and that requests which wait
+//! for one are served in their order.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use metrics::Gauge;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// What an upstream takes at most. `None`: no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamBounds {
+    /// Open connections, all workers together.
+    pub connections: Option<NonZeroUsize>,
+    /// Requests that wait for a connection.
+    pub pending: Option<usize>,
+    /// Requests in flight. Two workers that check at the same moment may each let one more pass.
+    pub requests: Option<NonZeroUsize>,
+}
+
+/// The bound on an upstream's connections, and the requests that wait for one.
+pub struct ConnectionBound {
+    most: usize,
+    most_pending: usize,
+    queue: Mutex<ConnectionQueue>,
+    /// The length of the queue, to be read without its lock.
+    waiting: AtomicUsize,
+    pools: Mutex<Vec<Weak<dyn IdleConnections>>>,
+    pending: Gauge,
+}
+
+#[derive(Default)]
+struct ConnectionQueue {
+    open: usize,
+    waiting: VecDeque<QueuedConnect>,
+}
+
+struct QueuedConnect {
+    place: PoolPlace,
+    sender: oneshot::Sender<Vacancy>,
+}
+
+/// Where an idle connection can be taken up: a pool, and the key in it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PoolPlace {
+    pub pool: usize,
+    pub key: Arc<str>,
+}
+
+/// The right to have one connection open, until it is dropped.
+pub struct ConnectionSlot(Option<Arc<ConnectionBound>>);
+
+/// What a waiting request gets.
+pub enum Vacancy {
+    /// It may open a connection.
+    Slot(ConnectionSlot),
+    /// A connection was put into its pool.
+    Idle,
+}
+
+/// What comes of asking for a connection.
+pub enum Entry {
+    Slot(ConnectionSlot),
+    Pending(PendingConnect),
+    /// As many wait as may.
+    Full,
+}
+
+/// A request that waits for a connection, until it is dropped.
+pub struct PendingConnect {
+    bound: Arc<ConnectionBound>,
+    vacancy: oneshot::Receiver<Vacancy>,
+}
+
+/// A pool, as far as a bound needs it.
+pub trait IdleConnections: Send + Sync {
+    /// Closes an idle connection with this key. Returns whether there was one.
+    fn close_one(&self, key: &str) -> bool;
+}
+
+impl ConnectionBound {
+    /// `None`: connections are not bounded. `pending` shows how many requests wait.
+    pub fn new(bounds: &UpstreamBounds, pending: Gauge) -> Option<Arc<Self>> {
+        let most = bounds.connections?.get();
+        let most_pending = bounds.pending.unwrap_or(usize::MAX);
+        let (queue, pools) = (Mutex::default(), Mutex::default());
+        Some(Arc::new(Self { most, most_pending, queue, waiting: AtomicUsize::new(0), pools, pending }))
+    }
+
+    /// Whether requests wait for a connection.
+    pub fn is_crowded(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Asks for a connection. `in_front`: it has waited already, and its turn has come.
+    pub fn enter(self: &Arc<Self>, place: PoolPlace, in_front: bool) -> Entry {
+        let mut queue = self.queue.lock();
+        if queue.open < self.most && (in_front || queue.waiting.is_empty()) {
+            queue.open += 1;
+            return Entry::Slot(ConnectionSlot(Some(Arc::clone(self))));
+        }
+        if queue.waiting.len() >= self.most_pending && !in_front {
+            return Entry::Full;
+        }
+        let (sender, vacancy) = oneshot::channel();
+        let queued = QueuedConnect { place, sender };
+        if in_front {
+            queue.waiting.push_front(queued)
+        } else {
+            queue.waiting.push_back(queued)
+        }
+        self.record(&queue);
+        Entry::Pending(PendingConnect { bound: Arc::clone(self), vacancy })
+    }
+
+    /// Lets the bound close idle connections of `pool` when others wait.
+    pub fn watch(&self, pool: &Arc<impl IdleConnections + 'static>) {
+        let pool = Arc::downgrade(pool) as Weak<dyn IdleConnections>;
+        let mut pools = self.pools.lock();
+        pools.retain(|known| known.strong_count() > 0);
+        if !pools.iter().any(|known| known.ptr_eq(&pool)) {
+            pools.push(pool);
+        }
+    }
+
+    /// Closes an idle connection with one of these keys, so that the first request in the queue may open one: its own
+    /// worker may have none, and those of other workers are of no use to it.
+    pub fn close_an_idle_one<'a>(&self, mut keys: impl Iterator<Item = &'a str>) {
+        let pools: Vec<_> = self.pools.lock().iter().filter_map(Weak::upgrade).collect();
+        keys.any(|key| pools.iter().any(|pool| pool.close_one(key)));
+    }
+
+    fn record(&self, queue: &ConnectionQueue) {
+        self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
+        self.pending.set(queue.waiting.len() as f64);
+    }
+
+    fn next(&self, fits: impl FnOnce(&QueuedConnect) -> bool) -> Option<oneshot::Sender<Vacancy>> {
+        let mut queue = self.queue.lock();
+        let next = if queue.waiting.front().is_some_and(fits) { queue.waiting.pop_front() } else { None };
+        self.record(&queue);
+        next.map(|queued| queued.sender)
+    }
+
+    /// Gives the slot of a closed connection to the first that waits.
+    fn pass_on(self: Arc<Self>) {
+        let mut slot = ConnectionSlot(Some(Arc::clone(&self)));
+        loop {
+            let mut queue = self.queue.lock();
+            let Some(next) = queue.waiting.pop_front() else {
+                queue.open -= 1;
+                drop(slot.0.take());
+                return;
+            };
+            self.record(&queue);
+            drop(queue);
+            match next.sender.send(Vacancy::Slot(slot)) {
+                Err(Vacancy::Slot(unwanted)) => slot = unwanted,
+                _ => return,
+            }
+        }
+    }
+}
+
+impl ConnectionSlot {
+    /// Whether requests wait for a connection of this upstream.
+    pub fn is_wanted(&self) -> bool {
+        self.0.as_ref().is_some_and(|bound| bound.is_crowded())
+    }
+
+    /// Offers a connection that is to be put into `place`. The sender tells the request that waits longest, if that can
+    /// take it up there. `None`: close the connection, and that request may open another.
+    pub fn offer(&self, place: &PoolPlace) -> Option<oneshot::Sender<Vacancy>> {
+        let bound = self.0.as_ref()?;
+        loop {
+            let sender = bound.next(|queued| queued.place == *place)?;
+            if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+    }
+}
+
+impl PendingConnect {
+    /// Waits for its turn.
+    pub async fn turn(&mut self) -> Vacancy {
+        // The sender is in the queue or has sent: the queue never drops one.
+        (&mut self.vacancy).await.unwrap_or(Vacancy::Idle)
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        if let Some(bound) = self.0.take() {
+            bound.pass_on();
+        }
+    }
+}
+
+/// Gives its place in the queue back, and what it was given and did not take.
+impl Drop for PendingConnect {
+    fn drop(&mut self) {
+        self.vacancy.close();
+        drop(self.vacancy.try_recv());
+        let mut queue = self.bound.queue.lock();
+        queue.waiting.retain(|queued| !queued.sender.is_closed());
+        self.bound.record(&queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(connections: usize, pending: usize) -> Arc<ConnectionBound> {
+        let connections = NonZeroUsize::new(connections);
+        let bounds = UpstreamBounds { connections, pending: Some(pending), requests: None };
+        ConnectionBound::new(&bounds, Gauge::noop()).unwrap()
+    }
+
+    fn place(pool: usize) -> PoolPlace {
+        PoolPlace { pool, key: "a".into() }
+    }
+
+    fn slot(bound: &Arc<ConnectionBound>) -> ConnectionSlot {
+        match bound.enter(place(0), false) {
+            Entry::Slot(slot) => slot,
+            _ => panic!("no slot"),
+        }
+    }
+
+    fn pending(bound: &Arc<ConnectionBound>, pool: usize) -> PendingConnect {
+        match bound.enter(place(pool), false) {
+            Entry::Pending(pending) => pending,
+            _ => panic!("does not wait"),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_slot_of_a_closed_connection_goes_to_the_request_that_waits_longest() {
+        let bound = bound(2, 3);
+        let (one, other) = (slot(&bound), slot(&bound));
+        let (mut first, gone, mut second) = (pending(&bound, 0), pending(&bound, 0), pending(&bound, 0));
+        assert!(matches!(bound.enter(place(0), false), Entry::Full));
+        drop(gone);
+        let mut third = pending(&bound, 0);
+        drop(one);
+        let Vacancy::Slot(first) = first.turn().await else { panic!("no slot") };
+        assert!(futures_util::poll!(Box::pin(second.turn())).is_pending());
+        drop((first, other));
+        let (Vacancy::Slot(_), Vacancy::Slot(_)) = (second.turn().await, third.turn().await) else { panic!("no slot") };
+        assert!(!bound.is_crowded());
+        assert_eq!(bound.queue.lock().open, 0);
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_was_given_to_a_request_which_left_goes_on_to_the_next() {
+        let bound = bound(1, 9);
+        let held = slot(&bound);
+        let (left, mut next) = (pending(&bound, 0), pending(&bound, 0));
+        drop(held);
+        drop(left);
+        assert!(matches!(next.turn().await, Vacancy::Slot(_)));
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_is_offered_to_the_first_only_and_only_in_its_own_pool() {
+        let bound = bound(1, 9);
+        let held = slot(&bound);
+        let (mut first, _second) = (pending(&bound, 1), pending(&bound, 0));
+        assert!(held.is_wanted() && held.offer(&place(0)).is_none());
+        assert!(held.offer(&place(1)).unwrap().send(Vacancy::Idle).is_ok());
+        assert!(matches!(first.turn().await, Vacancy::Idle));
+        assert!(matches!(bound.enter(place(1), true), Entry::Pending(_)));
+    }
+}

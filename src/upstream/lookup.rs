@@ -1,0 +1,324 @@
+//! The addresses of host names: looked up once for all that wait, and kept for a short time.
+//!
+//! Guarantees that a resolver which hangs holds one thread per name and [`MOST_UNDER_WAY`] in all, and that a name which
+//! once had addresses keeps them while the resolver fails.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::thread;
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, counter, gauge};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::timeout_at;
+
+use crate::clock::{self, Instant};
+
+/// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by default.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long a failed lookup is not tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A lookup that takes longer is not waited for by those who have an older answer.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Lookups under way in the whole process. Each holds a thread, since the system's resolver blocks.
+const MOST_UNDER_WAY: usize = 32;
+
+/// The addresses of a name, never empty.
+pub type Addresses = Arc<[SocketAddr]>;
+
+type LookUp = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+
+type HostAndPort = (Box<str>, u16);
+
+/// Looks names up.
+pub struct Resolver {
+    look_up: Box<LookUp>,
+    names: Mutex<HashMap<HostAndPort, Weak<ResolvedName>>>,
+    under_way: AtomicUsize,
+    metrics: LookupMetrics,
+}
+
+/// A name with a port, and the addresses that it was last known to have.
+pub struct ResolvedName {
+    host: Box<str>,
+    port: u16,
+    resolver: Arc<Resolver>,
+    answer: Mutex<LookupAnswer>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct LookupAnswer {
+    addresses: Option<Addresses>,
+    /// The error of the last lookup, if it failed.
+    error: Option<Arc<str>>,
+    /// Until then, it is not looked up again.
+    fresh_until: Option<Instant>,
+    /// Since when a lookup is under way.
+    since: Option<Instant>,
+}
+
+/// What to do about a name.
+enum LookupStep {
+    Done(io::Result<Addresses>),
+    /// Wait for the lookup, until then at most.
+    Wait(Option<Instant>),
+}
+
+struct LookupMetrics {
+    resolved: Counter,
+    failed: Counter,
+    refused: Counter,
+    under_way: Gauge,
+}
+
+/// Counts a lookup under way until it is dropped.
+struct LookupUnderWay(Arc<Resolver>);
+
+impl Resolver {
+    /// The resolver of this process. Its metrics are resolved when it is first asked for.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<Resolver>> =
+            LazyLock::new(|| Resolver::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())));
+        Arc::clone(&SHARED)
+    }
+
+    fn new(look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self {
+            look_up: Box::new(look_up),
+            names: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            metrics: LookupMetrics::new(),
+        })
+    }
+
+    /// The name's entry, which all its endpoints share.
+    pub fn name(self: &Arc<Self>, host: &str, port: u16) -> Arc<ResolvedName> {
+        let mut names = self.names.lock();
+        names.retain(|_, name| name.strong_count() > 0);
+        let entry = names.entry((host.to_ascii_lowercase().into(), port));
+        let slot = entry.or_default();
+        slot.upgrade().unwrap_or_else(|| {
+            let name = Arc::new(ResolvedName {
+                host: host.into(),
+                port,
+                resolver: Arc::clone(self),
+                answer: Mutex::default(),
+                changed: Notify::new(),
+            });
+            *slot = Arc::downgrade(&name);
+            name
+        })
+    }
+
+    fn enter(self: &Arc<Self>) -> Option<LookupUnderWay> {
+        let more = |count: usize| (count < MOST_UNDER_WAY).then_some(count + 1);
+        self.under_way.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        self.metrics.under_way.increment(1);
+        Some(LookupUnderWay(Arc::clone(self)))
+    }
+}
+
+impl ResolvedName {
+    /// Its addresses: those known, if they are fresh, and those of a lookup otherwise.
+    ///
+    /// # Errors
+    /// When no lookup has succeeded yet: why the last one failed.
+    pub async fn addresses(self: &Arc<Self>) -> io::Result<Addresses> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.step() {
+                LookupStep::Done(result) => return result,
+                LookupStep::Wait(None) => changed.await,
+                // Too slow: the next step takes the older answer.
+                LookupStep::Wait(Some(until)) => drop(timeout_at(until, changed).await),
+            }
+        }
+    }
+
+    fn step(self: &Arc<Self>) -> LookupStep {
+        let now = clock::now();
+        let mut answer = self.answer.lock();
+        if answer.since.is_none() {
+            if answer.fresh_until.is_some_and(|until| now < until) {
+                return LookupStep::Done(answer.result());
+            }
+            if let Err(error) = self.start() {
+                return LookupStep::Done(answer.addresses.clone().ok_or(error));
+            }
+            answer.since = Some(now);
+        }
+        match (&answer.addresses, answer.since) {
+            (Some(older), Some(since)) if since + SLOW <= now => LookupStep::Done(Ok(Arc::clone(older))),
+            (Some(_), Some(since)) => LookupStep::Wait(Some(since + SLOW)),
+            _ => LookupStep::Wait(None),
+        }
+    }
+
+    /// Starts a lookup on a thread of its own: the end of no runtime has to wait for it.
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let Some(under_way) = self.resolver.enter() else {
+            self.resolver.metrics.refused.increment(1);
+            return Err(io::Error::other("too many lookups of names are under way"));
+        };
+        let name = Arc::clone(self);
+        let look_up = move || {
+            let result = (name.resolver.look_up)(&name.host, name.port);
+            drop(under_way);
+            name.finish(result);
+        };
+        thread::Builder::new().name("lookup".to_owned()).spawn(look_up).map(drop)
+    }
+
+    fn finish(&self, result: io::Result<Vec<SocketAddr>>) {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let result = result.and_then(|found| if found.is_empty() { Err(missing()) } else { Ok(found) });
+        let now = clock::now();
+        let mut answer = self.answer.lock();
+        answer.since = None;
+        match result {
+            Ok(found) => {
+                self.resolver.metrics.resolved.increment(1);
+                (answer.addresses, answer.error) = (Some(found.into()), None);
+                answer.fresh_until = Some(now + FRESH);
+            }
+            Err(error) => {
+                self.resolver.metrics.failed.increment(1);
+                if answer.error.is_none() {
+                    let kept = answer.addresses.is_some();
+                    tracing::warn!(host = %self.host, %error, kept, "a name cannot be resolved");
+                }
+                answer.error = Some(error.to_string().into());
+                answer.fresh_until = Some(now + RETRY_AFTER);
+            }
+        }
+        drop(answer);
+        self.changed.notify_waiters();
+    }
+}
+
+impl LookupAnswer {
+    fn result(&self) -> io::Result<Addresses> {
+        let error = || io::Error::other(self.error.as_deref().unwrap_or("the name has no address").to_owned());
+        self.addresses.clone().ok_or_else(error)
+    }
+}
+
+impl LookupMetrics {
+    fn new() -> Self {
+        let lookups = |outcome: &'static str| counter!("tollgate_upstream_lookups_total", "outcome" => outcome);
+        Self {
+            resolved: lookups("resolved"),
+            failed: lookups("failed"),
+            refused: lookups("refused"),
+            under_way: gauge!("tollgate_upstream_lookups_under_way"),
+        }
+    }
+}
+
+impl Drop for LookupUnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.0.metrics.under_way.decrement(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// A resolver that answers what the test sends it, and how often it was asked.
+    fn scripted() -> (Arc<Resolver>, mpsc::Sender<io::Result<Vec<SocketAddr>>>, Arc<AtomicUsize>) {
+        let (answers, script) = mpsc::channel();
+        let (script, asked) = (Mutex::new(script), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&asked);
+        let resolver = Resolver::new(move |_, _| {
+            count.fetch_add(1, Ordering::SeqCst);
+            script.lock().recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        });
+        (resolver, answers, asked)
+    }
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 80))
+    }
+
+    #[tokio::test]
+    async fn all_who_wait_for_a_name_share_one_lookup() {
+        let (resolver, answers, asked) = scripted();
+        let waiting: Vec<_> = (0..50)
+            .map(|_| {
+                let name = resolver.name("Orders", 80);
+                tokio::spawn(async move { name.addresses().await })
+            })
+            .collect();
+        while asked.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        answers.send(Ok(vec![address(1)])).unwrap();
+        for waiting in waiting {
+            assert_eq!(*waiting.await.unwrap().unwrap(), [address(1)]);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_used_while_it_is_fresh_and_the_last_good_one_while_the_resolver_fails() {
+        let (resolver, answers, asked) = scripted();
+        let name = resolver.name("orders", 80);
+        answers.send(Ok(vec![address(1)])).unwrap();
+        for _ in 0..3 {
+            assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // It hangs: the second lookup is not waited for, and no third one starts.
+        tokio::time::advance(FRESH).await;
+        for _ in 0..3 {
+            assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+            tokio::time::advance(FRESH).await;
+        }
+        assert_eq!(name.resolver.under_way.load(Ordering::SeqCst), 1);
+        answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
+        while name.answer.lock().error.is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+        tokio::time::advance(RETRY_AFTER).await;
+        answers.send(Ok(vec![address(2)])).unwrap();
+        while *name.addresses().await.unwrap() != [address(2)] {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
+        let (resolver, answers, asked) = scripted();
+        let names: Vec<_> = (0..MOST_UNDER_WAY + 5).map(|n| resolver.name(&format!("n{n}"), 80)).collect();
+        for name in &names {
+            for _ in 0..3 {
+                let mut waiting = Box::pin(name.addresses());
+                let _ = futures_util::poll!(&mut waiting);
+            }
+        }
+        assert_eq!(resolver.under_way.load(Ordering::SeqCst), MOST_UNDER_WAY);
+        let refused = names[MOST_UNDER_WAY].addresses().await.unwrap_err().to_string();
+        assert!(refused.contains("too many lookups"), "{refused}");
+        drop(answers);
+        while resolver.under_way.load(Ordering::SeqCst) > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), MOST_UNDER_WAY);
+    }
+}
