@@ -19,7 +19,7 @@ use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::observe::request_id;
-use crate::server::{self, ConnectionInfo, ConnectionLimit, Handler, ListenerSpec, drain};
+use crate::server::{self, ConnectionInfo, ConnectionLimit, Drain, Handler, ListenerSpec};
 
 /// Probes, a few scrapers, a few operators.
 const MAX_CONNECTIONS: usize = 256;
@@ -42,13 +42,14 @@ const MAX_HEADERS: usize = 100;
 #[derive(Clone)]
 struct Pages(Router);
 
-/// Serves the admin port until dropped.
+/// Serves the admin port until dropped, or until `drain` begins: that is when another process serves it.
 ///
 /// # Errors
 /// When the socket has no address.
-pub async fn serve(listener: TcpListener, state: AdminState) -> std::io::Result<()> {
+pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> std::io::Result<()> {
     let spec = ListenerSpec {
         address: listener.local_addr()?,
+        socket_name: None,
         header_timeout: HEADER_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         body_timeout: BODY_TIMEOUT,
@@ -56,10 +57,8 @@ pub async fn serve(listener: TcpListener, state: AdminState) -> std::io::Result<
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,
     };
-    // It never begins: while the gateway drains, this port goes on telling so.
-    let (_signal, drain) = drain::channel();
     let limit = ConnectionLimit::uncounted(spec.max_connections);
-    server::serve(listener, Arc::new(spec), Pages(router(state)), limit, drain).await;
+    server::serve(vec![listener], Arc::new(spec), Pages(router(state)), limit, drain).await;
     Ok(())
 }
 

@@ -3,11 +3,11 @@
 use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::pending;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot::Receiver;
 use tokio::time::sleep;
 use tollgate_limiter::decide::plans::reader::PlanReader;
 use tollgate_limiter::node::recovery;
@@ -19,12 +19,15 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
 use super::reload::Reloader;
+use super::restart::predecessor::{HandoverOffer, Successor};
+use super::restart::successor::Predecessor;
+use super::restart::systemd::{self, ServiceState};
 use super::shared::{SharedState, UPKEEP};
 use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
-use crate::server::DrainSignal;
+use crate::server::{Drain, DrainSignal, drain};
 use crate::{admin, clock};
 
 /// Everything that the control plane watches over.
@@ -37,12 +40,23 @@ pub struct ControlPlane {
     pub admin: Option<StdListener>,
     pub prometheus: PrometheusHandle,
     pub drain_signal: DrainSignal,
+    /// Of a gateway that can be taken over from.
+    pub handover: Option<(Receiver<Successor>, HandoverOffer)>,
+    /// Of a gateway that takes over.
+    pub predecessor: Option<Predecessor>,
+}
+
+/// Why the gateway ends.
+enum ShutdownCause {
+    Signal,
+    TakenOver(Successor),
 }
 
 impl ControlPlane {
     /// Watches over the running gateway until a signal ends it, then drains it.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { mut reloader, mut signals, shared, workers, admin, prometheus, drain_signal } = self;
+        let Self { mut reloader, mut signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor } =
+            self;
         let readiness = Readiness::default();
         let exporter = Arc::new(Exporter::new(prometheus, shared.memory.clone(), workers.in_flight.clone()));
         let rendering = exporter.clone();
@@ -54,14 +68,21 @@ impl ControlPlane {
             gateway: shared.gateway.clone(),
             buckets: buckets.clone(),
         };
-        let admin_server = admin.map(|socket| open_admin(socket, state)).transpose()?;
+        let (admin_drain_signal, admin_drain) = drain::channel();
+        let admin_server = admin.map(|socket| open_admin(socket, state, admin_drain)).transpose()?;
+        let (mut taken_over, offer) = handover.unzip();
         let heartbeat =
             shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
-        let drain_timeout = tokio::select! {
-            () = reloader.run(&mut signals) => reloader.config.drain_timeout,
+        systemd::notify(ServiceState::Ready);
+        if let Some(predecessor) = predecessor {
+            tokio::task::spawn_blocking(|| predecessor.release()).await?;
+        }
+        let cause = tokio::select! {
+            () = reloader.run(&mut signals) => ShutdownCause::Signal,
+            successor = taken_over_by(taken_over.as_mut()) => ShutdownCause::TakenOver(successor),
             // The kernel would spread its connections over the others, which may well die of the same bug.
             () = workers.lost() => anyhow::bail!("a worker ended before its time"),
             () = upkeep(&shared, &exporter) => unreachable_end()?,
@@ -70,7 +91,17 @@ impl ControlPlane {
             () = follow_operators(inspector.as_ref(), &shared, &buckets) => unreachable_end()?,
         };
 
+        let drain_timeout = reloader.config.drain_timeout;
         readiness.enter(LifecyclePhase::Draining);
+        systemd::notify(ServiceState::Stopping);
+        match (cause, offer) {
+            (ShutdownCause::TakenOver(successor), offer) => {
+                tracing::info!(pid = successor.pid, "another gateway has taken over");
+                offer.into_iter().for_each(HandoverOffer::leave_to_successor);
+                admin_drain_signal.start(drain_timeout);
+            }
+            (ShutdownCause::Signal, offer) => offer.into_iter().for_each(HandoverOffer::withdraw),
+        }
         tracing::info!(
             timeout_s = drain_timeout.as_secs_f64(),
             "draining: no new connections, requests in flight may end"
@@ -97,16 +128,26 @@ impl ControlPlane {
 }
 
 /// These tasks run until they are dropped: one that ends is a bug, and the gateway must not go on half alive.
-fn unreachable_end() -> anyhow::Result<Duration> {
+fn unreachable_end() -> anyhow::Result<ShutdownCause> {
     anyhow::bail!("a task of the control plane ended")
 }
 
-fn open_admin(socket: StdListener, state: AdminState) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+/// Waits until another process has taken over.
+async fn taken_over_by(taken_over: Option<&mut Receiver<Successor>>) -> Successor {
+    if let Some(taken_over) = taken_over
+        && let Ok(successor) = taken_over.await
+    {
+        return successor;
+    }
+    pending().await
+}
+
+fn open_admin(socket: StdListener, state: AdminState, drain: Drain) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     socket.set_nonblocking(true)?;
     tracing::info!(address = %socket.local_addr()?, "admin port open");
     let listener = TcpListener::from_std(socket)?;
     Ok(tokio::spawn(async move {
-        if let Err(error) = admin::serve(listener, state).await {
+        if let Err(error) = admin::serve(listener, state, drain).await {
             tracing::error!(%error, "the admin port failed");
         }
     }))

@@ -1,38 +1,113 @@
-//! Binds the listeners: one socket per address and worker.
+//! Opens the listeners: inherited sockets, or new ones, at least one per address and worker.
 
-use std::net::TcpListener as StdListener;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 
 use anyhow::Context;
 
+use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
 use crate::config::{Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec};
 
 /// A listener that is bound for one worker.
 pub struct BoundListener {
-    pub socket: StdListener,
+    pub sockets: Vec<StdListener>,
     pub spec: Arc<ListenerSpec>,
     pub limit: ConnectionLimit,
 }
 
-/// Binds every address for every worker before any of them runs: an address that can't be bound stops the start. Returns a
+/// Listening sockets that other processes opened.
+#[derive(Default)]
+pub struct SocketSources {
+    /// Opened by systemd, which keeps them when this process ends. There must be no other at their addresses, whose
+    /// queue would be lost then.
+    pub systemd: InheritedSockets,
+    pub predecessor: InheritedSockets,
+}
+
+/// Opens every address for every worker before any of them runs: an address that can't be bound stops the start. Returns a
 /// list of listeners for each worker.
-pub fn bind(config: &Config) -> anyhow::Result<Vec<Vec<BoundListener>>> {
-    for ListenerConfig { server: spec, .. } in &config.listeners {
-        server::check_free(spec).with_context(|| format!("cannot listen on {}", spec.address))?;
-    }
+pub fn bind(config: &Config, mut sources: SocketSources) -> anyhow::Result<Vec<Vec<BoundListener>>> {
     let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
-    for listener in &config.listeners {
-        let mut spec = listener.server.clone();
+    for ListenerConfig { server: spec, .. } in &config.listeners {
+        let mut spec = spec.clone();
+        let (shares, origin) = open(&mut spec, workers.len(), &mut sources)
+            .with_context(|| format!("cannot listen on {}", spec.address))?;
         let limit = ConnectionLimit::new(spec.max_connections);
-        for listeners in &mut workers {
-            let socket = server::bind(&spec).with_context(|| format!("cannot listen on {}", spec.address))?;
-            // Port 0 is any free port, the same for all workers.
-            spec.address = socket.local_addr()?;
-            listeners.push(BoundListener { socket, spec: Arc::new(spec.clone()), limit: limit.clone() });
+        let spec = Arc::new(spec);
+        tracing::info!(address = %spec.address, origin, "listening");
+        for (listeners, sockets) in workers.iter_mut().zip(shares) {
+            let (spec, limit) = (spec.clone(), limit.clone());
+            listeners.push(BoundListener { sockets, spec, limit });
         }
-        tracing::info!(address = %spec.address, "listening");
     }
+    sources.systemd.close();
+    sources.predecessor.close();
     Ok(workers)
+}
+
+/// The sockets of each worker, and where they come from.
+fn open(
+    spec: &mut ListenerSpec,
+    workers: usize,
+    sources: &mut SocketSources,
+) -> anyhow::Result<(Vec<Vec<StdListener>>, &'static str)> {
+    let name = spec.socket_name.as_deref();
+    if let Some(group) = sources.systemd.take(spec.address, name) {
+        return Ok((inherit(spec, group, workers)?, "systemd"));
+    }
+    if let Some(mut group) = sources.predecessor.take(spec.address, name) {
+        spec.address = group.address().unwrap_or(spec.address);
+        // It had fewer workers: more sockets spread connections better, where the address lets others in.
+        while group.sockets.len() < workers {
+            let Ok(socket) = server::bind(spec) else { break };
+            group.sockets.push(socket);
+        }
+        return Ok((inherit(spec, group, workers)?, "predecessor"));
+    }
+    server::check_free(spec)?;
+    let mut sockets = Vec::new();
+    for _ in 0..workers {
+        let socket = server::bind(spec)?;
+        // Port 0 is any free port, the same for all workers.
+        spec.address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok((share_out(sockets, workers)?, "own"))
+}
+
+fn inherit(spec: &mut ListenerSpec, group: SocketGroup, workers: usize) -> anyhow::Result<Vec<Vec<StdListener>>> {
+    spec.address = group.address().unwrap_or(spec.address);
+    for socket in &group.sockets {
+        socket.set_nonblocking(true)?;
+    }
+    Ok(share_out(group.sockets, workers)?)
+}
+
+/// Duplicates of the sockets of all `workers`, as the file of `config` names them: to hand them over later.
+///
+/// # Errors
+/// When a descriptor cannot be duplicated.
+pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> std::io::Result<Vec<SocketGroup>> {
+    let mut groups = Vec::new();
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let sockets = workers.iter().flat_map(|listeners| &listeners[index].sockets);
+        let sockets = sockets.map(StdListener::try_clone).collect::<std::io::Result<_>>()?;
+        let (configured, name) = (Some(listener.server.address), listener.server.socket_name.clone());
+        groups.push(SocketGroup { configured, name: name.map(|name| name.to_string()), sockets });
+    }
+    Ok(groups)
+}
+
+/// The socket of the admin port.
+///
+/// # Errors
+/// When it can't be bound.
+pub fn open_admin(address: SocketAddr, inherited: &mut InheritedSockets) -> anyhow::Result<StdListener> {
+    let handed_over = inherited.take(address, None).and_then(|mut group| group.sockets.pop());
+    match handed_over {
+        Some(socket) => Ok(socket),
+        None => StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin")),
+    }
 }

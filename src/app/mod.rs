@@ -2,19 +2,21 @@
 //!
 //! `assemble` turns a configuration into a [`Gateway`], `workers` serve it on the data plane, and `control` is the control
 //! plane: `signals` and the file's changes lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
-//! that both planes use.
+//! that both planes use. `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
 mod control;
 mod exporter;
 mod listeners;
 mod reload;
+mod restart;
 mod shared;
 mod signals;
 #[cfg(test)]
 mod tests;
 mod workers;
 
+use std::io;
 use std::net::TcpListener as StdListener;
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,9 +25,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use control::ControlPlane;
+use listeners::{BoundListener, SocketSources};
 use reload::Reloader;
+use restart::predecessor::{HandoverOffer, HandoverPoint, OfferedSockets, Successor};
+use restart::successor::HandedOver;
+use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
+use tokio::sync::oneshot::Receiver;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
@@ -37,11 +44,14 @@ use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
 use crate::server::drain;
 
-/// Runs the gateway on the file at `path` until a signal ends it.
+/// Runs the gateway on the file at `path` until a signal ends it or another process takes over. With `take_over`, takes
+/// over from the process that runs, if one does.
 ///
 /// # Errors
 /// When the file has mistakes, an address can't be bound, or a thread can't be started.
-pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
+pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
+    // Before there is another thread: this changes the environment.
+    let systemd = systemd::inherited_sockets();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
         let _inside = runtime.enter();
@@ -57,10 +67,20 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
-    let listeners = listeners::bind(&config)?;
-    let open =
-        |address| StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin"));
-    let admin = config.admin.map(open).transpose()?;
+    // As late as can be: everything that is likely to fail has been done.
+    let mut handed_over = match &config.handover {
+        Some(handover) if take_over => successor::take_over(handover)?.unwrap_or_default(),
+        None if take_over => {
+            anyhow::bail!("--take-over needs `handover` in the file: where the running gateway is found")
+        }
+        _ => HandedOver::default(),
+    };
+    let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
+    let listeners = listeners::bind(&config, sources)?;
+    let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
+    let handover =
+        config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
+    let handover = handover.map(|point| offer(point, &config, &listeners, admin.as_ref())).transpose()?;
     let (drain_signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
@@ -70,11 +90,25 @@ pub fn run(path: &Path) -> anyhow::Result<ExitCode> {
 
     let metrics = ReloadMetrics::new();
     let reloader = Reloader { path: path.to_owned(), watch, config, gateway, access_log, metrics };
-    let control = ControlPlane { reloader, signals, shared, workers, admin, prometheus, drain_signal };
+    let predecessor = handed_over.predecessor;
+    let control =
+        ControlPlane { reloader, signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor };
     let ended = runtime.block_on(control.run());
     // A thread of the runtime may still wait for workers that drain, and the operator may have said not to wait for them.
     runtime.shutdown_background();
     ended
+}
+
+/// Offers the sockets to a successor.
+fn offer(
+    point: HandoverPoint,
+    config: &Config,
+    listeners: &[Vec<BoundListener>],
+    admin: Option<&StdListener>,
+) -> anyhow::Result<(Receiver<Successor>, HandoverOffer)> {
+    let admin = config.admin.zip(admin).map(|(address, socket)| Ok::<_, io::Error>((address, socket.try_clone()?)));
+    let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.transpose()? };
+    point.offer(sockets).context("cannot start the thread of hand-overs")
 }
 
 /// The gateway that `config` describes, without anything that runs: to ask what it would do.

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use tokio::time::interval;
 
 use super::assemble;
+use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
@@ -60,7 +61,10 @@ impl Reloader {
 
     /// Applies the file, or logs why not and changes nothing.
     fn reload(&mut self) {
-        match self.apply() {
+        systemd::notify(ServiceState::Reloading);
+        let applied = self.apply();
+        systemd::notify(ServiceState::Ready);
+        match applied {
             Ok(()) => {
                 self.metrics.applied();
                 tracing::info!(file = %self.path.display(), config = %self.config.summary(), "reloaded");

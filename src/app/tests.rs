@@ -63,7 +63,7 @@ async fn serve() -> std::net::SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();
-        server::serve(listener, spec, handler, ConnectionLimit::new(8), drain).await
+        server::serve(vec![listener], spec, handler, ConnectionLimit::new(8), drain).await
     });
     address
 }

@@ -136,8 +136,8 @@ async fn work(
         let handler = WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone() };
         let drain = shared.drain.clone();
         async move {
-            let socket = TcpListener::from_std(listener.socket)?;
-            Ok(server::serve(socket, listener.spec, handler, listener.limit, drain).await)
+            let sockets = listener.sockets.into_iter().map(TcpListener::from_std).collect::<std::io::Result<_>>()?;
+            Ok(server::serve(sockets, listener.spec, handler, listener.limit, drain).await)
         }
     });
     let serving = join_all(serving);

@@ -14,11 +14,16 @@ use crate::observe::logging::{self, LogFormat};
 Examples:
   tollgate run --config routes.yaml
   tollgate run -c /etc/tollgate/routes.yaml --log-format json
+  tollgate run --config routes.yaml --take-over
   tollgate run --log info,tollgate::proxy=debug")]
 pub struct RunArgs {
     /// The configuration file.
     #[arg(short, long, value_name = "FILE", default_value = "routes.yaml", env = "TOLLGATE_CONFIG")]
     config: PathBuf,
+    /// Take over from the gateway that runs: serve on its sockets, and then let it drain. The file says where it is found
+    /// (`handover`). Without one that runs, start as usual.
+    #[arg(long)]
+    take_over: bool,
     /// Messages to log: error, warn, info, debug or trace, also by module. Without it RUST_LOG counts, then info.
     #[arg(long, value_name = "FILTER", env = "TOLLGATE_LOG")]
     log: Option<String>,
@@ -33,7 +38,7 @@ pub struct RunArgs {
 /// When it cannot start or go on. With `--log-format json` the failure goes to the log instead, where machines read it.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     logging::install(args.log_format, args.log.as_deref())?;
-    app::run(&args.config).or_else(|error| {
+    app::run(&args.config, args.take_over).or_else(|error| {
         match (args.log_format, error.downcast_ref::<Mistakes>()) {
             (LogFormat::Text, _) => return Err(error),
             (LogFormat::Json, Some(mistakes)) => mistakes.log(),

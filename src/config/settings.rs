@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub access_log: AccessLogFormat,
     /// How long in-flight requests may take after SIGTERM.
     pub drain_timeout: Duration,
+    /// The Unix socket at which another process takes over from this one.
+    pub handover: Option<PathBuf>,
     /// Also send `x-ratelimit-*` fields.
     pub legacy_headers: bool,
     /// Requests in flight per worker; beyond: 503. `None`: no bound.
@@ -71,6 +74,7 @@ impl Config {
         let changed = [
             ("workers", self.workers != new.workers),
             ("listeners", !self.servers().eq(new.servers())),
+            ("handover", self.handover != new.handover),
             ("admin", self.admin != new.admin),
             ("store", self.store != new.store),
             ("max_local_buckets", self.max_local_buckets != new.max_local_buckets),

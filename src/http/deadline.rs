@@ -50,6 +50,8 @@ pub enum ClientWait {
     TlsHandshake,
     FirstByte,
     NextRequest,
+    /// While the server drains.
+    LastRequest,
     RequestHead,
     RequestBody,
     ClientTakes,
@@ -138,6 +140,7 @@ impl ClientWait {
             Self::TlsHandshake => row("the end of a TLS handshake, from its beginning", Setting(S::Header), "never", "close"),
             Self::FirstByte => row("the first byte of a new connection", Setting(S::Header), "never", "close, without an answer"),
             Self::NextRequest => row("the next request, with none under way", Setting(S::Keepalive), "a request ends", "close; HTTP/2: GOAWAY first"),
+            Self::LastRequest => row("the first byte or the next request over HTTP/1, while the server drains", seconds(1), "a request ends", "close"),
             Self::RequestHead => row("the rest of a head, from its first byte", Setting(S::Header), "never", "408, close"),
             Self::RequestBody => row("the next piece of a request's body, while somebody reads it", Setting(S::Body), "a piece comes", "408 if there is no response yet; HTTP/1: close"),
             Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything", "reset of the connection; HTTP/2: of the stream"),
@@ -258,6 +261,13 @@ impl<W: Wait> Deadline<W> {
     pub fn begin(&mut self, wait: W, now: Instant) -> Instant {
         self.under_way = Some((wait, now));
         now
+    }
+
+    /// The wait under way is `wait` from now on, since when it began.
+    pub fn go_on_as(&mut self, wait: W) {
+        if let Some((under_way, _)) = &mut self.under_way {
+            *under_way = wait;
+        }
     }
 
     /// Ends the wait under way: what was awaited has come, or a piece of it.

@@ -53,6 +53,15 @@ impl ConnectionLimit {
     pub async fn acquire(&self, connections: &Arc<OpenConnections>) -> ConnectionPermit {
         // The semaphore is never closed: an error would mean that there is no bound to keep.
         let permit = Arc::clone(&self.free).acquire_owned().await.ok();
+        self.count(permit, connections)
+    }
+
+    /// Counts a connection that was accepted before, whatever the bound: it is the last one.
+    pub fn exceed(&self, connections: &Arc<OpenConnections>) -> ConnectionPermit {
+        self.count(None, connections)
+    }
+
+    fn count(&self, permit: Option<OwnedSemaphorePermit>, connections: &Arc<OpenConnections>) -> ConnectionPermit {
         self.open.increment(1.0);
         self.total.increment(1);
         connections.count.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! The settings of a listener.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::deadline::ClientTimeouts;
@@ -9,6 +10,8 @@ use crate::http::deadline::ClientTimeouts;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
     pub address: SocketAddr,
+    /// The name of its socket, where systemd opens several.
+    pub socket_name: Option<Arc<str>>,
     /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for
     /// its first byte; then it is closed without an answer.
     pub header_timeout: Duration,

@@ -153,6 +153,7 @@ fn reads_every_key() {
     assert_eq!(config.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()]);
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
     assert!(config.legacy_headers);
+    assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
     assert_eq!(config.admin, None);
 
     let listener = &config.listeners[0];
@@ -161,6 +162,7 @@ fn reads_every_key() {
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
     assert_eq!((server.max_headers, server.max_connections), (50, 10));
+    assert_eq!(server.socket_name.as_deref(), Some("web"));
 
     let store = config.store.unwrap();
     assert_eq!((&*store.url, &*store.key_prefix), ("rediss://user:hunter2@redis:6380/1", "gate:"));

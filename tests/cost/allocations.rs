@@ -20,7 +20,7 @@ fn a_request_allocates_no_more_than_it_did() {
     let setup = Setup::new(client::upstream());
     let file = setup.file();
     // Until the process ends: nobody but a signal would end it.
-    thread::spawn(move || app::run(&file));
+    thread::spawn(move || app::run(&file, false));
     let mut client = BlockingClient::connect(setup.address);
     for (what, path, status, bound) in
         [("forwarded", "/", 200, 3.0), ("limited", "/limited", 200, 4.0), ("denied", "/denied", 429, 6.0)]

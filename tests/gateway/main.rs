@@ -21,6 +21,7 @@ mod operator;
 mod outage;
 mod plans;
 mod process;
+mod restart;
 mod routing;
 mod settling;
 mod torture;

@@ -1,6 +1,7 @@
 //! A gateway as its users run it: the binary, on free ports, with a file of its own.
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,29 @@ impl Gateway {
         Self::start_as(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes)
     }
 
+    /// Like `start`, as the process that takes over from the one that runs.
+    pub fn take_over(routes: &str) -> Self {
+        let (mut gateway, lines) =
+            Self::spawn_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes, &["--take-over"]);
+        gateway.learn_addresses(&lines);
+        gateway
+    }
+
+    /// Like `start`, with the listening `socket` and the variables of a service that systemd starts.
+    pub fn start_as_service(socket: &TcpListener, variables: &[(&str, &str)], routes: &str) -> Self {
+        let mut command = Command::new("sh");
+        // The shell becomes the gateway, and keeps its process id.
+        let script = "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" \"$@\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_tollgate")]).envs(variables.iter().copied());
+        command.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+        Self::start_as(command, routes)
+    }
+
+    /// Like `start_unready`, as the process that takes over.
+    pub fn take_over_unready(routes: &str) -> Self {
+        Self::spawn_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes, &["--take-over"]).0
+    }
+
     /// Like `start`, with the system clock off by `offset`, such as `+1h`.
     pub fn start_with_clock(offset: &str, routes: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
@@ -49,7 +73,11 @@ impl Gateway {
         gateway
     }
 
-    fn spawn(mut command: Command, routes: &str) -> (Self, Receiver<String>) {
+    fn spawn(command: Command, routes: &str) -> (Self, Receiver<String>) {
+        Self::spawn_with(command, routes, &[])
+    }
+
+    fn spawn_with(mut command: Command, routes: &str, arguments: &[&str]) -> (Self, Receiver<String>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("routes.yaml");
         std::fs::write(&path, routes).unwrap();
@@ -57,6 +85,7 @@ impl Gateway {
         let mut child = command
             .args(["run", "--log-format", "json", "--config"])
             .arg(&path)
+            .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

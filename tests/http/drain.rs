@@ -16,7 +16,7 @@ use tollgate_test_support::{PATIENCE, until};
 const GATE: &str = "GET /gate HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
-async fn an_idle_connection_closes_at_once() {
+async fn an_idle_connection_closes_soon() {
     let server = TestServer::start(spec());
     let mut fresh = server.connect().await;
     let mut used = server.connect().await;
@@ -26,6 +26,25 @@ async fn an_idle_connection_closes_at_once() {
     assert_eq!(server.stop(PATIENCE * 100).await, 0);
     fresh.closed().await;
     used.closed().await;
+}
+
+#[tokio::test]
+async fn a_request_that_comes_just_after_the_drain_began_is_answered() {
+    let server = TestServer::start(spec());
+    let mut fresh = server.connect().await;
+    let mut used = server.connect().await;
+    used.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(used.answer().await.status, 200);
+    server.signal.start(PATIENCE);
+    let address = server.address;
+    until("nothing is accepted any more", || std::net::TcpStream::connect(address).is_err()).await;
+    for client in [&mut fresh, &mut used] {
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status, answer.says_close()), (200, true));
+        client.closed().await;
+    }
+    assert_eq!(server.stop(PATIENCE).await, 0);
 }
 
 #[tokio::test]
@@ -117,7 +136,7 @@ fn workers_share_a_port_and_drain_together() {
         let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
         worker::spawn(7, move || async move {
             assert_eq!(std::thread::current().name(), Some("worker-7"));
-            server::serve(TcpListener::from_std(listener).unwrap(), spec, app, slots, drain).await
+            server::serve(vec![TcpListener::from_std(listener).unwrap()], spec, app, slots, drain).await
         })
         .unwrap()
     });

@@ -55,7 +55,7 @@ impl ProxyServer {
         let server = tokio::spawn(async move {
             // Dropped with the test: nothing is drained.
             let (_signal, drain) = drain::channel();
-            server::serve(listener, Arc::new(spec), handler, slots, drain).await
+            server::serve(vec![listener], Arc::new(spec), handler, slots, drain).await
         });
         Self { address, gate, server }
     }
@@ -124,6 +124,7 @@ fn listener_spec() -> ListenerSpec {
     let minute = Duration::from_secs(60);
     ListenerSpec {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        socket_name: None,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,

@@ -219,6 +219,7 @@ fn upgrade(request: &mut Request<Body>) -> Response<Body> {
 pub fn spec() -> ListenerSpec {
     ListenerSpec {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        socket_name: None,
         header_timeout: PATIENCE * 2,
         keepalive_timeout: PATIENCE * 2,
         body_timeout: PATIENCE * 2,
@@ -244,7 +245,8 @@ impl TestServer {
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
         let slots = ConnectionLimit::new(spec.max_connections);
-        let done = tokio::spawn(server::serve(listener, Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
+        let done =
+            tokio::spawn(server::serve(vec![listener], Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
         Self { address, seen, signal, done }
     }
 

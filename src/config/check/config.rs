@@ -34,6 +34,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         max_local_buckets: file.max_local_buckets.value()?.count(),
         access_log: file.access_log.value()?,
         drain_timeout: file.drain_timeout.value()?.0,
+        handover: file.handover.build(|at| Some(at.value.0.clone()))?,
         legacy_headers: file.headers.build(|headers| headers.legacy_ratelimit.value())?.unwrap_or(false),
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         limits: limits.into_all()?,

@@ -80,6 +80,7 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
     Some(ListenerSpec {
         address: raw.address.value()?,
+        socket_name: raw.socket_name.build(|at| Some(at.value.0.clone()))?,
         header_timeout: raw.header_timeout.value()?.0,
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
         body_timeout: raw.body_timeout.value()?.0,

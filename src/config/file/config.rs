@@ -3,7 +3,7 @@
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
-use super::scalar::address::Cidr;
+use super::scalar::address::{Cidr, SocketPath};
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use super::store::RawStore;
@@ -21,6 +21,8 @@ record! {
         optional workers: Located<WholeNumber<1, 1024>>,
         /// How long requests in flight may take to finish after SIGTERM.
         default("30s") drain_timeout: Located<BoundedDuration<DAY>>,
+        /// A Unix socket at which `tollgate run --take-over` takes over from this process without losing a connection.
+        optional handover: Located<SocketPath>,
         /// A line of JSON per request on standard output, or `off`.
         default("off") access_log: Located<AccessLogFormat>,
         /// Addresses or networks of the proxies in front, whose X-Forwarded-For is believed.

@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::limit::RawLimitUse;
 use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
+use super::scalar::text::DefinedName;
 use crate::config::report::Report;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
@@ -16,6 +17,8 @@ record! {
     RawListener at location {
         /// Address and port, such as 0.0.0.0:8080 or [::]:8080. Port 0 takes any free one.
         required address: Located<SocketAddr>,
+        /// The name of its socket, where systemd opens several (FileDescriptorName=).
+        optional socket_name: Located<DefinedName>,
         /// Limits that count every request through this listener, before the route's own.
         optional limits: Vec<RawLimitUse>,
         /// From the first byte of a header section to its last; then 408.

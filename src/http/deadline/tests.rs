@@ -3,11 +3,12 @@ use std::future::poll_fn;
 
 use super::*;
 
-const CLIENT_WAITS: [ClientWait; 13] = [
+const CLIENT_WAITS: [ClientWait; 14] = [
     ClientWait::ProxyHeader,
     ClientWait::TlsHandshake,
     ClientWait::FirstByte,
     ClientWait::NextRequest,
+    ClientWait::LastRequest,
     ClientWait::RequestHead,
     ClientWait::RequestBody,
     ClientWait::ClientTakes,
@@ -66,4 +67,16 @@ async fn a_wait_begins_with_its_first_poll_and_another_one_begins_anew() {
     poll_fn(|cx| deadline.poll(cx, ClientWait::NextRequest)).await;
     assert_eq!(clock::now(), start + seconds(19));
     assert!(poll_fn(|cx| Poll::Ready(deadline.poll(cx, ClientWait::RequestBody))).await.is_pending());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_goes_on_as_another_one_keeps_its_beginning() {
+    let seconds = Duration::from_secs;
+    let start = clock::now();
+    let mut deadline = Deadline::new(ClientTimeouts::new(seconds(5), seconds(60), seconds(5)));
+    deadline.begin(ClientWait::NextRequest, start);
+    tokio::time::advance(Duration::from_millis(400)).await;
+    deadline.go_on_as(ClientWait::LastRequest);
+    poll_fn(|cx| deadline.poll(cx, ClientWait::LastRequest)).await;
+    assert_eq!(clock::now(), start + seconds(1));
 }

@@ -94,8 +94,8 @@ impl ClientReader {
         }
     }
 
-    /// Waits for a request.
-    pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+    /// Waits for a request: one that has begun to arrive is read, also while the server drains (`draining`).
+    pub fn poll_arrival(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         loop {
             if let Some(arrival) = self.parse() {
                 return Poll::Ready(arrival);
@@ -106,7 +106,7 @@ impl ClientReader {
                 Poll::Ready(_) => return Poll::Ready(Arrival::Gone),
                 Poll::Pending => {
                     self.release_buffer();
-                    return self.poll_head_deadline(cx);
+                    return self.poll_head_deadline(cx, draining);
                 }
             }
         }
@@ -130,9 +130,13 @@ impl ClientReader {
         }
     }
 
-    fn poll_head_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+    fn poll_head_deadline(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         let is_preface = self.fresh && !self.read.is_empty();
         if self.head.is_blank() && !is_preface {
+            if draining {
+                self.idle_wait = ClientWait::LastRequest;
+                self.deadline.go_on_as(self.idle_wait);
+            }
             return self.deadline.poll(cx, self.idle_wait).map(|()| Arrival::Idle);
         }
         let overdue = self.deadline.poll(cx, ClientWait::RequestHead);

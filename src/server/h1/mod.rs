@@ -129,11 +129,10 @@ impl H1Connection<'_> {
         }
     }
 
-    /// Waits for a request.
+    /// Waits for a request. While the server drains, not for long.
     async fn next(&mut self) -> Arrival {
         poll_fn(|cx| match self.reader.poll_reader(cx) {
-            Poll::Ready(_) if self.drain.has_begun() => Poll::Ready(Arrival::Idle),
-            Poll::Ready(reader) => reader.poll_arrival(cx),
+            Poll::Ready(reader) => reader.poll_arrival(cx, self.drain.has_begun()),
             Poll::Pending => Poll::Pending,
         })
         .await

@@ -2,11 +2,14 @@
 //!
 //! Guarantees that accepting never spins, and that no more connections are served than the limit allows.
 
+use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -17,22 +20,30 @@ use crate::server::handler::Handler;
 /// Pause in accepting after the process ran out of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// Accepts connections for ever, and serves each in a task of `tasks`.
+/// A connection that waits for its place among those that are served.
+pub type AcceptedConnection = (TcpStream, SocketAddr);
+
+/// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn is in `waiting`.
 pub async fn accept_all<H: Handler>(
-    listener: &TcpListener,
+    sockets: &[TcpListener],
     limit: &ConnectionLimit,
     open: &Arc<OpenConnections>,
     context: &Arc<ListenerContext<H>>,
-    tasks: &mut JoinSet<()>,
+    (tasks, waiting): (&mut JoinSet<()>, &mut Option<AcceptedConnection>),
 ) {
     let mut failing = false;
+    let mut first = 0;
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = accept(sockets, &mut first) => match accepted {
                 Ok((stream, peer)) => {
                     failing = false;
+                    // Kept outside: a drain may begin while it waits, and must not lose it.
+                    *waiting = Some((stream, peer));
                     let permit = limit.acquire(open).await;
-                    tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));
+                    if let Some((stream, peer)) = waiting.take() {
+                        tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));
+                    }
                 }
                 Err(error) if concerns_one_connection(&error) => {}
                 Err(error) => {
@@ -45,6 +56,17 @@ pub async fn accept_all<H: Handler>(
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
         }
     }
+}
+
+/// Accepts from whichever socket has a connection. Begins with another one each time, so that none is forgotten.
+async fn accept(sockets: &[TcpListener], first: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|cx| {
+        *first = (*first + 1) % sockets.len().max(1);
+        let (before, after) = sockets.split_at(*first);
+        let accepted = after.iter().chain(before).map(|socket| socket.poll_accept(cx)).find(Poll::is_ready);
+        accepted.unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 /// Whether an accept error concerns one connection only: its client went away before it was accepted (accept(2)).

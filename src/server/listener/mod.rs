@@ -10,18 +10,18 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 pub use self::bind::{bind, check_free};
-use super::connection::ListenerContext;
+use super::connection::{self, ListenerContext};
 use super::connection_limit::{ConnectionLimit, OpenConnections};
 use super::drain::{Drain, Drained};
 use super::h2::Http2;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
 
-/// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. `limit` is
-/// shared by the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is
+/// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. A worker may
+/// have several `sockets` of one listener. `limit` is shared by the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is
 /// accepted meanwhile.
 pub async fn serve<H: Handler>(
-    listener: TcpListener,
+    sockets: Vec<TcpListener>,
     spec: Arc<ListenerSpec>,
     handler: H,
     limit: ConnectionLimit,
@@ -30,13 +30,17 @@ pub async fn serve<H: Handler>(
     let context = Arc::new(ListenerContext { http2: Http2::new(&spec), handler, spec, drain: drain.clone() });
     let open = Arc::new(OpenConnections::default());
     let mut tasks = JoinSet::new();
-    let mut waiting = drain;
+    let mut begun = drain;
+    let mut waiting = None;
     let deadline = tokio::select! {
         biased;
-        deadline = waiting.begun() => deadline,
-        () = accept::accept_all(&listener, &limit, &open, &context, &mut tasks) => return Drained::default(),
+        deadline = begun.begun() => deadline,
+        () = accept::accept_all(&sockets, &limit, &open, &context, (&mut tasks, &mut waiting)) => return Drained::default(),
     };
-    drop(listener);
+    drop(sockets);
+    if let Some((stream, peer)) = waiting {
+        tasks.spawn(connection::serve_one(Arc::clone(&context), stream, peer, limit.exceed(&open)));
+    }
     // Sockets are waited for rather than tasks: an upgrade moves a socket to another task.
     let cut = match timeout_at(deadline, open.all_closed()).await {
         Ok(()) => 0,

@@ -1,6 +1,7 @@
 //! Addresses: of sockets, networks and endpoints.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
@@ -13,6 +14,33 @@ use crate::upstream::url::{EndpointScheme, EndpointUrl, InvalidEndpointUrl};
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]
 pub struct Cidr(pub IpNet);
+
+/// The longest path of a Unix socket, everywhere (sun_path of unix(7), less a zero byte; macOS has 104).
+const LONGEST_SOCKET_PATH: usize = 103;
+
+/// The path of a Unix socket.
+#[derive(Clone)]
+pub struct SocketPath(pub PathBuf);
+
+impl Scalar for SocketPath {
+    const WHAT: &'static str = "a path";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        if !text.starts_with('/') {
+            return Err(ValueProblem::new(format!("{} is not an absolute path", quote(text)))
+                .hint("write all of it, such as /run/tollgate/handover.sock"));
+        }
+        if text.len() > LONGEST_SOCKET_PATH {
+            let problem = ValueProblem::new(format!("the path has {} bytes", text.len()));
+            return Err(problem.hint(format!("the path of a Unix socket has {LONGEST_SOCKET_PATH} bytes at most")));
+        }
+        Ok(Self(PathBuf::from(text)))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("/.*") })
+    }
+}
 
 impl Scalar for SocketAddr {
     const WHAT: &'static str = "an address and port";

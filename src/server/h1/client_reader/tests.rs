@@ -17,6 +17,7 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
     let minute = Duration::from_secs(60);
     let spec = ListenerSpec {
         address: ([127, 0, 0, 1], 0).into(),
+        socket_name: None,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,
@@ -28,12 +29,12 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
 }
 
 async fn is_silent(reader: &mut ClientReader) -> bool {
-    poll_fn(|cx| Poll::Ready(reader.poll_arrival(cx).is_pending())).await
+    poll_fn(|cx| Poll::Ready(reader.poll_arrival(cx, false).is_pending())).await
 }
 
 /// Reads one request and its content.
 async fn read(reader: &mut ClientReader) -> Vec<u8> {
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
     reader.take_head(length, &mut Request::new(())).unwrap();
     let mut content = Vec::new();
     while let Some(frame) = poll_fn(|cx| reader.poll_content(cx)).await {
@@ -80,7 +81,7 @@ async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
     ] {
         let (mut reader, mut client, _write) = connected().await;
         client.write_all(format!("POST / HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n{content}").as_bytes()).await.unwrap();
-        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+        let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
         reader.take_head(length, &mut Request::new(())).unwrap();
         assert_eq!(reader.can_skip_content(), worth, "{head} {content}");
     }
@@ -90,7 +91,7 @@ async fn unread_content_is_skipped_if_it_is_here_or_short_and_not_withheld() {
 async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
     let (mut reader, mut client, _write) = connected().await;
     client.write_all(REQUEST.as_bytes()).await.unwrap();
-    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx)).await else { panic!("no request") };
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
     reader.take_head(length, &mut Request::new(())).unwrap();
     assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
     tokio::time::advance(Duration::from_secs(59)).await;

@@ -1,0 +1,113 @@
+//! Listening sockets that this process did not open, until a listener takes them.
+//!
+//! Guarantees that each worker has a socket to accept from, and that no socket is left without a worker: its queue would
+//! never be served.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+/// The listening sockets of one listener.
+#[derive(Debug)]
+pub struct SocketGroup {
+    /// The address in the file of the process that handed it over: port 0 is not the port of the sockets.
+    pub configured: Option<SocketAddr>,
+    /// The name that systemd gives it.
+    pub name: Option<String>,
+    pub sockets: Vec<TcpListener>,
+}
+
+/// Listening sockets that no listener has taken yet.
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    pub groups: Vec<SocketGroup>,
+}
+
+impl SocketGroup {
+    /// The address of its sockets.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.sockets.first()?.local_addr().ok()
+    }
+
+    fn is_for(&self, address: SocketAddr, name: Option<&str>) -> bool {
+        match (name, self.name.as_deref()) {
+            (Some(wanted), Some(given)) => wanted == given,
+            // A socket that has a name was made for the listener of that name, unless systemd made it up.
+            _ => self.configured == Some(address) || self.address() == Some(address),
+        }
+    }
+}
+
+impl InheritedSockets {
+    /// Takes the sockets for the listener at `address`, or of this `name`.
+    pub fn take(&mut self, address: SocketAddr, name: Option<&str>) -> Option<SocketGroup> {
+        let named = self.groups.iter().position(|group| name.is_some() && group.name.as_deref() == name);
+        let found = named.or_else(|| self.groups.iter().position(|group| group.is_for(address, name)))?;
+        Some(self.groups.remove(found))
+    }
+
+    /// Closes the sockets that no listener has taken, and says so: connections in their queues are lost.
+    pub fn close(self) {
+        for group in self.groups {
+            let address = group.address().map(|address| address.to_string()).unwrap_or_default();
+            let name = group.name.unwrap_or_default();
+            tracing::warn!(%address, name, "an inherited socket is no listener's: closed");
+        }
+    }
+}
+
+/// Shares `sockets` out to `workers`: each gets at least one, and each socket has at least one worker.
+///
+/// # Errors
+/// When a descriptor cannot be duplicated.
+pub fn share_out(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+    let mut shares: Vec<Vec<TcpListener>> = Vec::new();
+    shares.resize_with(workers, Vec::new);
+    for (index, share) in shares.iter_mut().enumerate().skip(sockets.len()) {
+        // All workers of one socket wait for its connections, and the first takes each.
+        share.push(sockets[index % sockets.len()].try_clone()?);
+    }
+    for (index, socket) in sockets.into_iter().enumerate() {
+        shares[index % workers].push(socket);
+    }
+    Ok(shares)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(name: Option<&str>) -> SocketGroup {
+        let sockets = vec![TcpListener::bind("127.0.0.1:0").unwrap()];
+        SocketGroup { configured: None, name: name.map(str::to_owned), sockets }
+    }
+
+    #[test]
+    fn each_worker_has_a_socket_and_each_socket_a_worker() {
+        for (sockets, workers) in [(1, 1), (1, 4), (3, 4), (4, 3), (5, 2), (2, 2)] {
+            let open: Vec<_> = (0..sockets).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            let mut addresses: Vec<_> = open.iter().map(|socket| socket.local_addr().unwrap()).collect();
+            let shares = share_out(open, workers).unwrap();
+            assert_eq!(shares.len(), workers);
+            assert!(shares.iter().all(|share| !share.is_empty()), "{sockets} sockets, {workers} workers");
+            let mut shared: Vec<_> = shares.iter().flatten().map(|socket| socket.local_addr().unwrap()).collect();
+            shared.sort();
+            shared.dedup();
+            addresses.sort();
+            assert_eq!(shared, addresses, "{sockets} sockets, {workers} workers");
+        }
+    }
+
+    #[test]
+    fn a_listener_takes_the_socket_of_its_name_or_else_of_its_address() {
+        let mut inherited = InheritedSockets { groups: vec![group(Some("api")), group(Some("unknown")), group(None)] };
+        let address = |index: usize| inherited.groups[index].address().unwrap();
+        let (unknown, unnamed) = (address(1), address(2));
+        let elsewhere = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(inherited.take(elsewhere, Some("api")).unwrap().name.as_deref(), Some("api"));
+        assert!(inherited.take(elsewhere, Some("api")).is_none());
+        assert!(inherited.take(elsewhere, None).is_none());
+        assert!(inherited.take(unknown, None).is_some());
+        assert!(inherited.take(unnamed, Some("web")).is_some());
+        assert!(inherited.groups.is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! The side of a hand-over that takes over: asks a running gateway for its sockets, and tells it once they are served.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::inherited::{InheritedSockets, SocketGroup};
+use super::message::{HandoverMessage, HandoverStream, PROMPT, PROTOCOL};
+
+/// A running gateway that has given its sockets away, and serves them until it hears that this process does.
+pub struct Predecessor {
+    stream: HandoverStream,
+    pid: u32,
+}
+
+/// Everything that a predecessor gives.
+#[derive(Default)]
+pub struct HandedOver {
+    pub predecessor: Option<Predecessor>,
+    pub listeners: InheritedSockets,
+    pub admin: InheritedSockets,
+    /// The socket at which the next hand-over is asked for.
+    pub handover: Option<UnixListener>,
+}
+
+/// Takes the sockets of the gateway that answers at `path`. `None`: no gateway answers there.
+///
+/// # Errors
+/// When a gateway answers there, and does not hand over.
+pub fn take_over(path: &Path) -> anyhow::Result<Option<HandedOver>> {
+    let stream = match UnixStream::connect(path) {
+        Ok(stream) => HandoverStream::new(stream),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            tracing::info!(path = %path.display(), "no gateway runs that could be taken over: starting afresh");
+            return Ok(None);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot take over at {}", path.display())),
+    };
+    anyhow::ensure!(stream.is_of_same_user(), "the gateway at {} is another user's", path.display());
+    receive_all(stream).with_context(|| format!("cannot take over from the gateway at {}", path.display()))
+}
+
+fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>> {
+    stream.send(&HandoverMessage::TakeOver { protocol: PROTOCOL, pid: std::process::id() }, &[])?;
+    let mut all = HandedOver::default();
+    loop {
+        match stream.receive(Some(PROMPT))? {
+            Some(HandoverMessage::Listener { configured, name, descriptors }) => {
+                let sockets = listeners(stream.take_descriptors(descriptors)?);
+                match all.listeners.groups.last_mut() {
+                    // A listener of many workers has several lines.
+                    Some(group) if group.configured == Some(configured) && group.address() == address(&sockets) => {
+                        group.sockets.extend(sockets);
+                    }
+                    _ => all.listeners.groups.push(SocketGroup { configured: Some(configured), name, sockets }),
+                }
+            }
+            Some(HandoverMessage::Admin { configured, descriptors }) => {
+                let sockets = listeners(stream.take_descriptors(descriptors)?);
+                all.admin.groups.push(SocketGroup { configured: Some(configured), name: None, sockets });
+            }
+            Some(HandoverMessage::Handover { pid, descriptors }) => {
+                all.handover = stream.take_descriptors(descriptors)?.pop().map(UnixListener::from);
+                tracing::info!(pid, listeners = all.listeners.groups.len(), "taking over from a running gateway");
+                all.predecessor = Some(Predecessor { stream, pid });
+                return Ok(Some(all));
+            }
+            Some(HandoverMessage::Refused { reason }) => {
+                tracing::warn!(reason, "the running gateway hands nothing over: starting afresh");
+                return Ok(None);
+            }
+            Some(other) => anyhow::bail!("it said {other:?} before its last socket"),
+            None => anyhow::bail!("it went away before its last socket"),
+        }
+    }
+}
+
+fn listeners(descriptors: Vec<OwnedFd>) -> Vec<TcpListener> {
+    descriptors.into_iter().map(TcpListener::from).collect()
+}
+
+fn address(sockets: &[TcpListener]) -> Option<std::net::SocketAddr> {
+    sockets.first()?.local_addr().ok()
+}
+
+impl Predecessor {
+    /// Tells it that this process serves: from now on it drains. One that has ended meanwhile needs not be told.
+    pub fn release(mut self) {
+        let told = self.stream.send(&HandoverMessage::Serving, &[]);
+        match told.and_then(|()| self.stream.receive(Some(PROMPT))) {
+            Ok(Some(HandoverMessage::Draining)) => {
+                tracing::info!(pid = self.pid, "taken over: the other gateway drains")
+            }
+            Ok(_) => tracing::warn!(pid = self.pid, "taken over from a gateway that has ended meanwhile"),
+            Err(error) => tracing::warn!(pid = self.pid, %error, "taken over from a gateway that does not answer"),
+        }
+    }
+}
