@@ -9,6 +9,7 @@ mod coalesced_write;
 mod connection;
 mod connection_info;
 mod connection_limit;
+mod date;
 pub mod drain;
 mod h1;
 mod h2;

@@ -7,6 +7,7 @@ mod bounds;
 mod drain;
 mod hostile_upstream;
 mod http1_strict;
+mod http2;
 mod proxy;
 mod retry;
 mod server;

@@ -70,7 +70,7 @@ const ANSWERS: [&str; 3] =
     ["src/error", "crates/limiter/src/request/answer/denial", "crates/limiter/src/request/answer/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 9] = [
+const STATUS_CODES: [(&str, &str, &str); 10] = [
     ("src/admin", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config", "*", "what an operator may write under `respond`"),
     ("src/proxy", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
@@ -79,6 +79,7 @@ const STATUS_CODES: [(&str, &str, &str); 9] = [
     ("src/http/response_rules", "NO_CONTENT", "such an answer has no content, whoever gives it"),
     ("src/http/response_rules", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("crates/test-support", "*", "tests compare and send status codes"),
+    ("src/server", "CONTINUE", "asks a client for the body that it holds back"),
     ("src/server", "OK", "the status line that is written most is written as it is"),
 ];
 

@@ -7,6 +7,7 @@ pub mod front;
 pub mod node;
 pub mod poll;
 pub mod raw_http;
+pub mod raw_http2;
 pub mod redis;
 pub mod topology;
 pub mod turns;

@@ -10,7 +10,6 @@
 mod client_reader;
 mod client_writer;
 mod connection_options;
-mod date;
 mod request_body;
 mod request_head;
 mod request_line;

@@ -15,7 +15,6 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body as _, Frame};
 
 use super::connection_options::ConnectionOptions;
-use super::date;
 use crate::body::{Body, BoxError};
 use crate::clock::Instant;
 use crate::header_map_pool;
@@ -24,6 +23,7 @@ use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::trailers::AnnouncedTrailers;
 use crate::http::{response_rules, syntax};
+use crate::server::date;
 
 /// A response whose head has been written and whose content is being written.
 pub struct ResponseEncoder {

@@ -1,9 +1,10 @@
 //! The `Date` of responses that have none (RFC 9110 §6.6.1). Each thread formats it once per second.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderValue;
 use httpdate::HttpDate;
 
 use crate::clock::{self, Instant};
@@ -13,6 +14,8 @@ pub type DateText = [u8; 29];
 
 thread_local! {
     static LATEST: Cell<Option<(DateText, Instant)>> = const { Cell::new(None) };
+    /// The latest date as a field's value, for codecs that take values.
+    static LATEST_VALUE: RefCell<Option<(DateText, HeaderValue)>> = const { RefCell::new(None) };
 }
 
 /// The date at `now`, which must be the present.
@@ -27,6 +30,18 @@ pub fn at(now: Instant) -> DateText {
     let passed = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().subsec_nanos();
     LATEST.set(Some((text, now + Duration::from_secs(1) - Duration::from_nanos(passed.into()))));
     text
+}
+
+/// The date at `now`, which must be the present, as a field's value.
+pub fn value_at(now: Instant) -> HeaderValue {
+    let text = at(now);
+    LATEST_VALUE.with_borrow_mut(|latest| match latest {
+        Some((of, value)) if *of == text => value.clone(),
+        _ => {
+            let value = HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static(""));
+            latest.insert((text, value)).1.clone()
+        }
+    })
 }
 
 fn format(time: SystemTime) -> DateText {

@@ -1,0 +1,13 @@
+//! HTTP/2 (RFC 9113) as both sides of the gateway use it, on the `h2` crate: how a body is sent under flow control, and
+//! how one is received.
+//!
+//! Guarantees that no body is buffered beyond its window, and that a peer which makes no progress is noticed.
+
+mod receive_body;
+mod send_body;
+
+pub use receive_body::ReceivedBody;
+pub use send_body::{BodySender, SendFailure};
+
+/// Most unread bytes of one body, and most unsent bytes of one.
+pub const STREAM_WINDOW: u32 = 64 * 1024;

@@ -1,0 +1,108 @@
+//! The body that comes over an HTTP/2 stream.
+//!
+//! Guarantees that the peer gets room for more only as the body is read, and that a peer which takes too long over the
+//! next part of it is noticed.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http_body::{Frame, SizeHint};
+
+use crate::body::{BodyFailure, BodySource, BoxError};
+use crate::clock::{self, Instant};
+use crate::http::timer::Timer;
+use crate::http::trailers;
+
+/// A body that is being received.
+pub struct ReceivedBody {
+    stream: RecvStream,
+    /// Bytes that are left, where the peer has said how many there are. `h2` checks that it keeps to that.
+    left: Option<u64>,
+    /// Bytes that were read and may still be on their way onward: their room is given back with the next read.
+    unreleased: usize,
+    timer: Timer,
+    /// Longest time between two reads.
+    limit: Duration,
+    /// Since when the next part is awaited.
+    since: Option<Instant>,
+}
+
+impl ReceivedBody {
+    /// The body of a message with these `headers`. A peer that sends nothing for `limit` fails it.
+    pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
+        let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let left = length.and_then(|length| length.parse().ok());
+        Self { stream, left, unreleased: 0, timer: Timer::default(), limit, since: None }
+    }
+
+    /// Gives the peer room for as much as was read.
+    fn release(&mut self) {
+        let read = std::mem::take(&mut self.unreleased);
+        if read > 0
+            && let Err(error) = self.stream.flow_control().release_capacity(read)
+        {
+            tracing::debug!(%error, "the window of a stream could not be opened again");
+        }
+    }
+
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        let trailers = ready!(self.stream.poll_trailers(cx)).transpose();
+        Poll::Ready(trailers.map(|trailers| {
+            trailers.map(|mut fields| {
+                trailers::strip(&mut fields);
+                Frame::trailers(fields)
+            })
+        }))
+    }
+
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        let since = *self.since.get_or_insert_with(clock::now);
+        self.timer.poll(cx, since + self.limit).map(|()| BodyFailure::Timeout.into())
+    }
+}
+
+impl BodySource for ReceivedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.release();
+        let polled = match self.stream.poll_data(cx) {
+            Poll::Ready(Some(data)) => Poll::Ready(Some(data.map(Frame::data))),
+            Poll::Ready(None) => self.poll_trailers(cx),
+            Poll::Pending => Poll::Pending,
+        };
+        if polled.is_pending() {
+            return Poll::Ready(Some(Err(ready!(self.poll_overdue(cx)))));
+        }
+        self.since = None;
+        polled.map(|frame| {
+            let frame = frame.map(|frame| frame.map_err(Into::into));
+            if let Some(Ok(frame)) = &frame
+                && let Some(data) = frame.data_ref()
+            {
+                self.unreleased = data.len();
+                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+            }
+            frame
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    fn ended(self: Box<Self>) {}
+}
+
+impl Drop for ReceivedBody {
+    /// What was read last must not stay away from the connection's window until the stream ends.
+    fn drop(&mut self) {
+        self.release();
+    }
+}

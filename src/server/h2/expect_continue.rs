@@ -1,0 +1,80 @@
+//! The interim response to a client that waits for it before it sends a body (RFC 9110 §10.1.1).
+//!
+//! Guarantees that the client is asked for its body when that is first read, and not if the body is there already.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use h2::server::SendResponse;
+use http::header::EXPECT;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Frame, SizeHint};
+
+use crate::body::{Body, BodySource, BoxError};
+use crate::http::h2::ReceivedBody;
+
+/// Shared by a body and its stream's task, which alone may send something.
+#[derive(Debug, Default)]
+pub struct ContinueRequest {
+    wanted: AtomicBool,
+    waker: AtomicWaker,
+}
+
+/// A body whose client waits for a 100.
+struct ExpectedBody {
+    received: ReceivedBody,
+    request: Arc<ContinueRequest>,
+    /// The client was asked, or has sent something.
+    begun: bool,
+}
+
+/// Whether the client waits for a 100.
+pub fn is_expected(headers: &HeaderMap) -> bool {
+    headers.get(EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// The body that asks its client for `received`, and how it asks.
+pub fn body(received: ReceivedBody) -> (Body, Arc<ContinueRequest>) {
+    let request = Arc::new(ContinueRequest::default());
+    let body = ExpectedBody { received, request: Arc::clone(&request), begun: false };
+    (Body::from_source(Box::new(body)), request)
+}
+
+impl ContinueRequest {
+    /// Sends the 100, if the body was asked for since the last call. Wakes the task when it is.
+    pub fn answer(&self, sender: &mut SendResponse<Bytes>, cx: &mut Context<'_>) {
+        self.waker.register(cx.waker());
+        if self.wanted.swap(false, Relaxed) {
+            let mut interim = Response::new(());
+            *interim.status_mut() = StatusCode::CONTINUE;
+            if let Err(error) = sender.send_informational(interim) {
+                tracing::debug!(%error, "a 100 could not be sent");
+            }
+        }
+    }
+}
+
+impl BodySource for ExpectedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = self.received.poll_frame(cx);
+        if !std::mem::replace(&mut self.begun, true) && polled.is_pending() {
+            self.request.wanted.store(true, Relaxed);
+            self.request.waker.wake();
+        }
+        polled
+    }
+
+    fn is_over(&self) -> bool {
+        self.received.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.received.size_hint()
+    }
+
+    fn ended(self: Box<Self>) {}
+}

@@ -1,0 +1,315 @@
+//! Follows the frames that a client sends, by their headers alone, as they pass to the codec.
+//!
+//! Guarantees that nobody makes the codec work for frames that carry nothing: they are paid for by content. Also says
+//! what the codec does not: that a frame has begun and not ended, and which error a malformed frame is.
+
+use h2::Reason;
+
+use crate::clock::{self, Instant};
+
+/// Frames without content that a client may send ahead of its content: Envoy's bound on control frames.
+const CONTROL_FRAMES: i64 = 1_000;
+/// Bytes of content, in either direction, that pay for one more such frame.
+const BYTES_PER_FRAME: i64 = 128;
+/// Such frames that each request pays for.
+const FRAMES_PER_REQUEST: i64 = 10;
+/// Such frames that each second pays for.
+const FRAMES_PER_SECOND: i64 = 100;
+
+/// Types of frames (RFC 9113 §6).
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+/// Flags of frames. ACK and END_STREAM are the same bit.
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Bytes of a frame's header, and of the text before the first frame (RFC 9113 §3.4).
+const HEADER: usize = 9;
+const PREFACE: usize = 24;
+/// Bytes of a setting, and the one that h2 has no code of its own for.
+const SETTING: usize = 6;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// Why a connection ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// The first frame is not SETTINGS (RFC 9113 §3.4).
+    Preface,
+    /// A frame has not the length of its type (RFC 9113 §4.2).
+    FrameSize,
+    /// A window above 2^31 - 1 (RFC 9113 §6.5.2).
+    Window,
+    /// More frames without content than the content pays for.
+    ControlFrames,
+    /// More requests reset right after they were made than a client needs.
+    Resets,
+}
+
+/// The state between two reads.
+#[derive(Debug)]
+pub struct FrameParser {
+    header: [u8; HEADER],
+    /// Bytes of `header` that are there.
+    filled: usize,
+    /// Bytes of the frame's payload that are still to come.
+    payload: usize,
+    kind: u8,
+    /// The setting that is being read, and how many of its bytes are there.
+    setting: ([u8; SETTING], usize),
+    /// A header block has begun, and its last frame has not come.
+    in_block: bool,
+    first: bool,
+    /// Frames without content that are still paid for.
+    budget: i64,
+    /// Bytes of content that have not paid for a whole frame yet.
+    content: i64,
+    refilled: Instant,
+    /// Units that have come whole: header blocks, and other frames.
+    pub finished: u64,
+}
+
+impl Violation {
+    /// The error that the client is told (RFC 9113 §7).
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Preface => Reason::PROTOCOL_ERROR,
+            Self::FrameSize => Reason::FRAME_SIZE_ERROR,
+            Self::Window => Reason::FLOW_CONTROL_ERROR,
+            Self::ControlFrames | Self::Resets => Reason::ENHANCE_YOUR_CALM,
+        }
+    }
+}
+
+impl FrameParser {
+    /// Follows a connection from its first byte.
+    pub fn new() -> Self {
+        Self {
+            header: [0; HEADER],
+            filled: 0,
+            payload: PREFACE,
+            kind: SETTINGS,
+            setting: ([0; SETTING], 0),
+            in_block: false,
+            first: true,
+            budget: CONTROL_FRAMES,
+            content: 0,
+            refilled: clock::now(),
+            finished: 0,
+        }
+    }
+
+    /// Whether a frame or header block has begun and not ended. A body may take its time: it has a limit of its own.
+    pub fn is_unfinished(&self) -> bool {
+        self.in_block || self.filled > 0 || (self.payload > 0 && self.kind != DATA)
+    }
+
+    /// Follows what was read. On a violation: how many bytes of it stand before the frame at fault.
+    pub fn follow(&mut self, mut read: &[u8]) -> Result<(), (usize, Violation)> {
+        let length = read.len();
+        while !read.is_empty() {
+            if self.payload > 0 {
+                let skipped = self.payload.min(read.len());
+                if self.kind == SETTINGS {
+                    self.read_settings(&read[..skipped]).map_err(|violation| (length - read.len(), violation))?;
+                }
+                self.payload -= skipped;
+                read = &read[skipped..];
+                self.end_frame();
+                continue;
+            }
+            let missing = (HEADER - self.filled).min(read.len());
+            let before = length - read.len();
+            self.header[self.filled..self.filled + missing].copy_from_slice(&read[..missing]);
+            self.filled += missing;
+            read = &read[missing..];
+            if self.filled == HEADER {
+                self.filled = 0;
+                self.begin_frame().map_err(|violation| (before, violation))?;
+                self.end_frame();
+            }
+        }
+        Ok(())
+    }
+
+    /// Content that was written pays for frames, too: a client opens its window for it.
+    pub fn wrote(&mut self, bytes: usize) {
+        self.pay(bytes);
+    }
+
+    fn begin_frame(&mut self) -> Result<(), Violation> {
+        let [high, middle, low, kind, flags, ..] = self.header;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        (self.kind, self.payload) = (kind, length);
+        if std::mem::replace(&mut self.first, false) && (kind != SETTINGS || flags & ACK != 0) {
+            return Err(Violation::Preface);
+        }
+        let has_its_length = match kind {
+            PRIORITY => length == 5,
+            RST_STREAM | WINDOW_UPDATE => length == 4,
+            PING => length == 8,
+            GOAWAY => length >= 8,
+            SETTINGS if flags & ACK != 0 => length == 0,
+            SETTINGS => length.is_multiple_of(6),
+            _ => true,
+        };
+        if !has_its_length {
+            return Err(Violation::FrameSize);
+        }
+        match kind {
+            HEADERS => {
+                self.in_block = flags & END_HEADERS == 0;
+                self.budget = (self.budget + FRAMES_PER_REQUEST).min(CONTROL_FRAMES);
+            }
+            CONTINUATION => self.in_block = flags & END_HEADERS == 0,
+            DATA if length > 0 || flags & ACK != 0 => self.pay(length),
+            PING | SETTINGS if flags & ACK != 0 => {}
+            _ => self.charge()?,
+        }
+        Ok(())
+    }
+
+    fn read_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
+        let (setting, filled) = &mut self.setting;
+        for byte in payload {
+            setting[*filled] = *byte;
+            *filled = (*filled + 1) % SETTING;
+            let [high, low, value, ..] = *setting;
+            if *filled == 0 && u16::from_be_bytes([high, low]) == INITIAL_WINDOW_SIZE && value & 0x80 != 0 {
+                return Err(Violation::Window);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the frame, if all of it has come.
+    fn end_frame(&mut self) {
+        self.finished += u64::from(self.payload == 0 && !self.in_block);
+    }
+
+    fn pay(&mut self, bytes: usize) {
+        self.content += i64::try_from(bytes).unwrap_or(i64::MAX / 2);
+        if self.content >= BYTES_PER_FRAME {
+            self.budget = (self.budget + self.content / BYTES_PER_FRAME).min(CONTROL_FRAMES);
+            self.content %= BYTES_PER_FRAME;
+        }
+    }
+
+    /// Charges for a frame without content. The clock is read only when all are used up.
+    fn charge(&mut self) -> Result<(), Violation> {
+        self.budget -= 1;
+        if self.budget >= 0 {
+            return Ok(());
+        }
+        let now = clock::now();
+        let passed = now.saturating_duration_since(self.refilled).as_millis();
+        let refill = i64::try_from(passed).unwrap_or(i64::MAX) / (1_000 / FRAMES_PER_SECOND);
+        self.budget = self.budget.saturating_add(refill).min(CONTROL_FRAMES);
+        self.refilled = now;
+        if self.budget < 0 { Err(Violation::ControlFrames) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
+    }
+
+    fn begun() -> FrameParser {
+        let mut parser = FrameParser::new();
+        parser.follow(&[0; PREFACE]).unwrap();
+        parser.follow(&frame(SETTINGS, 0, &[])).unwrap();
+        parser
+    }
+
+    #[test]
+    fn frames_are_followed_however_they_are_cut() {
+        let sent = [
+            vec![0; PREFACE],
+            frame(SETTINGS, 0, &[0; 12]),
+            frame(HEADERS, 0, &[0; 3]),
+            frame(CONTINUATION, 0, &[0; 3]),
+            frame(CONTINUATION, END_HEADERS, &[]),
+            frame(DATA, 0, &[0; 300]),
+            frame(PING, 0, &[0; 8]),
+        ]
+        .concat();
+        for size in 1..sent.len() {
+            let mut parser = FrameParser::new();
+            for piece in sent.chunks(size) {
+                parser.follow(piece).unwrap();
+            }
+            assert!(!parser.is_unfinished());
+            assert_eq!(parser.budget, CONTROL_FRAMES - 1, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_header_block_is_unfinished_until_its_last_frame() {
+        let mut parser = begun();
+        for (sent, unfinished) in [
+            (&frame(HEADERS, 0, &[0; 3])[..], true),
+            (&frame(CONTINUATION, 0, &[0; 3]), true),
+            (&frame(CONTINUATION, END_HEADERS, &[0; 3])[..11], true),
+            (&[0], false),
+            (&frame(DATA, 0, &[0; 30])[..20], false),
+            (&[0; 19], false),
+            (&[0], true),
+        ] {
+            parser.follow(sent).unwrap();
+            assert_eq!(parser.is_unfinished(), unfinished);
+        }
+    }
+
+    #[test]
+    fn a_frame_of_the_wrong_length_is_named_with_its_place() {
+        for (kind, flags, length) in
+            [(PRIORITY, 0, 4), (RST_STREAM, 0, 5), (SETTINGS, 0, 5), (SETTINGS, ACK, 6), (PING, 0, 7), (GOAWAY, 0, 7)]
+        {
+            let good = frame(DATA, 0, &[1; 7]);
+            let sent = [good.clone(), frame(kind, flags, &vec![0; length])].concat();
+            assert_eq!(begun().follow(&sent), Err((good.len(), Violation::FrameSize)), "{kind}");
+        }
+        let sent = [vec![0; PREFACE], frame(PING, 0, &[0; 8])].concat();
+        assert_eq!(FrameParser::new().follow(&sent), Err((PREFACE, Violation::Preface)));
+        let settings = frame(SETTINGS, 0, &[0, 3, 255, 0, 0, 0, 0, 4, 128, 0, 0, 0]);
+        assert_eq!(begun().follow(&settings), Err((HEADER, Violation::Window)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_without_content_are_paid_for_by_content_requests_and_time() {
+        let ping = frame(PING, 0, &[0; 8]);
+        let flood = |parser: &mut FrameParser| (0..).take_while(|_| parser.follow(&ping).is_ok()).count();
+        assert_eq!(flood(&mut begun()), 999);
+        for (kind, payload, paid) in [(HEADERS, 10, 9), (DATA, 128 * 20, 19)] {
+            let mut parser = begun();
+            parser.budget = 0;
+            parser.follow(&frame(kind, END_HEADERS, &vec![0; payload])).unwrap();
+            assert_eq!(flood(&mut parser), paid + 1);
+        }
+        let mut parser = begun();
+        parser.budget = 0;
+        tokio::time::advance(std::time::Duration::from_millis(100)).await;
+        assert_eq!(flood(&mut parser), 10);
+    }
+
+    #[test]
+    fn answers_to_frames_of_ours_are_free() {
+        let mut parser = begun();
+        for _ in 0..2 * CONTROL_FRAMES {
+            parser.follow(&frame(PING, ACK, &[0; 8])).unwrap();
+            parser.follow(&frame(SETTINGS, ACK, &[])).unwrap();
+        }
+    }
+}

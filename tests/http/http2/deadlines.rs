@@ -1,0 +1,63 @@
+//! How long a client may take.
+
+use tollgate::server::ListenerSpec;
+use tollgate_test_support::raw_http::{TestServer, spec};
+use tollgate_test_support::raw_http2::{
+    END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PREFACE, SETTINGS, block, frame, request,
+};
+
+use super::{NO_ERROR, SHORT};
+
+fn hasty() -> TestServer {
+    TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() })
+}
+
+#[tokio::test]
+async fn a_client_has_the_header_timeout_for_its_first_request() {
+    let server = hasty();
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    for said in [&b""[..], PREFACE, &[PREFACE, &settings[..5]].concat(), &[PREFACE, &settings].concat()] {
+        let mut client = FrameClient::silent(server.address).await;
+        client.send(said).await;
+        // Whoever has spoken HTTP/2 gets a GOAWAY; to others nothing was said yet.
+        assert!([None, Some(NO_ERROR)].contains(&client.last_error().await), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_header_block_that_does_not_end_ends_the_connection() {
+    let server = hasty();
+    let whole = block(&request("GET", "/a", &[]));
+    let begun = frame(HEADERS, END_STREAM, 3, &whole[..9]);
+    for unfinished in [&begun[..], &begun[..12], &frame(HEADERS, END_STREAM | END_HEADERS, 3, &whole)[..20]] {
+        let mut client = FrameClient::connect(server.address).await;
+        // Another request is under way meanwhile, which keeps the connection from being idle.
+        client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
+        client.send(unfinished).await;
+        assert_eq!(client.last_error().await, Some(NO_ERROR), "{unfinished:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_between_requests_has_the_keepalive_timeout() {
+    let server = TestServer::start(ListenerSpec { keepalive_timeout: SHORT, ..spec() });
+    let mut client = FrameClient::connect(server.address).await;
+    client.request(1, END_STREAM, &request("GET", "/a", &[])).await;
+    assert_eq!(client.of_stream(1).await.status(), 200);
+    assert_eq!(client.next(GOAWAY).await.code(), NO_ERROR);
+}
+
+#[tokio::test]
+async fn a_request_under_way_keeps_its_connection() {
+    let server = TestServer::start(ListenerSpec { header_timeout: SHORT, keepalive_timeout: SHORT, ..spec() });
+    let mut client = FrameClient::connect(server.address).await;
+    client.request(1, END_STREAM, &request("GET", "/gate", &[])).await;
+    server.handled(1).await;
+    // Others come, are idle for too long, and go meanwhile.
+    for _ in 0..3 {
+        let mut idle = FrameClient::connect(server.address).await;
+        assert_eq!(idle.last_error().await, Some(NO_ERROR));
+    }
+    server.seen.gate.add_permits(1);
+    assert_eq!(client.of_stream(1).await.status(), 200);
+}
