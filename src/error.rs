@@ -40,6 +40,8 @@ pub enum Failure {
     /// The upstream's answer is not HTTP.
     UpstreamInvalid,
     ConnectTimeout,
+    /// The upstream cannot be trusted, or does not trust the gateway.
+    TlsFailed,
     ResponseTimeout,
     /// The deadline that a call of gRPC set itself has passed.
     CallOverdue,
@@ -108,6 +110,7 @@ impl Failure {
             Self::ConnectTimeout => {
                 row(S::GATEWAY_TIMEOUT, "connect-timeout", "the upstream did not accept a connection in time")
             }
+            Self::TlsFailed => row(S::BAD_GATEWAY, "tls-failed", "no TLS connection to the upstream could be made"),
             Self::ResponseTimeout => row(S::GATEWAY_TIMEOUT, "response-timeout", "the upstream did not answer in time"),
             Self::CallOverdue => row(S::GATEWAY_TIMEOUT, "call-overdue", "the call's deadline has passed"),
             Self::NotImplemented(what) => closing(S::NOT_IMPLEMENTED, "not-implemented", what),
@@ -136,7 +139,9 @@ impl Failure {
             }
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
             Self::Overloaded | Self::UpstreamOverloaded | Self::NoEndpoint => GrpcStatus::Unavailable,
-            Self::ConnectFailed | Self::ConnectTimeout | Self::UpstreamClosed => GrpcStatus::Unavailable,
+            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed | Self::UpstreamClosed => {
+                GrpcStatus::Unavailable
+            }
             Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
             Self::RequestTimeout => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
@@ -160,9 +165,8 @@ impl Failure {
     /// The outcome that settles the request's limits instead of a response.
     pub fn unanswered(&self) -> Unanswered {
         match self {
-            Self::NoEndpoint | Self::UpstreamOverloaded | Self::ConnectFailed | Self::ConnectTimeout => {
-                Unanswered::NotForwarded
-            }
+            Self::NoEndpoint | Self::UpstreamOverloaded => Unanswered::NotForwarded,
+            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
             _ => Unanswered::Forwarded,
         }
     }

@@ -89,7 +89,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();
-    let reloader = Reloader { path: path.to_owned(), watch, config, gateway, access_log, metrics };
+    let certificates = reload::certificates_of(&config);
+    let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics };
     let predecessor = handed_over.predecessor;
     let control =
         ControlPlane { reloader, signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor };

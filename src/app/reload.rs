@@ -23,6 +23,8 @@ const CHECK: Duration = Duration::from_secs(1);
 pub struct Reloader {
     pub path: PathBuf,
     pub watch: FileWatch,
+    /// The files of certificates that the configuration names.
+    pub certificates: Vec<FileWatch>,
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<AccessLog>,
@@ -50,13 +52,19 @@ impl Reloader {
 
     /// Reloads if the file has changed since the last check.
     fn check_file(&mut self) {
+        let certificates_changed = self.certificates_changed();
         let file = self.path.display();
         match self.watch.look() {
-            Sighting::Same => {}
-            Sighting::Changed => self.reload(),
+            Sighting::Same if !certificates_changed => {}
+            Sighting::Same | Sighting::Changed => self.reload(),
             Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
             Sighting::Back => tracing::info!(%file, "the configuration file is back"),
         }
+    }
+
+    /// Whether one of them has changed since the last check. All are looked at: each change is found once.
+    fn certificates_changed(&mut self) -> bool {
+        self.certificates.iter_mut().map(FileWatch::look).filter(|sighting| *sighting == Sighting::Changed).count() > 0
     }
 
     /// Applies the file, or logs why not and changes nothing.
@@ -89,7 +97,14 @@ impl Reloader {
         let before = self.gateway.load_full();
         self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
         self.access_log = access_log;
+        self.certificates = certificates_of(&loaded.config);
         self.config = loaded.config;
         Ok(())
     }
+}
+
+/// Watches the files of certificates that `config` names, from their present versions on.
+pub fn certificates_of(config: &Config) -> Vec<FileWatch> {
+    let tls = config.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref());
+    tls.flat_map(|tls| tls.files.iter().cloned().map(FileWatch::new)).collect()
 }

@@ -112,6 +112,7 @@ fn connect_failure(error: &UpstreamConnectError) -> Failure {
     match error {
         UpstreamConnectError::Timeout => Failure::ConnectTimeout,
         UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
+        UpstreamConnectError::Tls(_) => Failure::TlsFailed,
         UpstreamConnectError::Overloaded => Failure::UpstreamOverloaded,
     }
 }

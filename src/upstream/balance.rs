@@ -105,7 +105,7 @@ mod tests {
     }
 
     fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
-        let endpoint = |n| Arc::new(Endpoint::new(&format!("http://10.0.0.{n}").parse().unwrap(), None));
+        let endpoint = |n| Arc::new(Endpoint::new(&format!("http://10.0.0.{n}").parse().unwrap(), None, None));
         TestUpstream { balancer: Balancer::new(balance), endpoints: (0..endpoints).map(endpoint).collect() }
     }
 

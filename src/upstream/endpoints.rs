@@ -16,9 +16,11 @@ use tokio::time::timeout_at;
 
 use super::failure_log::FailureLog;
 use super::lookup::{ResolvedName, Resolver};
-use super::url::{EndpointLocation, EndpointUrl};
+use super::tls::UpstreamTls;
+use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
 use crate::clock::{self, Instant};
-use crate::transport::ClearStream;
+use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName};
+use crate::transport::{ClearStream, Stream};
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
 /// endpoint costs at most one connect attempt a second, short enough to notice a restart.
@@ -31,6 +33,7 @@ pub struct Endpoint {
     key: Arc<str>,
     host: HeaderValue,
     address: EndpointAddress,
+    security: EndpointSecurity,
     in_flight: AtomicUsize,
     /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
     backing_off_until: AtomicU64,
@@ -44,6 +47,14 @@ enum EndpointAddress {
     Unix(Arc<Path>),
 }
 
+/// How its connections are secured.
+enum EndpointSecurity {
+    Clear,
+    Tls(Arc<ClientTls>, PeerName),
+    /// It asks for TLS, and the upstream has no settings for it or no name to verify.
+    Unusable,
+}
+
 /// An endpoint picked for a request. It counts the request until the response body has ended or was dropped.
 pub struct PickedEndpoint(Arc<Endpoint>);
 
@@ -54,6 +65,8 @@ pub enum UpstreamConnectError {
     Timeout,
     #[error("connecting failed: {0}")]
     Failed(#[from] io::Error),
+    #[error("TLS failed: {0}")]
+    Tls(io::Error),
     /// Nothing was tried: the upstream has as many connections or requests as it may.
     #[error("the upstream is at its bounds")]
     Overloaded,
@@ -62,7 +75,7 @@ pub enum UpstreamConnectError {
 impl Endpoint {
     /// `own_connections`: tells the endpoints of an upstream from those of others, which then do not share connections
     /// with it.
-    pub fn new(url: &EndpointUrl, own_connections: Option<u64>) -> Self {
+    pub fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>, own_connections: Option<u64>) -> Self {
         let key = url.normalized();
         Self {
             key: own_connections.map_or_else(|| key.clone().into(), |own| format!("{key} {own}").into()),
@@ -70,6 +83,7 @@ impl Endpoint {
             // A header value may hold everything that an authority may.
             host: HeaderValue::from_str(url.host()).unwrap_or(const { HeaderValue::from_static("") }),
             address: EndpointAddress::of(url),
+            security: EndpointSecurity::of(url, tls),
             in_flight: AtomicUsize::new(0),
             backing_off_until: AtomicU64::new(0),
             failures: FailureLog::default(),
@@ -120,9 +134,21 @@ impl Endpoint {
         self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
     }
 
-    /// Opens a connection within `patience`.
-    pub async fn connect(&self, patience: Duration) -> Result<ClearStream, UpstreamConnectError> {
+    /// Opens a connection within `patience`, for the versions of HTTP in `offer` where it uses TLS.
+    pub async fn connect(&self, patience: Duration, offer: HttpOffer) -> Result<Stream, UpstreamConnectError> {
         let deadline = clock::now() + patience;
+        let socket = self.connect_in_the_clear(deadline).await?;
+        match &self.security {
+            EndpointSecurity::Clear => Ok(Stream::Clear(socket)),
+            EndpointSecurity::Tls(tls, name) => {
+                let secured = timeout_at(deadline, tls.connect(socket, name, offer)).await;
+                secured.map_err(|_| UpstreamConnectError::Timeout)?.map(Stream::from).map_err(UpstreamConnectError::Tls)
+            }
+            EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(io::ErrorKind::InvalidInput.into())),
+        }
+    }
+
+    async fn connect_in_the_clear(&self, deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
         let late = |_| UpstreamConnectError::Timeout;
         match &self.address {
             EndpointAddress::Address(address) => connect_to_one_of(&[*address], deadline).await,
@@ -167,6 +193,16 @@ impl EndpointAddress {
             Ok(ip) => Self::Address(SocketAddr::new(ip, port)),
             Err(_) => Self::Name(Resolver::shared().name(host, port)),
         }
+    }
+}
+
+impl EndpointSecurity {
+    fn of(url: &EndpointUrl, tls: Option<&UpstreamTls>) -> Self {
+        if url.scheme != EndpointScheme::Https {
+            return Self::Clear;
+        }
+        let secured = tls.and_then(|tls| Some(Self::Tls(Arc::clone(&tls.settings), tls.name_of(url)?)));
+        secured.unwrap_or(Self::Unusable)
     }
 }
 

@@ -17,6 +17,7 @@ pub struct UpstreamMetrics {
     connected: Counter,
     connect_failed: Counter,
     connect_timeout: Counter,
+    tls_failed: Counter,
     retries: Counter,
     response_seconds: Histogram,
 }
@@ -31,6 +32,7 @@ enum ForwardOutcome {
     Overloaded,
     ConnectFailed,
     ConnectTimeout,
+    TlsFailed,
     ResponseTimeout,
     UpstreamClosed,
     UpstreamInvalid,
@@ -54,13 +56,14 @@ pub struct CountedConnection {
 }
 
 impl ForwardOutcome {
-    const COUNT: usize = 10;
+    const COUNT: usize = 11;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
         (Self::NoEndpoint, "no_endpoint"),
         (Self::Overloaded, "overloaded"),
         (Self::ConnectFailed, "connect_failed"),
         (Self::ConnectTimeout, "connect_timeout"),
+        (Self::TlsFailed, "tls_failed"),
         (Self::ResponseTimeout, "response_timeout"),
         (Self::UpstreamClosed, "upstream_closed"),
         (Self::UpstreamInvalid, "upstream_invalid"),
@@ -76,6 +79,7 @@ impl From<&Failure> for ForwardOutcome {
             Failure::UpstreamOverloaded => Self::Overloaded,
             Failure::ConnectFailed => Self::ConnectFailed,
             Failure::ConnectTimeout => Self::ConnectTimeout,
+            Failure::TlsFailed => Self::TlsFailed,
             Failure::ResponseTimeout => Self::ResponseTimeout,
             Failure::UpstreamClosed => Self::UpstreamClosed,
             Failure::UpstreamInvalid => Self::UpstreamInvalid,
@@ -100,6 +104,7 @@ impl UpstreamMetrics {
             connected: connects("connected"),
             connect_failed: connects("failed"),
             connect_timeout: connects("timeout"),
+            tls_failed: connects("tls_failed"),
             retries: counter!("tollgate_upstream_retries_total", "upstream" => name()),
             response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => name()),
         }
@@ -127,6 +132,7 @@ impl UpstreamMetrics {
         match error {
             UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
             UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
+            UpstreamConnectError::Tls(_) => self.tls_failed.increment(1),
             UpstreamConnectError::Overloaded => {}
         }
     }

@@ -1,5 +1,5 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` has its
-//! state, and `lookup` the addresses of names. `balance` picks the next one, `bounds` and `budget` bound connections,
+//! state, and `lookup` the addresses of names, `tls` how they are secured. `balance` picks the next one, `bounds` and `budget` bound connections,
 //! requests and retries. `metrics` counts and `failure_log` logs.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
@@ -11,6 +11,7 @@ pub mod endpoints;
 mod failure_log;
 mod lookup;
 pub mod metrics;
+pub mod tls;
 pub mod url;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
 use endpoints::{Endpoint, PickedEndpoint};
 use metrics::UpstreamMetrics;
+use tls::UpstreamTls;
 use url::EndpointUrl;
 
 /// An upstream, as configured.
@@ -43,6 +45,8 @@ pub struct UpstreamSpec {
     /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
     pub bounds: UpstreamBounds,
+    /// Of an upstream with `https://` endpoints.
+    pub tls: Option<UpstreamTls>,
 }
 
 /// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays equal.
@@ -58,7 +62,7 @@ pub struct Upstream {
 impl UpstreamSpec {
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
     fn needs_own_connections(&self) -> bool {
-        self.bounds.connections.is_some()
+        self.bounds.connections.is_some() || self.tls.is_some()
     }
 }
 
@@ -72,7 +76,7 @@ impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
     pub fn new(spec: Arc<UpstreamSpec>) -> Self {
         let own = spec.needs_own_connections().then(next_number);
-        let endpoints = spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, own))).collect();
+        let endpoints = spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, spec.tls.as_ref(), own))).collect();
         let balancer = Balancer::new(spec.balance);
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());

@@ -13,3 +13,4 @@ mod retry;
 mod server;
 mod streaming;
 mod upgrade;
+mod upstream_tls;

@@ -9,7 +9,7 @@ const HOMES: [(&str, &[&str], &str); 7] = [
     ("jiff", &["crates/limiter/src/algorithm/calendar"], "ask for a `Period`"),
     ("fred", &["crates/limiter/src/store/redis"], "ask for a `Store`"),
     ("rustls", &["crates/limiter/src/store/redis", "src/transport/tls"], "describe it with a spec"),
-    ("rustls_native_certs", &["crates/limiter/src/store/redis"], "describe it with a spec"),
+    ("rustls_native_certs", &["crates/limiter/src/store/redis", "src/transport/tls"], "describe it with a spec"),
     ("tokio_rustls", &["src/transport/tls"], "take a `Stream`"),
     ("httparse", &["src/proxy/connection/response"], "take a `Head`"),
     ("saphyr_parser", &["src/config"], "take what `config` has built"),

@@ -85,6 +85,7 @@ impl ForwarderConfig {
             keepalive_timeout: Duration::from_secs(60),
             keepalive_connections: 8,
             bounds: UpstreamBounds::default(),
+            tls: None,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
         Self { spec, rule, trusted: TrustedProxies::default() }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
 pub mod front;
+pub mod nginx;
 pub mod node;
 pub mod poll;
 pub mod raw_http;

@@ -73,7 +73,8 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
     }
 }
 
-fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
+/// The content of a PEM file. `None`: a mistake was reported.
+pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = File::open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
     let problem = |error: std::io::Error| {

@@ -1,21 +1,26 @@
 //! `upstreams`: groups of servers, how one of them is chosen and how long each is waited for.
 
+use serde_json::{Value as Json, json};
+
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use super::store::PemPath;
+use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
-use crate::config::yaml::decode::Located;
+use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
+use crate::transport::tls::client::PeerName;
 use crate::upstream::Balance;
 use crate::upstream::url::EndpointUrl;
 
 record! {
     /// Servers that answer alike.
     RawUpstream {
-        /// Where they are: http://host:port, or unix:/path for a socket of this machine.
+        /// Where they are: http://host:port, https://host:port, or unix:/path for a socket of this machine.
         required endpoints: NonEmptyList<Located<EndpointUrl>>,
         /// How the next one is chosen.
         default("round_robin") balance: Located<Balance>,
-        /// To open a connection, and to wait for one at the bounds.
+        /// To open a connection, TLS included, and to wait for one at the bounds.
         default("2s") connect_timeout: Located<BoundedDuration<DAY>>,
         /// From the request being sent to the response's header section.
         default("30s") response_timeout: Located<BoundedDuration<DAY>>,
@@ -27,6 +32,24 @@ record! {
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
         /// What it takes at most. Default: no bound.
         optional bounds: RawBounds,
+        /// How its https endpoints are verified, and what they are shown.
+        optional tls: RawUpstreamTls,
+    }
+}
+
+record! {
+    /// TLS to an upstream. The files are PEM, and are read again when they change.
+    RawUpstreamTls at location {
+        /// The certificate authorities that its certificates may be of. Default: the system's.
+        optional ca: Located<PemPath>,
+        /// The name that its certificates must have and that it is asked for (SNI). Default: the endpoint's host.
+        optional server_name: Located<ServerName>,
+        /// The certificate that the gateway shows, with those between it and its authority.
+        optional cert: Located<PemPath>,
+        /// The private key of cert.
+        optional key: Located<PemPath>,
+        /// Whether certificates are verified. Without that, anybody on the way can read and change everything.
+        default(true) verify: Located<bool>,
     }
 }
 
@@ -44,4 +67,24 @@ record! {
 
 words! {
     Balance: "round_robin or least_requests" { "round_robin" => RoundRobin, "least_requests" => LeastRequests }
+}
+
+/// The name of a server in its certificate.
+#[derive(Clone)]
+pub struct ServerName(pub PeerName);
+
+impl Scalar for ServerName {
+    const WHAT: &'static str = "the name of a server";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = || {
+            ValueProblem::new(format!("{} is not the name of a server", quote(text)))
+                .hint("write a host such as orders.internal, or an IP address, without a port")
+        };
+        PeerName::of(text).map(Self).ok_or_else(problem)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
 }

@@ -11,7 +11,7 @@ use super::exchange::{UpstreamConnection, timeouts_of};
 use super::pool::{self, Pool};
 use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
-use crate::transport::Stream;
+use crate::transport::tls::client::HttpOffer;
 use crate::upstream::Upstream;
 use crate::upstream::bounds::{ConnectionBound, ConnectionSlot, Entry, Vacancy};
 use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
@@ -100,7 +100,7 @@ impl Client {
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let name = &upstream.spec().name;
-        let stream = match endpoint.connect(patience).await {
+        let stream = match endpoint.connect(patience, HttpOffer::Http1).await {
             Ok(stream) => stream,
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
@@ -115,6 +115,6 @@ impl Client {
             tracing::info!(upstream = %name, endpoint = endpoint.url(), "an endpoint accepts connections again");
         }
         let open = upstream.metrics().connected(slot);
-        Ok(Box::new(UpstreamConnection::new(Stream::Clear(stream), &self.pool, endpoint.key(), upstream.spec(), open)))
+        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
 }

@@ -41,6 +41,11 @@ impl TlsStream {
         self.0.get_ref().1
     }
 
+    /// Whether both sides agreed on HTTP/2 (RFC 9113 §3.2).
+    pub fn is_http2(&self) -> bool {
+        self.session().alpn_protocol() == Some(b"h2")
+    }
+
     /// Ready when a read may give bytes, the end or an error. Makes no system call.
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, session) = self.0.get_ref();

@@ -1,4 +1,6 @@
-//! Upstreams: their endpoints, timeouts and bounds.
+//! Upstreams: their endpoints, timeouts and bounds; `tls` reads their certificates.
+
+mod tls;
 
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::{RawBounds, RawUpstream};
@@ -9,6 +11,7 @@ use crate::upstream::bounds::UpstreamBounds;
 /// An upstream. `None`: a mistake was reported.
 pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Option<UpstreamSpec> {
     let bounds = raw.bounds.build(|raw| bounds(raw, report));
+    let tls = tls::build(raw, report);
     Some(UpstreamSpec {
         name: name.0.clone(),
         endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.clone()).collect(),
@@ -19,6 +22,7 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
         keepalive_connections: raw.keepalive_connections.value()?.count().get(),
         bounds: bounds?.unwrap_or_default(),
+        tls: tls?,
     })
 }
 

@@ -83,7 +83,7 @@ impl Scalar for EndpointUrl {
     const WHAT: &'static str = "the address of a server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        const FORMS: &str = "write http://host:port or unix:/path";
+        const FORMS: &str = "write http://host:port, https://host:port or unix:/path";
         let url: Self = text.parse().map_err(|error| {
             let hint = match error {
                 InvalidEndpointUrl::Path => "a route's strip_prefix, replace_prefix or replace_path changes paths",
@@ -91,13 +91,13 @@ impl Scalar for EndpointUrl {
             };
             ValueProblem::new(format!("{} {error}", quote(text))).hint(hint)
         })?;
-        if url.scheme != EndpointScheme::Http {
+        if url.scheme == EndpointScheme::H2c {
             return Err(ValueProblem::new(format!("{} is not supported yet", quote(text))).hint(FORMS));
         }
         Ok(url)
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable("http://[^/?#@]+/?|unix:/.*[^/]") })
+        json!({ "type": "string", "pattern": or_variable(r"https?://[^/?#@]+/?|(https\+)?unix:/.*[^/]") })
     }
 }

@@ -1,0 +1,102 @@
+//! TLS to an upstream: its files are read here.
+
+use std::sync::Arc;
+
+use crate::config::check::store::pem;
+use crate::config::file::store::PemPath;
+use crate::config::file::upstream::{RawUpstream, RawUpstreamTls};
+use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::yaml::decode::{Located, Setting};
+use crate::transport::tls::client::{ClientTls, ClientTlsError, ClientTlsSpec};
+use crate::upstream::tls::UpstreamTls;
+use crate::upstream::url::{EndpointScheme, EndpointUrl};
+
+/// The TLS settings of an upstream; `Some(None)`: no endpoint uses TLS. `None`: a mistake was reported.
+pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTls>> {
+    let endpoints = &raw.endpoints.valid()?.0;
+    let secured: Vec<_> = endpoints.iter().filter(|at| at.value.scheme == EndpointScheme::Https).collect();
+    let tls = match &raw.tls {
+        Setting::Invalid => None,
+        Setting::Valid(tls) if secured.is_empty() => {
+            let problem = ValueProblem::new("no endpoint uses TLS, so these settings have no effect");
+            report.mistake(&tls.location, problem.hint("begin an endpoint with https, or remove \"tls\""));
+            None
+        }
+        Setting::Absent if secured.is_empty() => return Some(None),
+        Setting::Absent => settings(ClientTlsSpec::default(), &secured.first()?.location, report),
+        Setting::Valid(tls) => of(tls, report),
+    }?;
+    let named = secured.iter().filter(|at| tls.name_of(&at.value).is_none());
+    let unnamed: Vec<&&Located<EndpointUrl>> = named.collect();
+    for at in &unnamed {
+        let problem = ValueProblem::new("its certificate has no name that could be verified");
+        report.mistake(&at.location, problem.hint("give \"server_name\" under \"tls\""));
+    }
+    unnamed.is_empty().then_some(Some(tls))
+}
+
+fn of(raw: &RawUpstreamTls, report: &mut Report) -> Option<UpstreamTls> {
+    let ca = raw.ca.build(|path| pem(path, report)).map(|ca| ca.map(Arc::from));
+    let identity = match (&raw.cert, &raw.key) {
+        (Setting::Absent, Setting::Absent) => Some(None),
+        (Setting::Valid(cert), Setting::Valid(key)) => {
+            let (cert, key) = (pem(cert, report), pem(key, report));
+            Some(Some((cert?.into(), key?.into())))
+        }
+        (Setting::Invalid, _) | (_, Setting::Invalid) => None,
+        (Setting::Valid(_), _) | (_, Setting::Valid(_)) => {
+            let problem = ValueProblem::new("\"cert\" and \"key\" are needed together");
+            report.mistake(&raw.location, problem.hint("give both, or neither"));
+            None
+        }
+    };
+    let verify = raw.verify.value()?;
+    if !verify {
+        let problem =
+            ValueProblem::new("certificates are not verified: anybody on the way can read and change everything");
+        let location = raw.verify.valid().map_or(&raw.location, |at| &at.location);
+        report.warning(location, problem.hint("give \"ca\" instead"));
+    }
+    let spec = ClientTlsSpec { ca: ca?, identity: identity?, verify };
+    let files = [&raw.ca, &raw.cert, &raw.key];
+    let settings = ClientTls::new(spec).map_err(|error| {
+        let path = match error {
+            ClientTlsError::NoAuthority | ClientTlsError::Authority => &raw.ca,
+            ClientTlsError::Certificate => &raw.cert,
+            ClientTlsError::Key | ClientTlsError::Pair => &raw.key,
+            ClientTlsError::System => &Setting::Absent,
+        };
+        match path.valid() {
+            Some(path) => report.mistake(&path.location, unusable(path, error)),
+            None => report.mistake(&raw.location, no_authorities(error)),
+        }
+    });
+    Some(UpstreamTls {
+        settings: Arc::new(settings.ok()?),
+        server_name: raw.server_name.build(|at| Some(at.value.0.clone()))?,
+        files: files.into_iter().filter_map(Setting::valid).map(|at| at.value.0.clone()).collect(),
+    })
+}
+
+fn settings(
+    spec: ClientTlsSpec,
+    location: &crate::config::report::Location,
+    report: &mut Report,
+) -> Option<UpstreamTls> {
+    let settings = ClientTls::new(spec).map_err(|error| report.mistake(location, no_authorities(error))).ok()?;
+    Some(UpstreamTls { settings: Arc::new(settings), server_name: None, files: Vec::new() })
+}
+
+fn no_authorities(error: ClientTlsError) -> ValueProblem {
+    let hint = "install the package ca-certificates, or give \"ca\" under \"tls\"";
+    ValueProblem::new(format!("TLS to the upstream cannot be set up: {error}")).hint(hint)
+}
+
+fn unusable(path: &Located<PemPath>, error: ClientTlsError) -> ValueProblem {
+    let hint = match error {
+        ClientTlsError::Key => "write the path of a PEM file with an unencrypted private key",
+        ClientTlsError::Pair => "give the key that the certificate was made for",
+        _ => "write the path of a PEM file that begins with -----BEGIN CERTIFICATE-----",
+    };
+    ValueProblem::new(format!("{} cannot be used: {error}", quote(&path.value.0.to_string_lossy()))).hint(hint)
+}

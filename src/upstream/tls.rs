@@ -1,0 +1,28 @@
+//! How an upstream's `https://` endpoints are verified, and what they are shown.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::url::{EndpointLocation, EndpointUrl};
+use crate::transport::tls::client::{ClientTls, PeerName};
+
+/// The TLS settings of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTls {
+    pub settings: Arc<ClientTls>,
+    /// The name that certificates must have and that is asked for. `None`: the endpoint's host.
+    pub server_name: Option<PeerName>,
+    /// The files that the settings were read from.
+    pub files: Vec<PathBuf>,
+}
+
+impl UpstreamTls {
+    /// The name that the certificate of this endpoint must have. `None`: it has none that could be verified.
+    pub fn name_of(&self, url: &EndpointUrl) -> Option<PeerName> {
+        match (&self.server_name, &url.location) {
+            (Some(name), _) => Some(name.clone()),
+            (None, EndpointLocation::Host(authority)) => PeerName::of(authority.host()),
+            (None, EndpointLocation::Unix(_)) => None,
+        }
+    }
+}
