@@ -96,11 +96,18 @@ pub fn refuse(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, failur
 
 /// Finds the request's route and lets its chain answer.
 async fn answer<'g>(gateway: &'g Gateway, listener: usize, exchange: &mut Exchange<'g>) -> AnswerResult {
-    // Dot segments go first: routes, limits and upstreams must see one and the same path.
-    exchange.normalized_path = path::settle(exchange.request.uri_mut())?;
-
-    // Then routing: everything after it differs from route to route.
-    let guard = find_route(gateway, exchange);
+    // Dot segments go first: routes, limits and upstreams must see one and the same path. Then routing: everything after it
+    // differs from route to route. A listener's limits count a path that is refused, too, or nonsense would be free.
+    let guard = match path::settle(exchange.request.uri_mut()) {
+        Ok(normalized) => {
+            exchange.normalized_path = normalized;
+            find_route(gateway, exchange)
+        }
+        Err(failure) => {
+            exchange.route = Err(failure);
+            &gateway.unrouted
+        }
+    };
     exchange.account.metrics = guard.metrics.clone();
 
     // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.

@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use http::header::UPGRADE;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use super::connection::client::Client;
@@ -125,6 +126,9 @@ fn relay(
     request_id: &HeaderValue,
     now: Instant,
 ) -> Result<Response<Body>, Failure> {
+    // The protocols that the upstream wants instead (RFC 9110 §15.5.22). Only a client of HTTP/1 can be told.
+    let required =
+        if response.status() == StatusCode::UPGRADE_REQUIRED { response.headers().get(UPGRADE).cloned() } else { None };
     let summary = headers::strip_response(response.headers_mut());
     let received = response.version();
     // The server writes it in the client's version.
@@ -141,6 +145,6 @@ fn relay(
         upgrade.join(upstream, guard);
         return Ok(response.map(|_| Body::empty()));
     }
-    additions::add_to_response(response.headers_mut(), received, request_id, None);
+    additions::add_to_response(response.headers_mut(), received, request_id, required);
     Ok(response.map(|()| connection.into_body(now)))
 }

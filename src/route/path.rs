@@ -17,7 +17,7 @@ use crate::error::Failure;
 /// `uri`.
 ///
 /// # Errors
-/// When a dot segment is disguised: see [`resolve_dots`].
+/// When a dot segment is disguised, or the path has a NUL: see [`resolve_dots`].
 pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
     // Nearly every path is normal: one pass over it is enough.
     if is_normal(uri.path().as_bytes()) {
@@ -32,12 +32,17 @@ pub fn settle(uri: &mut Uri) -> Result<Option<String>, Failure> {
 ///
 /// # Errors
 /// When a dot segment is disguised, as `..%2F`, `..\\` or `..;`: some servers take that for a dot segment, some do not.
+/// When the path has a NUL, where some servers end it.
 pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
     let path = uri.path();
     if is_normal(path.as_bytes()) {
         return Ok(());
     }
     let decoded = decode_unreserved(path);
+    // Some servers end the path there.
+    if decoded.contains("%00") {
+        return Err(Failure::BadRequest("the path has a NUL"));
+    }
     if decoded.split('/').any(hides_dots) {
         return Err(Failure::BadRequest("the path has a dot segment in disguise"));
     }
@@ -66,6 +71,7 @@ fn hides_dots(segment: &str) -> bool {
             .split('\\')
             .flat_map(|part| part.split("%2F"))
             .flat_map(|part| part.split("%5C"))
+            .flat_map(|part| part.split("%3B").take(1))
             .any(|part| is_dots(part.split(';').next().unwrap_or_default()))
 }
 
@@ -235,6 +241,9 @@ mod tests {
             "/.;x/b",
             "/a/.%2Fb",
             "/a/..;x=y%2Fb",
+            "/a/..%3bx/b",
+            "/a%00",
+            "/a/%00/b",
         ] {
             assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
         }

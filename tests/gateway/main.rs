@@ -21,6 +21,7 @@ mod operator;
 mod outage;
 mod plans;
 mod process;
+mod refused_paths;
 mod restart;
 mod routing;
 mod settling;

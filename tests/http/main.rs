@@ -5,9 +5,11 @@
 
 mod bounds;
 mod drain;
+mod endings;
 mod hostile_upstream;
 mod http1_strict;
 mod http2;
+mod messages;
 mod proxy;
 mod retry;
 mod server;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request, Response};
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response};
 use serde::Serialize;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
@@ -16,6 +16,7 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
+use crate::proxy::message::max_forwards;
 use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
 /// Does the action of the request's route, or a lesser one where a limit says so.
@@ -56,6 +57,9 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
     };
     let Some(upstream) = upstream else { return answered(Err(Failure::NoEndpoint)) };
+    if !max_forwards::count_hop(exchange.request) {
+        return answered(last_hop(exchange));
+    }
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
     Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id))
@@ -63,6 +67,21 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
     Box::pin(ready(result))
+}
+
+/// The answer to an OPTIONS or TRACE that must go no further (RFC 9110 §7.6.2). A TRACE is refused: reflecting a request
+/// shows what others on the way have added to it.
+fn last_hop(exchange: &Exchange<'_>) -> ActionResult {
+    let methods = exchange.route.as_ref().map_or(&[][..], |target| &target.route.matches.methods);
+    let names = methods.iter().map(Method::as_str).filter(|name| *name != "TRACE");
+    let allow = HeaderValue::try_from(names.collect::<Vec<_>>().join(", ")).ok().filter(|_| !methods.is_empty());
+    let allow = allow.unwrap_or(HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"));
+    if *exchange.request.method() == Method::TRACE {
+        return Err(Failure::MethodNotAllowed(allow));
+    }
+    let mut response = exchange.context.with_id(Response::new(Body::empty()));
+    response.headers_mut().insert(ALLOW, allow);
+    Ok(response)
 }
 
 /// The answer of an echo: the request as the gateway got it.

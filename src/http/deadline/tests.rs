@@ -3,7 +3,7 @@ use std::future::poll_fn;
 
 use super::*;
 
-const CLIENT_WAITS: [ClientWait; 14] = [
+const CLIENT_WAITS: [ClientWait; 15] = [
     ClientWait::ProxyHeader,
     ClientWait::TlsHandshake,
     ClientWait::FirstByte,
@@ -15,6 +15,7 @@ const CLIENT_WAITS: [ClientWait; 14] = [
     ClientWait::UnreadContent,
     ClientWait::Linger,
     ClientWait::LingerPiece,
+    ClientWait::BrokenResponse,
     ClientWait::SignOfLife,
     ClientWait::PingAnswer,
     ClientWait::LastStream,

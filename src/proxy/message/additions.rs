@@ -146,7 +146,8 @@ pub fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to (RFC 9110 §7.8).
+/// Adds the fields that a response gains. `upgrade`: the protocol that the connection changes to, or has to (RFC 9110
+/// §7.8).
 pub fn add_to_response(
     headers: &mut HeaderMap,
     received: Version,

@@ -41,6 +41,11 @@ impl ClientWriter {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
+    /// Ready once the client has had time to take what the kernel was given.
+    pub fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.deadline.poll(cx, ClientWait::BrokenResponse)
+    }
+
     /// Tells the client that nothing more will come.
     pub async fn shut_down(&mut self) -> io::Result<()> {
         self.half.shutdown().await

@@ -27,7 +27,7 @@ use self::client_reader::{Arrival, ClientReader};
 use self::client_writer::ClientWriter;
 use self::connection_options::ConnectionOptions;
 use self::request_body::ReaderHandle;
-use self::response_encoder::ResponseEncoder;
+use self::response_encoder::{BreakVisibility, ResponseEncoder};
 use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
 use super::drain::Drain;
@@ -50,8 +50,10 @@ enum ConnectionEnd {
     Closed,
     /// The client has gone.
     Gone,
-    /// In the middle of a response.
+    /// In the middle of a response that the client takes no more of, or that could not be begun.
     Broken(BoxError),
+    /// In the middle of a response whose content broke off. The client has what came of it.
+    Incomplete(BreakVisibility),
     /// The client speaks HTTP/2.
     Http2,
     /// It leaves HTTP: the client has its 101.
@@ -115,6 +117,9 @@ impl H1Connection<'_> {
         let mut encoder =
             ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;
         let waited = self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
+        if let Some(visibility) = encoder.broken {
+            return Err(ConnectionEnd::Incomplete(visibility));
+        }
         if !self.finish_request().await {
             return Err(ConnectionEnd::Closed);
         }
@@ -198,7 +203,7 @@ impl H1Connection<'_> {
         unread || self.drain.has_begun()
     }
 
-    /// Writes the response to its end. Returns whether it had to wait meanwhile.
+    /// Writes the response to its end, or as far as it came. Returns whether it had to wait meanwhile.
     async fn write(&mut self, encoder: &mut ResponseEncoder) -> Result<bool, BoxError> {
         let mut waited = false;
         poll_fn(|cx| {
@@ -207,10 +212,9 @@ impl H1Connection<'_> {
                 // Flushed before more content is awaited, and before a response breaks off.
                 let flushed = self.writer.poll_flush(cx)?;
                 match content {
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(Ok(true)) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
-                    Poll::Ready(Ok(false)) if flushed.is_ready() => continue,
-                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(true) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
+                    Poll::Ready(false) if flushed.is_ready() => continue,
+                    Poll::Ready(_) => {}
                     Poll::Pending if self.reader.poll_gone(cx).is_ready() => {
                         return Poll::Ready(Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()));
                     }
@@ -246,6 +250,11 @@ impl H1Connection<'_> {
                 tracing::debug!(error, "a response broke off");
                 self.writer.reset();
             }
+            ConnectionEnd::Incomplete(BreakVisibility::Close) => self.close().await,
+            ConnectionEnd::Incomplete(BreakVisibility::Reset) => {
+                self.await_client().await;
+                self.writer.reset();
+            }
             ConnectionEnd::Closed => self.close().await,
             ConnectionEnd::Http2 => return self.reunite(),
             ConnectionEnd::Upgraded(upgrade_sender) => {
@@ -264,6 +273,15 @@ impl H1Connection<'_> {
         if let ReaderHandle::Held(reader) = &mut self.reader {
             reader.linger().await;
         }
+    }
+
+    /// Gives the client time to take what was sent: a reset discards the rest.
+    async fn await_client(&mut self) {
+        poll_fn(|cx| match self.reader.poll_gone(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => self.writer.poll_taken(cx),
+        })
+        .await;
     }
 
     /// The whole socket, with the bytes that were read too early.

@@ -1,7 +1,7 @@
 //! Encodes a response: its head, framed as its body needs it, and its content as it comes (RFC 9110 §6.4, RFC 9112 §6).
 //!
-//! Guarantees that a response has one framing, whatever its handler wrote, and that an incomplete response never looks
-//! complete.
+//! Guarantees that a response has one framing, whatever its handler wrote, that what came of its content is written, and
+//! that an incomplete response never looks complete.
 
 #[cfg(test)]
 mod tests;
@@ -35,6 +35,17 @@ pub struct ResponseEncoder {
     pub closes: bool,
     /// The connection leaves HTTP.
     pub switches: bool,
+    /// Its content broke off.
+    pub broken: Option<BreakVisibility>,
+}
+
+/// How a client sees that a response broke off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakVisibility {
+    /// By the close, which comes too early (RFC 9112 §8).
+    Close,
+    /// By a reset: a close would mark the end of the content.
+    Reset,
 }
 
 /// How the content of a response is framed.
@@ -63,6 +74,8 @@ enum BrokenResponse {
 struct WrittenFields {
     date: bool,
     length: bool,
+    /// An Upgrade that `Connection` must name beside `close` (RFC 9110 §7.8).
+    upgrade: bool,
 }
 
 impl ResponseEncoder {
@@ -86,6 +99,7 @@ impl ResponseEncoder {
             body: None,
             framing,
             switches,
+            broken: None,
         };
         if framing == ResponseFraming::Chunked && options.takes_trailers {
             encoder.trailers = AnnouncedTrailers::by(&head.headers);
@@ -95,7 +109,7 @@ impl ResponseEncoder {
             let written =
                 encoder.fields(out, &head.headers, response_rules::keeps_length(options.is_head, head.status));
             encoder.framing_field(out, options, &written, &body);
-            encoder.connection_field(out, options);
+            encoder.connection_field(out, options, &written);
             if !written.date {
                 out.extend_from_slice(b"date: ");
                 out.extend_from_slice(&date::at(now));
@@ -119,6 +133,7 @@ impl ResponseEncoder {
                 10 if name == CONNECTION => {
                     self.closes |= syntax::list_has(value.as_bytes(), b"close");
                     if self.closes && !self.switches {
+                        written.upgrade |= syntax::list_has(value.as_bytes(), b"upgrade");
                         continue;
                     }
                 }
@@ -152,17 +167,29 @@ impl ResponseEncoder {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn connection_field(&self, out: &mut BytesMut, options: &ConnectionOptions) {
+    fn connection_field(&self, out: &mut BytesMut, options: &ConnectionOptions, written: &WrittenFields) {
         match (self.switches, self.closes) {
             (true, _) => {}
+            (false, true) if written.upgrade => out.extend_from_slice(b"connection: close, upgrade\r\n"),
             (false, true) => out.extend_from_slice(b"connection: close\r\n"),
             (false, false) if options.http_11 => {}
             (false, false) => out.extend_from_slice(b"connection: keep-alive\r\n"),
         }
     }
 
-    /// Writes the content that is there to `output`. True: that was all of it. False: `output` should be flushed first.
-    pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
+    /// Writes the content that is there to `output`. True: no more will come. False: `output` should be flushed first.
+    pub fn poll_content(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<bool> {
+        let written = ready!(self.poll_pieces(output, cx));
+        Poll::Ready(written.unwrap_or_else(|error| {
+            tracing::debug!(error, "a response broke off");
+            let ends_with_close = self.framing == ResponseFraming::Close;
+            self.broken = Some(if ends_with_close { BreakVisibility::Reset } else { BreakVisibility::Close });
+            self.body = None;
+            true
+        }))
+    }
+
+    fn poll_pieces(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Poll<Result<bool, BoxError>> {
         while let Some(body) = &mut self.body {
             if output.is_enough() {
                 return Poll::Ready(Ok(false));

@@ -112,8 +112,11 @@ async fn a_response_that_breaks_off_never_looks_complete() {
                 end => break end,
             }
         };
+        assert!(client.buffer.windows(5).any(|content| content == b"begun"));
         assert!(!client.buffer.ends_with(b"0\r\n\r\n"));
-        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset, "HTTP/{version}");
+        // The last chunk is missing; in HTTP/1.0, a close would mark the end.
+        let reset = matches!(end, Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset);
+        assert_eq!(reset, version == "1.0", "HTTP/{version}");
     }
 }
 

@@ -36,7 +36,10 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, BoxError> {
 async fn written(options: &ConnectionOptions, response: Response<Body>) -> Result<(String, bool), BoxError> {
     let mut output = WriteBuffer::default();
     let mut encoder = ResponseEncoder::begin(&mut output, response, options, false, clock::now())?;
-    assert!(poll_fn(|cx| encoder.poll_content(&mut output, cx)).await?);
+    assert!(poll_fn(|cx| encoder.poll_content(&mut output, cx)).await);
+    if encoder.broken.is_some() {
+        return Err("broken off".into());
+    }
     let (mut near, mut far) = tokio::io::duplex(1 << 20);
     poll_fn(|cx| output.poll_flush(&mut near, cx)).await?;
     drop(near);
@@ -91,6 +94,16 @@ async fn a_handler_may_close_the_connection() {
     for (options, value) in [(GET, "close"), (GET, "x, Close"), (asked_to, "x"), (asked_to, "close")] {
         let (text, closes) = written(&options, response(200, &[("connection", value)], Body::empty())).await.unwrap();
         assert!(closes && text.matches("connection:").count() == 1 && text.contains("connection: close\r\n"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn connection_names_an_upgrade_that_is_asked_for_beside_the_close() {
+    let asked_to = ConnectionOptions { keeps_alive: false, ..GET };
+    for (options, expected) in [(GET, "connection: upgrade\r\n"), (asked_to, "connection: close, upgrade\r\n")] {
+        let fields = [("connection", "upgrade"), ("upgrade", "websocket")];
+        let (text, _) = written(&options, response(426, &fields, Body::empty())).await.unwrap();
+        assert!(text.contains(expected) && text.matches("connection:").count() == 1, "{text}");
     }
 }
 

@@ -1,0 +1,103 @@
+//! Paths that are refused, and requests that go no further: what limits and upstreams see of them, in both versions.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::process::{Gateway, curl};
+use tollgate_test_support::turns;
+
+const VERSIONS: [&str; 2] = ["--http1.1", "--http2-prior-knowledge"];
+
+fn status(arguments: &[&str]) -> String {
+    curl(&[&["-o", "/dev/null", "-w", "%{http_code}", "--path-as-is"], arguments].concat())
+}
+
+/// Some servers take each for another path than it is. None is free: a listener's limits count it.
+#[test]
+fn a_path_in_disguise_is_refused_and_counted_by_the_listeners_limits() {
+    let _turn = turns::beside_others();
+    for version in VERSIONS {
+        let gateway = Gateway::start(
+            "
+listeners: [{address: '127.0.0.1:0', limits: [ten]}]
+admin: {address: '127.0.0.1:0'}
+limits:
+  ten: {key: client_ip, rate: 10/h, burst: 10}
+routes:
+  - {name: all, match: {path: '/*'}, echo: true}
+",
+        );
+        let disguised = [
+            "/..%2fadmin",
+            "/a/%2e%2e%2Fadmin",
+            "/a/..;/admin",
+            "/a/..%5cadmin",
+            "/a/..\\admin",
+            "/a/.%2fadmin",
+            "/a/..%3bx/admin",
+            "/a%00",
+            "/%00/../a",
+        ];
+        for path in disguised {
+            assert_eq!(status(&[version, &gateway.url(path)]), "400", "{version} {path}");
+        }
+        assert_eq!(status(&[version, &gateway.url("/a/%2e%2e/b")]), "200", "{version}");
+        for path in ["/", "/..%2fadmin"] {
+            assert_eq!(status(&[version, &gateway.url(path)]), "429", "{version} {path}");
+        }
+    }
+}
+
+/// Answers each request with its own head.
+fn mirror() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut head) = (stream.unwrap(), Vec::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if !matches!(stream.read(&mut byte), Ok(1)) {
+                    break;
+                }
+                head.push(byte[0]);
+            }
+            let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", head.len());
+            let _ = stream.write_all(&[answer.as_bytes(), &head].concat());
+        }
+    });
+    address
+}
+
+#[test]
+fn an_options_or_trace_goes_no_further_than_it_says() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(&format!(
+        "
+listeners: [{{address: '127.0.0.1:0'}}]
+admin: {{address: '127.0.0.1:0'}}
+upstreams:
+  mirror: {{endpoints: ['http://{}']}}
+routes:
+  - {{name: few, match: {{path: /few, methods: [GET, OPTIONS, TRACE]}}, upstream: mirror}}
+  - {{name: all, match: {{path: '/*'}}, upstream: mirror}}
+",
+        mirror()
+    ));
+    for version in VERSIONS {
+        let sent = |method: &str, hops: &str, path: &str| {
+            let field = format!("Max-Forwards: {hops}");
+            curl(&[version, "-i", "-X", method, "-H", &field, "-H", "Cookie: secret", &gateway.url(path)])
+        };
+        for method in ["OPTIONS", "TRACE"] {
+            let answer = sent(method, "3", "/");
+            assert!(answer.contains("max-forwards: 2\r\n"), "{version} {method}: {answer}");
+        }
+        assert!(sent("GET", "0", "/").contains("max-forwards: 0\r\n"), "another method is left alone");
+        let options = sent("OPTIONS", "0", "/few").to_lowercase();
+        assert!(options.contains(" 200") && options.contains("allow: get, options\r\n"), "{version}: {options}");
+        let trace = sent("TRACE", "0", "/").to_lowercase();
+        assert!(trace.contains(" 405") && trace.contains("allow: get,"), "{version}: {trace}");
+        assert!(!trace.contains("secret") && !trace.contains("host:"), "{version}: {trace}");
+    }
+}
