@@ -6,6 +6,8 @@ pub mod body;
 pub mod cli;
 pub mod config;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod gateway;
 mod grpc;
 mod header_map_pool;

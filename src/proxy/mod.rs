@@ -4,7 +4,7 @@
 //!
 //! Failures stay typed: no status code is chosen here.
 
-mod connection;
+pub(crate) mod connection;
 mod forward;
 pub mod message;
 mod retry;

@@ -11,7 +11,7 @@ mod connection_info;
 mod connection_limit;
 mod date;
 pub mod drain;
-mod h1;
+pub(crate) mod h1;
 mod h2;
 mod handler;
 mod listener;

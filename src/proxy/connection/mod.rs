@@ -6,7 +6,7 @@ pub mod client;
 pub mod exchange;
 pub mod failure;
 mod pool;
-mod response;
+pub(crate) mod response;
 pub mod upgrade;
 pub mod upload;
 pub mod upstream_request;

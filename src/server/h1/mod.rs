@@ -11,7 +11,7 @@ mod client_reader;
 mod client_writer;
 mod connection_options;
 mod request_body;
-mod request_head;
+pub(crate) mod request_head;
 mod request_line;
 mod response_encoder;
 

@@ -1,0 +1,135 @@
+//! Requests of HTTP/1: read in one way only, by the gateway and by whoever gets them from it.
+
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use http::header::HOST;
+use http::{HeaderValue, Request};
+use http_body_util::{BodyExt, Full, StreamBody};
+
+use super::hyper_server::{ReadRequest, read_by_hyper};
+use super::split;
+use crate::body::{Body, BoxError};
+use crate::error::Failure;
+use crate::http::h1::body_decoder::BodyDecoder;
+use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::h1::{BodyFraming, SectionBounds};
+use crate::proxy::connection::upstream_request::UpstreamRequest;
+use crate::proxy::message::forwarded::ClientOrigin;
+use crate::route::{Forward, HostPolicy, Rewrite};
+use crate::server::h1::request_head::RequestHead;
+
+const BOUNDS: SectionBounds = SectionBounds { bytes: 16 * 1024, fields: 64 };
+/// The first bytes of HTTP/2, which the connection looks for before it reads a head.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+
+/// A head that arrives in two pieces is read like one that arrives whole.
+pub fn pieces_make_no_difference(data: &[u8]) {
+    let (bytes, place) = split(data);
+    let whole = RequestHead::default().read(bytes, &BOUNDS);
+    let mut head = RequestHead::default();
+    let pieces = match head.read(&bytes[..place], &BOUNDS) {
+        Ok(None) => head.read(bytes, &BOUNDS),
+        decided => decided,
+    };
+    match (&whole, &pieces) {
+        // A line that is too long may be noticed before its other faults are read.
+        (Err(Failure::UriTooLong | Failure::HeadersTooLarge), Err(_))
+        | (Err(_), Err(Failure::UriTooLong | Failure::HeadersTooLarge)) => {}
+        _ => assert_eq!(whole, pieces),
+    }
+}
+
+/// Every request that is accepted here, hyper reads with the same method, target, fields and content.
+pub fn hyper_reads_the_same_requests(data: &[u8]) {
+    if data.starts_with(PREFACE) {
+        return;
+    }
+    for (ours, theirs) in read_here(data).into_iter().zip(read_by_hyper(data)) {
+        assert_eq!(without_host(ours.0), without_host(theirs));
+    }
+}
+
+/// A request that is accepted and forwarded is exactly one request to whoever gets it, with the same method and content.
+pub fn a_forwarded_request_is_one_request(data: &[u8]) {
+    if data.starts_with(PREFACE) {
+        return;
+    }
+    let Some((request, framing)) = read_here(data).into_iter().next() else { return };
+    let Some(sent) = forward(&request, framing) else { return };
+    let (here, there) = (read_here(&sent), read_by_hyper(&sent));
+    for read in [here.into_iter().map(|(request, _)| request).collect(), there] {
+        let [only] = &read[..] else { panic!("{} requests in {:?}", read.len(), sent.escape_ascii().to_string()) };
+        assert_eq!((&only.method, &only.content), (&request.method, &request.content));
+        assert_eq!(only.headers.get_all(HOST).iter().count(), 1);
+    }
+}
+
+/// The whole requests at the start of `bytes`, as the gateway reads them.
+fn read_here(mut bytes: &[u8]) -> Vec<(ReadRequest, BodyFraming)> {
+    let mut found = Vec::new();
+    let mut head = RequestHead::default();
+    while let Ok(Some(length)) = head.read(bytes, &BOUNDS) {
+        let section = Bytes::copy_from_slice(&bytes[..length]);
+        let mut request = Request::new(());
+        let Ok(options) = head.finish(&section, &mut request) else { break };
+        let mut rest = BytesMut::from(&bytes[length..]);
+        let Some(content) = read_content(&mut rest, options.framing) else { break };
+        bytes = &bytes[bytes.len() - rest.len()..];
+        let target = request.uri().to_string();
+        let (head, ()) = request.into_parts();
+        found.push((ReadRequest { method: head.method, target, headers: head.headers, content }, options.framing));
+        if !options.keeps_alive {
+            break;
+        }
+    }
+    found
+}
+
+/// The content at the start of `bytes`, if all of it is there.
+fn read_content(bytes: &mut BytesMut, framing: BodyFraming) -> Option<Vec<u8>> {
+    let mut decoder = BodyDecoder::new(framing, BOUNDS);
+    let mut content = Vec::new();
+    while let Some(frame) = decoder.decode(bytes).ok()? {
+        content.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    decoder.is_over().then_some(content)
+}
+
+/// The bytes that an upstream gets. `None`: the request is not forwarded.
+fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
+    let content = Bytes::from(read.content.clone());
+    let body = match framing {
+        BodyFraming::Length(_) => Body::boxed(Full::new(content).map_err(|never| match never {})),
+        BodyFraming::Chunked | BodyFraming::Close => {
+            let frame = (!content.is_empty()).then(|| Ok::<_, BoxError>(http_body::Frame::data(content)));
+            Body::boxed(StreamBody::new(futures_util::stream::iter(frame)))
+        }
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = read.method.clone();
+    *request.uri_mut() = read.target.parse().ok()?;
+    *request.headers_mut() = read.headers.clone();
+    let peer = [192, 0, 2, 1].into();
+    let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false };
+    let rule = Forward { upstream: "u".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
+    let (id, endpoint) = (HeaderValue::from_static("id"), HeaderValue::from_static("endpoint"));
+    let mut prepared = UpstreamRequest::prepare(request, &rule, &origin, &id).ok()?;
+    let mut output = WriteBuffer::default();
+    output.push(|out| prepared.write(out, Some(&endpoint)));
+    let mut upload = prepared.upload.take()?;
+    upload.release();
+    let mut sent = Vec::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    while !upload.is_complete() || output.waiting() > 0 {
+        upload.move_to(&mut output, &mut cx).ok()?;
+        let Poll::Ready(Ok(())) = output.poll_flush(&mut sent, &mut cx) else { return None };
+    }
+    Some(sent)
+}
+
+/// The authority of an absolute target takes the place of Host here; hyper leaves both.
+fn without_host(mut request: ReadRequest) -> ReadRequest {
+    request.headers.remove(HOST);
+    request
+}

@@ -1,0 +1,40 @@
+//! The head of an upstream's response: the same however it arrives, and framed in one way.
+
+use bytes::BytesMut;
+
+use super::split;
+use crate::proxy::connection::response::{self, BOUNDS};
+
+/// A head that arrives in two pieces is read like one that arrives whole.
+pub fn pieces_make_no_difference(data: &[u8]) {
+    let (bytes, place) = split(data);
+    for to_head in [false, true] {
+        let mut read = BytesMut::from(bytes);
+        let whole = response::take(&mut read, to_head);
+        let mut piecewise = BytesMut::from(&bytes[..place]);
+        let pieces = match response::take(&mut piecewise, to_head) {
+            Ok(None) => {
+                piecewise.extend_from_slice(&bytes[place..]);
+                response::take(&mut piecewise, to_head)
+            }
+            Ok(Some(head)) => {
+                piecewise.extend_from_slice(&bytes[place..]);
+                Ok(Some(head))
+            }
+            Err(refused) => Err(refused),
+        };
+        if bytes.len() > BOUNDS.bytes {
+            // The bound may be met before another fault, or after it.
+            return;
+        }
+        match (whole, pieces) {
+            (Ok(None), Ok(None)) | (Err(_), Err(_)) => {}
+            (Ok(Some(one)), Ok(Some(other))) => {
+                let facts = |head: &response::ResponseHead| (head.status, head.version, head.framing, head.last);
+                assert_eq!((facts(&one), &one.headers), (facts(&other), &other.headers));
+                assert_eq!(read, piecewise);
+            }
+            (whole, pieces) => panic!("whole: {whole:?}, in pieces: {pieces:?}"),
+        }
+    }
+}
