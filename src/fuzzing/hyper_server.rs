@@ -32,7 +32,10 @@ pub struct ReadRequest {
 pub fn read_by_hyper(bytes: &[u8]) -> Vec<ReadRequest> {
     RUNTIME.with_borrow_mut(|runtime| {
         let runtime = runtime.get_or_insert_with(|| {
-            tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap_or_else(|error| panic!("{error}"))
+            tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .unwrap_or_else(|error| panic!("{error}"))
         });
         runtime.block_on(serve(bytes))
     })

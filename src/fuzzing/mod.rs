@@ -43,20 +43,86 @@ fn split(data: &[u8]) -> (&[u8], usize) {
 mod tests {
     use std::path::Path;
 
+    use fastrand::Rng;
+
     use super::*;
+
+    /// Pieces that mean something to some reader.
+    const WORDS: [&[u8]; 24] = [
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b": ",
+        b" ",
+        b"\t",
+        b"\0",
+        b",",
+        b";",
+        b"0\r\n\r\n",
+        b"\r\n\r\n",
+        b"Content-Length: 5\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: identity, chunked\r\n",
+        b"Host: b\r\n",
+        b"Connection: close, content-length\r\n",
+        b"GET / HTTP/1.1\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"/../",
+        b"%2e%2E",
+        b"%2F",
+        b"..;",
+        b"\xff",
+        b"ffffffffffffffff",
+    ];
+
+    fn corpus(name: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+        let inputs = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        inputs.map(|input| std::fs::read(input.unwrap().path()).unwrap()).collect()
+    }
+
+    /// An input changed in a few places.
+    fn mutate(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = inputs[rng.usize(..inputs.len())].clone();
+        for _ in 0..rng.usize(1..5) {
+            let at = rng.usize(..=bytes.len());
+            let end = (at + rng.usize(..12)).min(bytes.len());
+            match rng.u8(..5) {
+                0 => drop(bytes.splice(at..end, [])),
+                1 => bytes.insert(at, rng.u8(..)),
+                2 => drop(bytes.splice(at..at, WORDS[rng.usize(..WORDS.len())].iter().copied())),
+                3 => {
+                    let other = &inputs[rng.usize(..inputs.len())];
+                    bytes.truncate(at);
+                    bytes.extend_from_slice(&other[rng.usize(..=other.len())..]);
+                }
+                _ if at < bytes.len() => bytes[at] ^= 1 << rng.u8(..8),
+                _ => {}
+            }
+        }
+        bytes
+    }
+
+    /// What a fuzzer does in hours, for a moment. `FUZZ_ROUNDS=100000` goes on longer.
+    #[test]
+    fn changed_inputs_hold_every_property() {
+        let rounds = std::env::var("FUZZ_ROUNDS").map_or(2_000, |rounds| rounds.parse().unwrap());
+        for (name, property) in PROPERTIES {
+            let (mut rng, inputs) = (Rng::with_seed(7), corpus(name));
+            for _ in 0..rounds {
+                let input = mutate(&mut rng, &inputs);
+                let held = std::panic::catch_unwind(|| property(&input));
+                assert!(held.is_ok(), "{name} does not hold for {:?}", input.escape_ascii().to_string());
+            }
+        }
+    }
 
     #[test]
     fn every_input_that_was_kept_holds_every_property() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
         for (name, property) in PROPERTIES {
-            let folder = corpus.join(name);
-            let inputs = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-            let mut count = 0;
-            for input in inputs {
-                property(&std::fs::read(input.unwrap().path()).unwrap());
-                count += 1;
-            }
-            assert!(count > 0, "{} is empty", folder.display());
+            let inputs = corpus(name);
+            assert!(!inputs.is_empty(), "the corpus of {name} is empty");
+            inputs.iter().for_each(|input| property(input));
         }
     }
 }
