@@ -38,6 +38,9 @@ pub fn resolve_dots(uri: &mut Uri) -> Result<(), Failure> {
     if is_normal(path.as_bytes()) {
         return Ok(());
     }
+    if memchr::memchr_iter(b'%', path.as_bytes()).any(|at| !is_escape(&path.as_bytes()[at..])) {
+        return Err(Failure::BadRequest("a percent sign in the path is not followed by two hexadecimal digits"));
+    }
     let decoded = decode_unreserved(path);
     // Some servers end the path there.
     if decoded.contains("%00") {
@@ -116,7 +119,7 @@ fn decode_unreserved(path: &str) -> String {
     let mut rest = path;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
-        let escape = rest.get(at..at + 3).unwrap_or(&rest[at..]);
+        let escape = &rest[at..at + if is_escape(&rest.as_bytes()[at..]) { 3 } else { 1 }];
         let mut decoded = percent_decode_str(escape);
         match (decoded.next(), decoded.next()) {
             (Some(byte), None) if is_unreserved(byte) => out.push(char::from(byte)),
@@ -126,6 +129,11 @@ fn decode_unreserved(path: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Whether `bytes` begins with a percent sign and two hexadecimal digits (RFC 3986 §2.1).
+fn is_escape(bytes: &[u8]) -> bool {
+    matches!(bytes, [b'%', first, second, ..] if first.is_ascii_hexdigit() && second.is_ascii_hexdigit())
 }
 
 /// RFC 3986 §2.3.
@@ -195,7 +203,7 @@ mod tests {
             ("/admin/.", "/admin/"),
             ("/admin/x/..", "/admin/"),
             ("/a%2fb", "/a%2Fb"),
-            ("/a%zz", "/a%ZZ"),
+            ("/a%zz", "/a%zz"),
             ("/a%", "/a%"),
             ("/a%4", "/a%4"),
             ("/..", "/"),
@@ -247,6 +255,15 @@ mod tests {
         ] {
             assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
         }
+    }
+
+    /// `%/%2e` must not be read as an escape that ends in `%`, and hide the one behind it.
+    #[test]
+    fn a_percent_sign_that_begins_no_escape_is_refused() {
+        for sent in ["/%", "/100%", "/a%zz", "/%2", "/a/%/%2e%2e/b", "/a/%%2e%2e/%2e%2e/b"] {
+            assert!(matches!(resolved(sent), Err(Failure::BadRequest(_))), "{sent}");
+        }
+        assert_eq!(resolved("/a?100%&%zz").as_deref(), Ok("/a?100%&%zz"));
     }
 
     #[test]
