@@ -3,7 +3,7 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 
-use super::split;
+use super::pieces::split;
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::chunks::Malformed;
 use crate::http::h1::{BodyFraming, SectionBounds};

@@ -3,11 +3,14 @@
 //! Each takes any bytes and panics where a promise is broken. `fuzz/` runs them on new inputs; the test below runs them
 //! on the committed ones, so an input that once broke something is tried in every test run.
 
+#![expect(clippy::panic, reason = "a promise that is broken ends the run")]
+
 mod configuration;
 mod content;
 mod forwarded;
 mod hyper_server;
 mod path;
+mod pieces;
 mod request;
 mod response_head;
 
@@ -31,12 +34,6 @@ pub fn check(name: &str, data: &[u8]) {
     if let Some((_, property)) = PROPERTIES.iter().find(|(known, _)| *known == name) {
         property(data);
     }
-}
-
-/// Splits `data` in two, at a place that its first byte says. The rest is what a peer sends.
-fn split(data: &[u8]) -> (&[u8], usize) {
-    let Some((place, rest)) = data.split_first() else { return (data, 0) };
-    (rest, rest.len() * usize::from(*place) / 256)
 }
 
 #[cfg(test)]

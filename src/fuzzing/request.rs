@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full, StreamBody};
 
 use super::hyper_server::{ReadRequest, read_by_hyper};
-use super::split;
+use super::pieces::split;
 use crate::body::{Body, BoxError};
 use crate::error::Failure;
 use crate::http::h1::body_decoder::BodyDecoder;

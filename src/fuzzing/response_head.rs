@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use super::split;
+use super::pieces::split;
 use crate::proxy::connection::response::{self, BOUNDS};
 
 /// A head that arrives in two pieces is read like one that arrives whole.

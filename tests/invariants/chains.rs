@@ -17,7 +17,7 @@ const CHAINS: [(&str, &[&str]); 2] = [
             "proxy server",
             "gateway",
             "admin config",
-            "app",
+            "app fuzzing",
             "cli",
             "lib",
             "main",
