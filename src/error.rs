@@ -34,6 +34,8 @@ pub enum Failure {
     NoEndpoint,
     /// The upstream has as many requests or connections as its bounds let it have.
     UpstreamOverloaded,
+    /// The gateway has no descriptor, port or buffer left for a connection to the upstream.
+    Exhausted,
     ConnectFailed,
     /// The upstream closed or reset the connection before it answered.
     UpstreamClosed,
@@ -99,6 +101,11 @@ impl Failure {
                 row(S::SERVICE_UNAVAILABLE, "overloaded", "the gateway has as many requests in flight as it takes")
             }
             Self::NoEndpoint => row(S::SERVICE_UNAVAILABLE, "no-endpoint", "the upstream has no endpoint to try"),
+            Self::Exhausted => row(
+                S::SERVICE_UNAVAILABLE,
+                "gateway-exhausted",
+                "the gateway has no descriptor or port left for a connection to the upstream",
+            ),
             Self::UpstreamOverloaded => {
                 row(S::SERVICE_UNAVAILABLE, "upstream-overloaded", "the upstream has as many requests as it takes")
             }
@@ -138,7 +145,7 @@ impl Failure {
                 GrpcStatus::Unimplemented
             }
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
-            Self::Overloaded | Self::UpstreamOverloaded | Self::NoEndpoint => GrpcStatus::Unavailable,
+            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed | Self::UpstreamClosed => {
                 GrpcStatus::Unavailable
             }
@@ -152,7 +159,7 @@ impl Failure {
     fn retry_after_secs(&self) -> Option<u64> {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
-            Self::Overloaded | Self::UpstreamOverloaded | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
+            Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,
         }
     }
@@ -165,7 +172,7 @@ impl Failure {
     /// The outcome that settles the request's limits instead of a response.
     pub fn unanswered(&self) -> Unanswered {
         match self {
-            Self::NoEndpoint | Self::UpstreamOverloaded => Unanswered::NotForwarded,
+            Self::NoEndpoint | Self::UpstreamOverloaded | Self::Exhausted => Unanswered::NotForwarded,
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
             _ => Unanswered::Forwarded,
         }

@@ -56,6 +56,7 @@ pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> st
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,
+        max_connections_per_client: None,
     };
     let limit = ConnectionLimit::uncounted(spec.max_connections);
     server::serve(vec![listener], Arc::new(spec), Pages(router(state)), limit, drain).await;

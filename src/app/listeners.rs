@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
 use crate::config::{Config, ListenerConfig};
-use crate::server::{self, ConnectionLimit, ListenerSpec};
+use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
 
 /// A listener that is bound for one worker.
 pub struct BoundListener {
@@ -27,14 +27,19 @@ pub struct SocketSources {
 
 /// Opens every address for every worker before any of them runs: an address that can't be bound stops the start. Returns a
 /// list of listeners for each worker.
-pub fn bind(config: &Config, mut sources: SocketSources) -> anyhow::Result<Vec<Vec<BoundListener>>> {
+pub fn bind(
+    config: &Config,
+    mut sources: SocketSources,
+    process: &ProcessLimit,
+) -> anyhow::Result<Vec<Vec<BoundListener>>> {
     let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
-    for ListenerConfig { server: spec, .. } in &config.listeners {
+    for (index, ListenerConfig { server: spec, .. }) in config.listeners.iter().enumerate() {
         let mut spec = spec.clone();
         let (shares, origin) = open(&mut spec, workers.len(), &mut sources)
             .with_context(|| format!("cannot listen on {}", spec.address))?;
-        let limit = ConnectionLimit::new(spec.max_connections);
+        let limit = ConnectionLimit::new(spec.max_connections).within(process, index);
+        let limit = limit.per_client(spec.max_connections_per_client);
         let spec = Arc::new(spec);
         tracing::info!(address = %spec.address, origin, "listening");
         for (listeners, sockets) in workers.iter_mut().zip(shares) {

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod control;
+mod descriptors;
 mod exporter;
 mod listeners;
 mod reload;
@@ -42,7 +43,7 @@ use crate::config::{self, Config};
 use crate::gateway::Gateway;
 use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
-use crate::server::drain;
+use crate::server::{ProcessLimit, drain};
 
 /// Runs the gateway on the file at `path` until a signal ends it or another process takes over. With `take_over`, takes
 /// over from the process that runs, if one does.
@@ -75,8 +76,9 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         }
         _ => HandedOver::default(),
     };
+    let process = ProcessLimit::new(descriptors::client_connections(&config, descriptors::raise_limit()));
     let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
-    let listeners = listeners::bind(&config, sources)?;
+    let listeners = listeners::bind(&config, sources, &process)?;
     let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
@@ -85,7 +87,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
     let permits = fleet.as_ref().map(|fleet| fleet.node.permits.clone()).unwrap_or_default();
-    let shared = SharedState { gateway: gateway.clone(), memory, permits, fleet, drain };
+    let shared = SharedState { gateway: gateway.clone(), memory, permits, fleet, drain, process };
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();

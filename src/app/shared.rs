@@ -12,7 +12,7 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::gateway::Gateway;
-use crate::server::drain::Drain;
+use crate::server::{Drain, ProcessLimit};
 
 /// How often histograms are drained, idle connections closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
@@ -26,6 +26,7 @@ pub struct SharedState {
     /// Of a gateway with a store.
     pub fleet: Option<FleetMember>,
     pub drain: Drain,
+    pub process: ProcessLimit,
 }
 
 /// This node as one of those that share a store.

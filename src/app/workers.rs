@@ -1,6 +1,7 @@
 //! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -131,7 +132,9 @@ async fn work(
     if let (Some(fleet), Some(store)) = (&shared.fleet, &store) {
         recovery::first_contact(&fleet.node, store, FIRST_CONTACT).await;
     }
-    let worker = Worker { limiter, proxy: Arc::new(Proxy::default()), in_flight: Arc::new(InFlight::default()) };
+    let process = shared.process.clone();
+    let proxy = Arc::new(Proxy::new(Arc::new(move || process.make_room())));
+    let worker = Worker { limiter, proxy, in_flight: Arc::new(InFlight::default()) };
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
         let handler = WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone() };
         let drain = shared.drain.clone();
@@ -173,6 +176,10 @@ impl Handler for WorkerListener {
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
         serve::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
+    }
+
+    fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.gateway.load().trusted_proxies.contains(peer)
     }
 
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {

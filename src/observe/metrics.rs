@@ -151,6 +151,14 @@ fn describe() {
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");
     describe_counter!("tollgate_http2_floods_total", "HTTP/2 connections closed for what their client sent, by kind.");
+    describe_counter!(
+        "tollgate_connections_closed_for_room_total",
+        "Idle client connections closed because another one needed room."
+    );
+    describe_counter!(
+        "tollgate_connections_refused_total",
+        "Client connections reset because their client had as many as it may."
+    );
     describe_counter!("tollgate_upstream_requests_total", "Requests sent upstream, by upstream and outcome.");
     describe_counter!("tollgate_upstream_lookups_total", "Lookups of endpoints' names, by outcome.");
     describe_gauge!("tollgate_upstream_lookups_under_way", "Lookups of endpoints' names under way.");

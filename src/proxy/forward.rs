@@ -10,6 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use super::connection::client::Client;
 use super::connection::exchange::UpstreamConnection;
+use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::{self, UpgradeRequest};
 use super::connection::upstream_request::UpstreamRequest;
 use super::message::forwarded::ClientOrigin;
@@ -30,6 +31,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// `clients` give way when the process has no descriptor left for a connection to an upstream.
+    pub fn new(clients: MakeRoom) -> Self {
+        Self { client: Client::new(clients) }
+    }
+
     /// Drops idle connections that have expired. To be called every few seconds on the worker.
     pub fn sweep(&self) {
         self.client.sweep();
@@ -100,8 +106,10 @@ impl Proxy {
         {
             match self.client.lease(upstream, endpoint, fresh).await {
                 Ok(connection) => return Ok(connection),
-                // The bounds are those of all endpoints together.
-                Err(UpstreamConnectError::Overloaded) => return Err(Failure::UpstreamOverloaded),
+                // The bounds are those of all endpoints together, and descriptors those of the process.
+                Err(error @ (UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_))) => {
+                    return Err(connect_failure(&error));
+                }
                 Err(error) => failure = connect_failure(&error),
             }
         }
@@ -115,6 +123,7 @@ fn connect_failure(error: &UpstreamConnectError) -> Failure {
         UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
         UpstreamConnectError::Tls(_) => Failure::TlsFailed,
         UpstreamConnectError::Overloaded => Failure::UpstreamOverloaded,
+        UpstreamConnectError::Exhausted(_) => Failure::Exhausted,
     }
 }
 

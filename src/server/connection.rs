@@ -9,7 +9,7 @@ use super::connection_info::ConnectionInfo;
 use super::connection_limit::ConnectionPermit;
 use super::drain::Drain;
 use super::h1;
-use super::h2::Http2;
+use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
 use super::spec::ListenerSpec;
@@ -35,8 +35,10 @@ pub async fn serve_one<H: Handler>(
         tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let connection = Arc::new(ConnectionInfo::new(peer, local));
+    let activity = Arc::clone(permit.activity());
     let ListenerContext { handler, spec, drain, http2 } = &*context;
     if let Some(socket) = h1::drive(Socket { stream: stream.into(), permit }, &connection, handler, spec, drain).await {
-        http2.drive(socket, &connection, handler.clone(), drain).await;
+        let leave = LeaveSignal { drain, activity: &activity };
+        http2.drive(socket, &connection, handler.clone(), leave).await;
     }
 }

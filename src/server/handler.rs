@@ -1,6 +1,7 @@
 //! The code that answers requests, as the server sees it.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -17,6 +18,11 @@ pub trait Handler: Clone + Send + Sync + 'static {
         connection: &Arc<ConnectionInfo>,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Whether `peer` is a proxy that stands for many clients: bounds on each client are not for it.
+    fn is_trusted(&self, _peer: IpAddr) -> bool {
+        false
+    }
 
     /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection
     /// closes after that.

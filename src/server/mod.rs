@@ -20,7 +20,7 @@ mod spec;
 pub mod worker;
 
 pub use connection_info::ConnectionInfo;
-pub use connection_limit::ConnectionLimit;
+pub use connection_limit::{ConnectionLimit, ProcessLimit};
 pub use drain::{Drain, DrainSignal, Drained};
 pub use handler::Handler;
 pub use listener::{bind, check_free, serve};

@@ -24,8 +24,11 @@ pub struct ListenerSpec {
     pub max_header_bytes: usize,
     /// Header fields of a request; beyond: 431.
     pub max_headers: usize,
-    /// Open connections, of all workers together; further ones wait in the accept queue.
+    /// Open connections, of all workers together. Beyond, those idle for longest are closed, and further ones wait in the
+    /// accept queue.
     pub max_connections: usize,
+    /// Open connections of one client; beyond, they are reset. `None`: no bound.
+    pub max_connections_per_client: Option<u32>,
 }
 
 impl ListenerSpec {

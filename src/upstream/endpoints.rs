@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
+use rustix::io::Errno;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
@@ -64,9 +65,12 @@ pub enum UpstreamConnectError {
     #[error("connecting timed out")]
     Timeout,
     #[error("connecting failed: {0}")]
-    Failed(#[from] io::Error),
+    Failed(io::Error),
     #[error("TLS failed: {0}")]
     Tls(io::Error),
+    /// Nothing was tried: this process has no descriptor, port or buffer left. The endpoint is not at fault.
+    #[error("the gateway has nothing left for a connection: {0}")]
+    Exhausted(io::Error),
     /// Nothing was tried: the upstream has as many connections or requests as it may.
     #[error("the upstream is at its bounds")]
     Overloaded,
@@ -164,6 +168,16 @@ impl Endpoint {
     }
 }
 
+impl From<io::Error> for UpstreamConnectError {
+    fn from(error: io::Error) -> Self {
+        const OWN: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::ADDRNOTAVAIL];
+        match Errno::from_io_error(&error) {
+            Some(errno) if OWN.contains(&errno) => Self::Exhausted(error),
+            _ => Self::Failed(error),
+        }
+    }
+}
+
 /// Each address is tried for at most its share of the time.
 async fn connect_to_one_of(addresses: &[SocketAddr], deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
     let mut failure = UpstreamConnectError::Timeout;
@@ -175,7 +189,7 @@ async fn connect_to_one_of(addresses: &[SocketAddr], deadline: Instant) -> Resul
                 stream.set_nodelay(true)?;
                 return Ok(ClearStream::Tcp(stream));
             }
-            Ok(Err(error)) => failure = UpstreamConnectError::Failed(error),
+            Ok(Err(error)) => failure = error.into(),
             Err(_) => failure = UpstreamConnectError::Timeout,
         }
     }

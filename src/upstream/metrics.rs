@@ -18,6 +18,7 @@ pub struct UpstreamMetrics {
     connect_failed: Counter,
     connect_timeout: Counter,
     tls_failed: Counter,
+    connect_exhausted: Counter,
     retries: Counter,
     response_seconds: Histogram,
 }
@@ -30,6 +31,8 @@ enum ForwardOutcome {
     NoEndpoint,
     /// The upstream is at its bounds.
     Overloaded,
+    /// The gateway had nothing left for a connection.
+    Exhausted,
     ConnectFailed,
     ConnectTimeout,
     TlsFailed,
@@ -56,11 +59,12 @@ pub struct CountedConnection {
 }
 
 impl ForwardOutcome {
-    const COUNT: usize = 11;
+    const COUNT: usize = 12;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
         (Self::NoEndpoint, "no_endpoint"),
         (Self::Overloaded, "overloaded"),
+        (Self::Exhausted, "exhausted"),
         (Self::ConnectFailed, "connect_failed"),
         (Self::ConnectTimeout, "connect_timeout"),
         (Self::TlsFailed, "tls_failed"),
@@ -77,6 +81,7 @@ impl From<&Failure> for ForwardOutcome {
         match failure {
             Failure::NoEndpoint => Self::NoEndpoint,
             Failure::UpstreamOverloaded => Self::Overloaded,
+            Failure::Exhausted => Self::Exhausted,
             Failure::ConnectFailed => Self::ConnectFailed,
             Failure::ConnectTimeout => Self::ConnectTimeout,
             Failure::TlsFailed => Self::TlsFailed,
@@ -105,6 +110,7 @@ impl UpstreamMetrics {
             connect_failed: connects("failed"),
             connect_timeout: connects("timeout"),
             tls_failed: connects("tls_failed"),
+            connect_exhausted: connects("exhausted"),
             retries: counter!("tollgate_upstream_retries_total", "upstream" => name()),
             response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => name()),
         }
@@ -133,6 +139,7 @@ impl UpstreamMetrics {
             UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
             UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
             UpstreamConnectError::Tls(_) => self.tls_failed.increment(1),
+            UpstreamConnectError::Exhausted(_) => self.connect_exhausted.increment(1),
             UpstreamConnectError::Overloaded => {}
         }
     }

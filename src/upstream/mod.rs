@@ -8,7 +8,7 @@ pub mod balance;
 pub mod bounds;
 pub mod budget;
 pub mod endpoints;
-mod failure_log;
+pub mod failure_log;
 mod lookup;
 pub mod metrics;
 pub mod tls;

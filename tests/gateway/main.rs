@@ -19,6 +19,7 @@ mod metrics;
 mod on_limit;
 mod operator;
 mod outage;
+mod overload;
 mod plans;
 mod process;
 mod refused_paths;

@@ -46,6 +46,14 @@ impl Gateway {
         Self::start_as(command, routes)
     }
 
+    /// Like `start`, with its limits on descriptors set by `ulimit` with these options.
+    pub fn start_with_limit(options: &str, routes: &str) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit {options} || exit; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tollgate")]);
+        Self::start_as(command, routes)
+    }
+
     /// Like `start_unready`, as the process that takes over.
     pub fn take_over_unready(routes: &str) -> Self {
         Self::spawn_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), routes, &["--take-over"]).0

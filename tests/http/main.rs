@@ -12,6 +12,7 @@ mod http2;
 mod messages;
 mod proxy;
 mod retry;
+mod room;
 mod server;
 mod streaming;
 mod upgrade;

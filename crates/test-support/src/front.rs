@@ -132,5 +132,6 @@ fn listener_spec() -> ListenerSpec {
         max_header_bytes: 64 * 1024,
         max_headers: 100,
         max_connections: 1000,
+        max_connections_per_client: None,
     }
 }

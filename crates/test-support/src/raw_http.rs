@@ -226,6 +226,7 @@ pub fn spec() -> ListenerSpec {
         max_header_bytes: 16 * 1024,
         max_headers: 100,
         max_connections: 1000,
+        max_connections_per_client: None,
     }
 }
 
@@ -244,7 +245,7 @@ impl TestServer {
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();
-        let slots = ConnectionLimit::new(spec.max_connections);
+        let slots = ConnectionLimit::new(spec.max_connections).per_client(spec.max_connections_per_client);
         let done =
             tokio::spawn(server::serve(vec![listener], Arc::new(spec), ScriptedHandler(seen.clone()), slots, drain));
         Self { address, seen, signal, done }

@@ -87,6 +87,9 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
         max_header_bytes: usize::try_from(raw.max_header_size.value()?.0).ok()?,
         max_headers: raw.max_headers.value()?.count().get(),
         max_connections: raw.max_connections.value()?.count().get(),
+        max_connections_per_client: raw
+            .max_connections_per_client
+            .build(|at| Some(u32::try_from(at.value.count().get()).unwrap_or(u32::MAX)))?,
     })
 }
 

@@ -31,8 +31,10 @@ record! {
         default("64KiB") max_header_size: Located<ByteSize<8_192, 16_777_216>>,
         /// Header fields of a request; beyond it 431.
         default(100) max_headers: Located<WholeNumber<1, 10_000>>,
-        /// Open connections, all workers together; further ones wait.
+        /// Open connections, all workers together. Beyond it, those idle for longest are closed, and further ones wait.
         default(65_536) max_connections: Located<WholeNumber<1, 10_000_000>>,
+        /// Open connections of one client: an IPv4 address, or an IPv6 /64. Further ones are reset. Default: no bound.
+        optional max_connections_per_client: Located<WholeNumber<1, 10_000_000>>,
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout_at;
 
 use super::exchange::{UpstreamConnection, timeouts_of};
+use super::exhaustion::{Exhaustion, MakeRoom};
 use super::pool::{self, Pool};
 use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
@@ -20,9 +21,15 @@ use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
 #[derive(Default)]
 pub struct Client {
     pool: Arc<Pool<Box<UpstreamConnection>>>,
+    exhaustion: Exhaustion,
 }
 
 impl Client {
+    /// `clients` give way when there is no descriptor left.
+    pub fn new(clients: MakeRoom) -> Self {
+        Self { pool: Arc::default(), exhaustion: Exhaustion::new(clients) }
+    }
+
     /// Drops connections that were idle for too long. Cheap; to be called every few seconds.
     pub fn sweep(&self) {
         self.pool.sweep(clock::now());
@@ -100,11 +107,16 @@ impl Client {
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let name = &upstream.spec().name;
-        let stream = match endpoint.connect(patience, HttpOffer::Http1).await {
+        let mut connected = endpoint.connect(patience, HttpOffer::Http1).await;
+        if let Err(UpstreamConnectError::Exhausted(error)) = &connected {
+            self.exhaustion.make_room(error, || self.pool.close_any()).await;
+            connected = endpoint.connect(patience, HttpOffer::Http1).await;
+        }
+        let stream = match connected {
             Ok(stream) => stream,
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
-                if endpoint.record_refused() {
+                if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
                 }

@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod exchange;
+pub mod exhaustion;
 pub mod failure;
 mod pool;
 pub(crate) mod response;

@@ -48,6 +48,15 @@ pub fn place<C>(pool: &Arc<Pool<C>>, key: &Arc<str>) -> PoolPlace {
     PoolPlace { pool: Arc::as_ptr(pool) as usize, key: Arc::clone(key) }
 }
 
+impl<C> IdleStack<C> {
+    /// The one used longest ago.
+    fn take_oldest(&mut self) -> Option<IdleConnection<C>> {
+        let oldest = if self.idle.is_empty() { None } else { Some(self.idle.remove(0)) };
+        self.fewest = self.fewest.min(self.idle.len());
+        oldest
+    }
+}
+
 impl<C> Default for IdleStack<C> {
     fn default() -> Self {
         Self { idle: Vec::new(), fewest: 0 }
@@ -97,6 +106,16 @@ impl<C: Pooled> Pool<C> {
         });
     }
 
+    /// Closes a connection of the server that has most, the one used longest ago. Returns whether there was one.
+    pub fn close_any(&self) -> bool {
+        let mut idle = self.idle.lock();
+        let most = idle.values_mut().max_by_key(|stack| stack.idle.len());
+        let closed = most.and_then(IdleStack::take_oldest);
+        // Its end may wake a request that asks this pool.
+        drop(idle);
+        closed.is_some()
+    }
+
     /// The number of connections kept.
     pub fn len(&self) -> usize {
         self.idle.lock().values().map(|stack| stack.idle.len()).sum()
@@ -106,14 +125,10 @@ impl<C: Pooled> Pool<C> {
 impl<C: Pooled + Send> IdleConnections for Pool<C> {
     fn close_one(&self, key: &str) -> bool {
         let mut idle = self.idle.lock();
-        let Some(stack) = idle.get_mut(key).filter(|stack| !stack.idle.is_empty()) else { return false };
-        // The one used longest ago.
-        let oldest = stack.idle.remove(0);
-        stack.fewest = stack.fewest.min(stack.idle.len());
+        let oldest = idle.get_mut(key).and_then(IdleStack::take_oldest);
         // Its end may wake a request that asks this pool.
         drop(idle);
-        drop(oldest);
-        true
+        oldest.is_some()
     }
 }
 

@@ -133,12 +133,16 @@ impl ClientReader {
     fn poll_head_deadline(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         let is_preface = self.fresh && !self.read.is_empty();
         if self.head.is_blank() && !is_preface {
+            if self.permit.activity().must_close() {
+                return Poll::Ready(Arrival::Idle);
+            }
             if draining {
                 self.idle_wait = ClientWait::LastRequest;
                 self.deadline.go_on_as(self.idle_wait);
             }
             return self.deadline.poll(cx, self.idle_wait).map(|()| Arrival::Idle);
         }
+        self.permit.activity().set_active();
         let overdue = self.deadline.poll(cx, ClientWait::RequestHead);
         overdue.map(|()| Arrival::Refused(Failure::RequestTimeout))
     }

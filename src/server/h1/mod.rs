@@ -30,6 +30,7 @@ use self::request_body::ReaderHandle;
 use self::response_encoder::{BreakVisibility, ResponseEncoder};
 use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
+use super::connection_limit::ClientActivity;
 use super::drain::Drain;
 use super::handler::Handler;
 use super::socket::Socket;
@@ -65,6 +66,7 @@ struct H1Connection<'a> {
     reader: ReaderHandle,
     writer: ClientWriter,
     drain: &'a Drain,
+    activity: Arc<ClientActivity>,
 }
 
 /// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
@@ -78,11 +80,17 @@ pub async fn drive<H: Handler>(
     // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
     let mut waiting = drain.clone();
     let mut begun = pin!(waiting.begun());
-    poll_fn(|cx| Poll::Ready(begun.as_mut().poll(cx).is_ready())).await;
+    // So does another connection that needs room.
+    let activity = Arc::clone(socket.permit.activity());
+    poll_fn(|cx| {
+        activity.wake(cx.waker());
+        Poll::Ready(begun.as_mut().poll(cx).is_ready())
+    })
+    .await;
 
     let (read, write) = socket.stream.into_split();
     let reader = ReaderHandle::Held(Box::new(ClientReader::new(read, socket.permit, spec)));
-    let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain };
+    let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain, activity };
     let end = loop {
         if let Err(end) = http.serve_request(connection, handler).await {
             break end;
@@ -98,7 +106,9 @@ impl H1Connection<'_> {
         connection: &Arc<ConnectionInfo>,
         handler: &H,
     ) -> Result<(), ConnectionEnd> {
-        let accepted = match self.next().await {
+        let arrival = self.next().await;
+        self.activity.set_active();
+        let accepted = match arrival {
             Arrival::Head(length) => self.accept(length),
             Arrival::Refused(failure) => Err(failure),
             Arrival::Http2 => return Err(ConnectionEnd::Http2),
@@ -194,13 +204,13 @@ impl H1Connection<'_> {
     }
 
     /// Whether the connection must close after the response: unread content would be taken for a request, or a request
-    /// for content that the client withholds, or the server drains.
+    /// for content that the client withholds, or the server drains or needs room for others.
     fn must_close(&mut self, cx: &mut Context<'_>) -> bool {
         let unread = match self.reader.poll_reader(cx) {
             Poll::Ready(reader) => !reader.can_skip_content(),
             Poll::Pending => self.reader.is_body_withheld(),
         };
-        unread || self.drain.has_begun()
+        unread || self.drain.has_begun() || self.activity.must_close()
     }
 
     /// Writes the response to its end, or as far as it came. Returns whether it had to wait meanwhile.
@@ -237,6 +247,7 @@ impl H1Connection<'_> {
     }
 
     fn begin_keepalive(&mut self, now: Instant) {
+        self.activity.set_idle(now);
         if let ReaderHandle::Held(reader) = &mut self.reader {
             reader.begin_keepalive(now);
         }

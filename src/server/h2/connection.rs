@@ -16,8 +16,22 @@ use super::session::H2Session;
 use super::stream;
 use crate::clock;
 use crate::http::h1::upgrade::Io;
+use crate::server::connection_limit::ClientActivity;
 use crate::server::drain::Drain;
 use crate::server::handler::Handler;
+
+/// Asks a connection to end in order: the server drains, or another connection needs room.
+#[derive(Clone, Copy)]
+pub struct LeaveSignal<'a> {
+    pub drain: &'a Drain,
+    pub activity: &'a ClientActivity,
+}
+
+impl LeaveSignal<'_> {
+    fn is_given(self) -> bool {
+        self.drain.has_begun() || self.activity.must_close()
+    }
+}
 
 /// A connection that speaks HTTP/2.
 pub struct H2Connection<H, S> {
@@ -26,29 +40,32 @@ pub struct H2Connection<H, S> {
     deadlines: Deadlines,
     /// It ends as soon as its GOAWAY is written.
     closing: bool,
+    /// Requests were under way when somebody last looked.
+    busy: bool,
 }
 
 impl<H: Handler, S: Io> H2Connection<H, S> {
     pub fn new(mut http: Connection<ClientSocket<S>, Bytes>, session: Arc<H2Session<H>>) -> Self {
         let mut deadlines = Deadlines::new(session.timeouts);
         deadlines.ping_with(http.ping_pong());
-        Self { http, session, deadlines, closing: false }
+        Self { http, session, deadlines, closing: false, busy: true }
     }
 
     /// Serves until the connection ends. Its streams end with it.
-    pub async fn serve(mut self, drain: &Drain) -> Result<(), h2::Error> {
+    pub async fn serve(mut self, leave: LeaveSignal<'_>) -> Result<(), h2::Error> {
         // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
-        let mut waiting = drain.clone();
+        let mut waiting = leave.drain.clone();
         let mut begun = pin!(waiting.begun());
         poll_fn(|cx| {
             self.session.waker.register(cx.waker());
+            leave.activity.wake(cx.waker());
             Poll::Ready(begun.as_mut().poll(cx).is_ready())
         })
         .await;
-        poll_fn(|cx| self.poll(cx, drain)).await
+        poll_fn(|cx| self.poll(cx, leave)).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, drain: &Drain) -> Poll<Result<(), h2::Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>, leave: LeaveSignal<'_>) -> Poll<Result<(), h2::Error>> {
         loop {
             if let Poll::Ready(ended) = self.poll_accept(cx) {
                 return Poll::Ready(ended);
@@ -60,16 +77,23 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
             let traffic = &self.session.traffic;
             if let Some(violation) = traffic.violation() {
                 self.close(violation.reason());
-            } else if drain.has_begun() && !self.deadlines.is_leaving() {
+            } else if leave.is_given() && !self.deadlines.is_leaving() {
                 self.go_away();
             } else if traffic.write_blocked.load(Relaxed) || !self.session.reset_broken() {
                 let busy = self.http.has_streams();
+                self.record_activity(busy, leave.activity);
                 match ready!(self.deadlines.poll(cx, &self.session.traffic, busy)) {
                     Due::GoAway => self.go_away(),
                     // Requests that were not begun may go elsewhere: NO_ERROR says so.
                     Due::Close => self.close(Reason::NO_ERROR),
                 }
             }
+        }
+    }
+
+    fn record_activity(&mut self, busy: bool, activity: &ClientActivity) {
+        if std::mem::replace(&mut self.busy, busy) != busy {
+            if busy { activity.set_active() } else { activity.set_idle(clock::now()) }
         }
     }
 

@@ -23,10 +23,10 @@ use tokio::time::timeout;
 
 use self::client_socket::{ClientSocket, Traffic};
 use self::connection::H2Connection;
+pub use self::connection::LeaveSignal;
 use self::frame_parser::Violation;
 use self::session::H2Session;
 use super::connection_info::ConnectionInfo;
-use super::drain::Drain;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
 use crate::http::deadline::{ClientWait, Wait as _};
@@ -73,7 +73,7 @@ impl Http2 {
         socket: S,
         connection: &Arc<ConnectionInfo>,
         handler: H,
-        drain: &Drain,
+        leave: LeaveSignal<'_>,
     ) {
         let traffic = Arc::new(Traffic::default());
         let handshake = self.builder.handshake(ClientSocket::new(socket, Arc::clone(&traffic)));
@@ -84,7 +84,7 @@ impl Http2 {
         };
         let session = H2Session::new(handler, Arc::clone(connection), Arc::clone(&self.spec), traffic);
         let session = Arc::new(session);
-        let served = H2Connection::new(http, Arc::clone(&session)).serve(drain).await;
+        let served = H2Connection::new(http, Arc::clone(&session)).serve(leave).await;
         self.record_end(&session, served);
     }
 

@@ -38,9 +38,14 @@ pub async fn accept_all<H: Handler>(
             accepted = accept(sockets, &mut first) => match accepted {
                 Ok((stream, peer)) => {
                     failing = false;
+                    let handler = &context.handler;
+                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer.ip())) else {
+                        refuse(&stream);
+                        continue;
+                    };
                     // Kept outside: a drain may begin while it waits, and must not lose it.
                     *waiting = Some((stream, peer));
-                    let permit = limit.acquire(open).await;
+                    let permit = limit.acquire(client, open).await;
                     if let Some((stream, peer)) = waiting.take() {
                         tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));
                     }
@@ -50,6 +55,7 @@ pub async fn accept_all<H: Handler>(
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(%error, "cannot accept connections: trying again until it works");
                     }
+                    limit.make_room(None);
                     sleep(BACK_OFF).await;
                 }
             },
@@ -67,6 +73,13 @@ async fn accept(sockets: &[TcpListener], first: &mut usize) -> io::Result<(TcpSt
         accepted.unwrap_or(Poll::Pending)
     })
     .await
+}
+
+/// Resets a connection that its client may not have: an orderly close would be kept in mind for a minute.
+fn refuse(stream: &TcpStream) {
+    if let Err(error) = stream.set_zero_linger() {
+        tracing::debug!(%error, "a connection could not be reset");
+    }
 }
 
 /// Whether an accept error concerns one connection only: its client went away before it was accepted (accept(2)).

@@ -39,7 +39,10 @@ pub async fn serve<H: Handler>(
     };
     drop(sockets);
     if let Some((stream, peer)) = waiting {
-        tasks.spawn(connection::serve_one(Arc::clone(&context), stream, peer, limit.exceed(&open)));
+        // It was admitted before. As a client of its own, it is the last one.
+        if let Some(client) = limit.admit(peer.ip(), || true) {
+            tasks.spawn(connection::serve_one(Arc::clone(&context), stream, peer, limit.exceed(client, &open)));
+        }
     }
     // Sockets are waited for rather than tasks: an upgrade moves a socket to another task.
     let cut = match timeout_at(deadline, open.all_closed()).await {

@@ -24,6 +24,7 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
         max_header_bytes: 64 * 1024,
         max_headers: 100,
         max_connections: 1,
+        max_connections_per_client: None,
     };
     (ClientReader::new(read, ConnectionPermit::unlimited(), &spec), client, write)
 }

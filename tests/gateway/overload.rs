@@ -1,0 +1,111 @@
+//! More clients than the process has descriptors for: requests are answered, and nobody else is blamed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::process::{Gateway, curl, eventually, status};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An upstream that answers each request on a connection of its own, after a while.
+fn upstream(pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut head = [0; 4096];
+                while stream.read(&mut head).is_ok_and(|read| read > 0) {
+                    thread::sleep(pause);
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+                }
+            });
+        }
+    });
+    address
+}
+
+fn routes(upstream: SocketAddr, more: &str) -> String {
+    format!(
+        "workers: 1
+listeners: [{{address: '127.0.0.1:0'{more}}}]
+admin: {{address: '127.0.0.1:0'}}
+upstreams: {{up: {{endpoints: ['http://{upstream}']}}}}
+routes: [{{name: all, upstream: up}}]
+"
+    )
+}
+
+#[test]
+fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
+    let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(Duration::ZERO), ""));
+    let log = gateway.log();
+    assert!(log.contains("bounds client connections before max_connections does"), "{log}");
+    assert!(log.contains("\"descriptors\":100"), "{log}");
+    let idle: Vec<_> = (0..120).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
+    for _ in 0..3 {
+        assert_eq!(status(&[&gateway.url("/")]), 200);
+    }
+    assert!(gateway.metric("tollgate_connections_closed_for_room_total") > 50.0);
+    assert!(gateway.metric("tollgate_connections") < 50.0);
+    drop(idle);
+}
+
+#[test]
+fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
+    let gateway = Gateway::start_with_limit("-Sn 90", &routes(upstream(Duration::ZERO), ", max_connections: 20"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+    assert!(gateway.log().contains(&format!("\"descriptors\":{}", words[3])), "{}", gateway.log());
+    assert!(!gateway.log().contains("bounds client connections"), "{}", gateway.log());
+}
+
+#[test]
+fn running_out_of_descriptors_is_not_the_upstreams_fault() {
+    let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(Duration::from_millis(500)), ""));
+    // One connection of a client, with many requests under way, each of which needs a connection of its own.
+    let output = Command::new("h2load").args(["-n", "100", "-c", "1", "-m", "100", &gateway.url("/")]).output();
+    let output = output.unwrap_or_else(|error| panic!("cannot start h2load: {error}; `make test` installs it"));
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(report.contains("status codes: "), "{report}");
+    let requests = |outcome: &str| {
+        gateway.metric(&format!("tollgate_upstream_requests_total{{upstream=\"up\",outcome=\"{outcome}\"}}"))
+    };
+    assert!(requests("exhausted") > 0.0 && requests("response") > 0.0, "{report}");
+    assert_eq!((requests("connect_failed"), requests("no_endpoint")), (0.0, 0.0), "{report}");
+    let exhausted = "tollgate_upstream_connects_total{upstream=\"up\",outcome=\"exhausted\"}";
+    assert!(gateway.metric(exhausted) > 0.0);
+    let lines = gateway.log().matches("the gateway is out of descriptors").count();
+    assert_eq!(lines, 1, "{}", gateway.log());
+    assert!(!gateway.log().contains("accepts no connection"), "{}", gateway.log());
+    eventually("the endpoint is asked again", || (status(&[&gateway.url("/")]) == 200).then_some(()));
+}
+
+#[test]
+fn trusted_proxies_have_as_many_connections_as_they_like() {
+    let bound = ", max_connections_per_client: 2";
+    let routes = routes(upstream(Duration::ZERO), bound);
+    let gateway = Gateway::start(&routes);
+    let open = || -> Vec<_> { (0..5).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect() };
+    let clients = open();
+    eventually("three are refused", || (gateway.metric("tollgate_connections_refused_total") == 3.0).then_some(()));
+    gateway.rewrite(&format!("trusted_proxies: [127.0.0.0/8]\n{routes}"));
+    gateway.signal("HUP");
+    eventually("the file is applied", || gateway.log().contains("reloaded").then_some(()));
+    drop(clients);
+    let mut proxies = open();
+    for proxy in &mut proxies {
+        proxy.set_read_timeout(Some(PATIENCE)).unwrap();
+        proxy.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        proxy.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    }
+    assert_eq!(gateway.metric("tollgate_connections_refused_total"), 3.0);
+    assert_eq!(curl(&[&gateway.url("/")]), "ok");
+}

@@ -1,0 +1,102 @@
+//! Connections at their bounds: the one that is idle for longest makes room, active ones never, and a client has its share.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tollgate::server::ListenerSpec;
+use tollgate_test_support::PATIENCE;
+use tollgate_test_support::raw_http::{RawClient, TestServer, spec};
+use tollgate_test_support::raw_http2::{END_STREAM, FrameClient, GOAWAY, HEADERS, request};
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+
+async fn is_answered(client: &mut RawClient) {
+    client.send(GET).await;
+    assert_eq!(client.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn the_connection_idle_for_longest_makes_room_and_active_ones_never_do() {
+    let server = TestServer::start(ListenerSpec { max_connections: 3, ..spec() });
+    let mut active = server.connect().await;
+    active.send("GET /gate HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    server.handled(1).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    is_answered(&mut first).await;
+    is_answered(&mut second).await;
+    is_answered(&mut first).await;
+    is_answered(&mut server.connect().await).await;
+    second.closed().await;
+    is_answered(&mut first).await;
+    server.seen.gate.add_permits(1);
+    assert_eq!(active.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_that_never_said_anything_make_room_too() {
+    let server = TestServer::start(ListenerSpec { max_connections: 3, ..spec() });
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        silent.push(server.connect().await);
+    }
+    is_answered(&mut server.connect().await).await;
+    for client in &mut silent[..7] {
+        client.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_head_has_begun_is_not_idle() {
+    let server = TestServer::start(ListenerSpec { max_connections: 2, ..spec() });
+    let (mut slow, mut silent) = (server.connect().await, server.connect().await);
+    slow.send("GET /a HT").await;
+    is_answered(&mut server.connect().await).await;
+    silent.closed().await;
+    slow.send("TP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(slow.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn an_idle_http_2_connection_makes_room_with_a_goaway() {
+    let server = TestServer::start(ListenerSpec { max_connections: 1, ..spec() });
+    let mut idle = FrameClient::connect(server.address).await;
+    idle.request(1, END_STREAM, &request("GET", "/a", &[])).await;
+    assert_eq!(idle.next(HEADERS).await.status(), 200);
+    let mut other = server.connect().await;
+    other.send(GET).await;
+    idle.next(GOAWAY).await;
+    drop(idle);
+    assert_eq!(other.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn an_http_2_connection_with_a_request_under_way_stays() {
+    let server = TestServer::start(ListenerSpec { max_connections: 2, ..spec() });
+    let mut busy = FrameClient::connect(server.address).await;
+    busy.request(1, END_STREAM, &request("GET", "/gate", &[])).await;
+    server.handled(1).await;
+    let mut idle = server.connect().await;
+    is_answered(&mut idle).await;
+    is_answered(&mut server.connect().await).await;
+    idle.closed().await;
+    server.seen.gate.add_permits(1);
+    assert_eq!(busy.next(HEADERS).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_client_with_as_many_connections_as_it_may_have_is_reset_until_one_closes() {
+    let server = TestServer::start(ListenerSpec { max_connections_per_client: Some(2), ..spec() });
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    is_answered(&mut first).await;
+    is_answered(&mut second).await;
+    assert!(!has_a_place(&server).await);
+    is_answered(&mut first).await;
+    drop(first);
+    timeout(PATIENCE, async { while !has_a_place(&server).await {} }).await.unwrap();
+}
+
+/// Whether a new connection is served.
+async fn has_a_place(server: &TestServer) -> bool {
+    let mut client = server.connect().await;
+    let sent = client.stream.write_all(GET.as_bytes()).await;
+    sent.is_ok() && matches!(client.stream.read(&mut [0; 100]).await, Ok(1..))
+}
