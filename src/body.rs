@@ -27,6 +27,11 @@ pub enum BodyFailure {
 pub trait BodySource: Send {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
+    /// Ready once some of the body is here. Asks nobody for it, unlike [`BodySource::poll_frame`].
+    fn poll_arrived(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
     /// Whether nothing more will come.
     fn is_over(&self) -> bool;
 
@@ -75,6 +80,15 @@ impl Body {
     /// Any other body, in one allocation.
     pub fn boxed(body: impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static) -> Self {
         BodyKind::Boxed(Box::pin(body)).into()
+    }
+
+    /// Ready once some of the body is here, if its source can tell. A client that waits for a 100 is not asked for it.
+    pub fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.kind {
+            BodyKind::Full(_) | BodyKind::Source(None) => Poll::Ready(()),
+            BodyKind::Source(Some(source)) => source.poll_arrived(cx),
+            BodyKind::Boxed(_) => Poll::Pending,
+        }
     }
 
     /// Calls `observer` as the body passes.

@@ -18,6 +18,7 @@ use super::router::router;
 use super::state::AdminState;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::http::interim::InterimSlot;
 use crate::observe::request_id;
 use crate::server::{self, ConnectionInfo, ConnectionLimit, Drain, Handler, ListenerSpec};
 
@@ -64,7 +65,12 @@ pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> st
 }
 
 impl Handler for Pages {
-    async fn handle(&self, connection: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        _: &InterimSlot,
+        mut request: Request<Body>,
+    ) -> Response<Body> {
         request.extensions_mut().insert(ConnectInfo(connection.peer));
         let answered: Result<_, Infallible> = self.0.clone().call(request).await;
         let Ok(response) = answered;

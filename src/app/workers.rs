@@ -23,6 +23,7 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::account::InFlight;
 use crate::gateway::{Worker, WorkerListener, serve};
+use crate::http::interim::InterimSlot;
 use crate::proxy::Proxy;
 use crate::server::{self, ConnectionInfo, Drained, Handler, worker};
 
@@ -173,9 +174,10 @@ impl Handler for WorkerListener {
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,
+        interim: &InterimSlot,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
-        serve::serve(self.gateway.load_full(), self, connection.peer.ip(), request)
+        serve::serve(self.gateway.load_full(), self, connection.peer.ip(), interim, request)
     }
 
     fn is_trusted(&self, peer: IpAddr) -> bool {

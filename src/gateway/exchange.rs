@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
+use crate::http::interim::InterimSlot;
 use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Proxy;
@@ -59,6 +60,8 @@ pub struct RequestContext {
 /// A request with all that the layers of its chain use.
 pub struct Exchange<'g> {
     pub upstreams: &'g Upstreams,
+    /// Where interim responses go.
+    pub interim: &'g InterimSlot,
     pub worker: &'g Worker,
     pub context: &'g RequestContext,
     pub request: &'g mut Request<Body>,

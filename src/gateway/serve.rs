@@ -20,6 +20,7 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::header_map_pool;
+use crate::http::interim::InterimSlot;
 use crate::route::path;
 use crate::route::table::RouteLookup;
 
@@ -34,6 +35,7 @@ pub fn serve(
     gateway: Arc<Gateway>,
     listener: &WorkerListener,
     peer: IpAddr,
+    interim: &InterimSlot,
     mut request: Request<Body>,
 ) -> impl Future<Output = Response<Body>> + Send {
     async move {
@@ -44,6 +46,7 @@ pub fn serve(
         let mut exchange = Exchange {
             account: context.account(worker, metrics, log, Some(&request)),
             upstreams: &gateway.upstreams,
+            interim,
             worker,
             context: &context,
             request: &mut request,

@@ -5,6 +5,7 @@
 pub mod deadline;
 pub mod h1;
 pub mod h2;
+pub mod interim;
 pub mod request_rules;
 pub mod response_rules;
 pub mod syntax;

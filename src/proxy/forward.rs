@@ -13,8 +13,8 @@ use super::connection::exchange::UpstreamConnection;
 use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::{self, UpgradeRequest};
 use super::connection::upstream_request::UpstreamRequest;
-use super::message::forwarded::ClientOrigin;
 use super::message::{additions, headers};
+use super::request_source::RequestSource;
 use super::retry::{MAX_ENDPOINTS, Retry};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -57,15 +57,14 @@ impl Proxy {
         request: Request<Body>,
         rule: &Forward,
         upstream: &'a Arc<Upstream>,
-        origin: &'a ClientOrigin,
-        request_id: &'a HeaderValue,
+        source: RequestSource<'a>,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         let outcome = upstream.metrics().request();
         // Prepared outside the future and then used in place: a request is large, and moving it costs.
-        let mut prepared = UpstreamRequest::prepare(request, rule, origin, request_id);
+        let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
-                Ok(request) => self.exchange(request, upstream, request_id).await,
+                Ok(request) => self.exchange(request, upstream, source.request_id).await,
                 Err(failure) => Err(failure.clone()),
             };
             outcome.finish(&result);

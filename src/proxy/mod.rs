@@ -7,6 +7,8 @@
 pub(crate) mod connection;
 mod forward;
 pub mod message;
+mod request_source;
 mod retry;
 
 pub use forward::Proxy;
+pub use request_source::RequestSource;

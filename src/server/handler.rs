@@ -9,13 +9,16 @@ use http::{Request, Response};
 use super::connection_info::ConnectionInfo;
 use crate::body::Body;
 use crate::error::Failure;
+use crate::http::interim::InterimSlot;
 
 /// Answers requests.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Answers a request. Dropped when the client goes away.
+    /// Answers a request. Dropped when the client goes away. Interim responses that it leaves in `interim` are sent
+    /// before its answer.
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,
+        interim: &InterimSlot,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 

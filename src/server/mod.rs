@@ -27,3 +27,4 @@ pub use listener::{bind, check_free, serve};
 pub use spec::ListenerSpec;
 
 pub use crate::http::h1::upgrade::{OnUpgrade, Upgraded};
+pub use crate::http::interim::InterimSlot;

@@ -297,9 +297,9 @@ async fn a_length_said_twice_is_passed_on_once() {
 }
 
 #[tokio::test]
-async fn informational_responses_are_not_passed_on() {
+async fn a_100_is_for_the_gateway() {
     let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let response = "HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let response = "HTTP/1.1 100 Continue\r\nlink: </x>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     assert!(relayed(request, response).await.starts_with("HTTP/1.1 200 OK\r\n"));
 }
 
@@ -477,7 +477,7 @@ async fn a_response_with_content_that_it_must_not_have_ends_the_connection() {
         for count in 1..=2 {
             let mut client = RawConnection::connect(front.address).await;
             client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
-            assert!(client.rest().await.starts_with("HTTP/1.1 20"), "{answer}");
+            assert!(client.rest().await.contains("HTTP/1.1 20"), "{answer}");
             assert_eq!(server.connections(), count, "{answer}");
         }
     }

@@ -9,10 +9,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::body::Body;
 use tollgate::error::Failure;
-use tollgate::proxy::Proxy;
 use tollgate::proxy::message::forwarded::ClientOrigin;
+use tollgate::proxy::{Proxy, RequestSource};
 use tollgate::route::{Forward, HostPolicy, Rewrite};
-use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, ListenerSpec, drain};
+use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
 use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
@@ -99,9 +99,15 @@ impl Forwarder {
     }
 
     pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
+        self.answer_after(request, &InterimSlot::default(), peer).await
+    }
+
+    /// Answers, and leaves interim responses in `interim` before.
+    async fn answer_after(&self, request: Request<Body>, interim: &InterimSlot, peer: SocketAddr) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
-        let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, &origin, &id).await;
+        let source = RequestSource { origin: &origin, request_id: &id, interim };
+        let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, source).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }
 }
@@ -111,8 +117,13 @@ impl Forwarder {
 struct ForwardingHandler(Arc<Forwarder>);
 
 impl Handler for ForwardingHandler {
-    async fn handle(&self, connection: &Arc<ConnectionInfo>, request: Request<Body>) -> Response<Body> {
-        self.0.answer(request, connection.peer).await
+    async fn handle(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        interim: &InterimSlot,
+        request: Request<Body>,
+    ) -> Response<Body> {
+        self.0.answer_after(request, interim, connection.peer).await
     }
 
     fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {

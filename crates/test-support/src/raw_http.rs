@@ -9,7 +9,8 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::header::LINK;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -21,12 +22,12 @@ use tokio::time::timeout;
 use tollgate::body::{Body, BodyFailure, BoxError};
 use tollgate::error::Failure;
 use tollgate::server::{
-    self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, ListenerSpec, OnUpgrade,
+    self, ConnectionInfo, ConnectionLimit, Drain, DrainSignal, Drained, Handler, InterimSlot, ListenerSpec, OnUpgrade,
 };
 
 use crate::{PATIENCE, until};
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`,
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/hints`,
 /// `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct ScriptedHandler(pub Arc<HandlerRecord>);
@@ -64,7 +65,12 @@ impl Drop for CancelGuard<'_> {
 }
 
 impl Handler for ScriptedHandler {
-    async fn handle(&self, _: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(
+        &self,
+        _: &Arc<ConnectionInfo>,
+        interim: &InterimSlot,
+        mut request: Request<Body>,
+    ) -> Response<Body> {
         let mut guard = CancelGuard(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);
@@ -116,6 +122,14 @@ impl Handler for ScriptedHandler {
             "/gate" => {
                 self.0.requests.lock().push(format!("{line} waiting"));
                 self.0.gate.acquire().await.unwrap().forget();
+                status(StatusCode::OK)
+            }
+            "/hints" => {
+                for link in ["</a>", "</b>"] {
+                    let fields = HeaderMap::from_iter([(LINK, HeaderValue::from_static(link))]);
+                    interim.push(StatusCode::EARLY_HINTS, fields);
+                    tokio::task::yield_now().await;
+                }
                 status(StatusCode::OK)
             }
             "/upgrade" => upgrade(&mut request),

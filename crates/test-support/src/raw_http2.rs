@@ -22,6 +22,8 @@ pub const END_STREAM: u8 = 1;
 pub const ACK: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
+const HEADER_TABLE_SIZE: u16 = 1;
+
 /// The text before the first frame.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -88,12 +90,15 @@ impl RawFrame {
 
     /// The status of a response whose block begins with it, as that of every server does.
     pub fn status(&self) -> u16 {
-        match self.payload[0] {
+        let block = match self.payload[..] {
+            // The table's new size: none.
+            [0x20, ref rest @ ..] => rest,
+            ref block => block,
+        };
+        match block[0] {
             indexed @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(indexed - 0x88)],
-            0x08 | 0x48 if self.payload[1] & 0x80 == 0 => {
-                std::str::from_utf8(&self.payload[2..5]).unwrap().parse().unwrap()
-            }
-            0x08 | 0x48 => huffman_digits(&self.payload[2..]),
+            0x08 | 0x48 if block[1] & 0x80 == 0 => std::str::from_utf8(&block[2..5]).unwrap().parse().unwrap(),
+            0x08 | 0x48 => huffman_digits(&block[2..]),
             other => panic!("the block begins with {other:#x}"),
         }
     }
@@ -110,7 +115,7 @@ fn huffman_digits(bytes: &[u8]) -> u16 {
 }
 
 impl FrameClient {
-    /// Connects, with its preface and empty SETTINGS.
+    /// Connects, with its preface and SETTINGS.
     pub async fn connect(address: SocketAddr) -> Self {
         Self::with_settings(address, &[]).await
     }
@@ -118,7 +123,11 @@ impl FrameClient {
     /// Connects, with its preface and these SETTINGS.
     pub async fn with_settings(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
         let mut client = Self::silent(address).await;
-        let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        // No table of fields: each response can be read by itself.
+        let pairs = [(HEADER_TABLE_SIZE, 0)]
+            .iter()
+            .chain(settings)
+            .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
         let payload: Vec<u8> = pairs.collect();
         client.send([PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat()).await;
         client

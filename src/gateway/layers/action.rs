@@ -16,6 +16,7 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
+use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
 use crate::route::{Action, Forward, HostPolicy, Rewrite};
 
@@ -44,7 +45,7 @@ impl<'a, 'g> Service<&'a mut Exchange<'g>> for Act {
 /// Forwards a request, or answers it here.
 #[inline]
 fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
-    let (context, upstreams) = (exchange.context, exchange.upstreams);
+    let (context, upstreams, interim) = (exchange.context, exchange.upstreams, exchange.interim);
     let target = match &exchange.route {
         Ok(target) => *target,
         Err(failure) => return answered(Err(failure.clone())),
@@ -62,7 +63,8 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     }
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
-    Box::pin(proxy.forward(request, &rule, upstream, &context.origin, &context.request_id))
+    let source = RequestSource { origin: &context.origin, request_id: &context.request_id, interim };
+    Box::pin(proxy.forward(request, &rule, upstream, source))
 }
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {

@@ -10,7 +10,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::body::{Body, BodyFailure, BoxError};
+use crate::body::{Body, BodyFailure, BodySource, BoxError};
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::layers::refused::Refused;
@@ -71,15 +71,12 @@ fn bound(request: &mut Request<Body>, max: u64) -> Result<(), Failure> {
         return Ok(());
     }
     let body = std::mem::replace(request.body_mut(), Body::empty());
-    *request.body_mut() = Body::boxed(BoundedBody { body, left: max });
+    *request.body_mut() = Body::from_source(Box::new(BoundedBody { body, left: max }));
     Ok(())
 }
 
-impl http_body::Body for BoundedBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+impl BodySource for BoundedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(frame) = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         match self.left.checked_sub(length) {
@@ -91,13 +88,19 @@ impl http_body::Body for BoundedBody {
         }
     }
 
-    fn is_end_stream(&self) -> bool {
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.body.poll_arrived(cx)
+    }
+
+    fn is_over(&self) -> bool {
         self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+
+    fn ended(self: Box<Self>) {}
 }
 
 #[cfg(test)]

@@ -29,14 +29,19 @@ pub struct ReceivedBody {
     limit: Duration,
     /// Since when the next part is awaited.
     since: Option<Instant>,
+    /// The part that was received before somebody asked for it.
+    early: Option<Received>,
 }
+
+/// A part of a body, or its end.
+type Received = Option<Result<Frame<Bytes>, h2::Error>>;
 
 impl ReceivedBody {
     /// The body of a message with these `headers`. A peer that sends nothing for `limit` fails it.
     pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
         let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
-        Self { stream, left, unreleased: 0, timer: Timer::default(), limit, since: None }
+        Self { stream, left, unreleased: 0, timer: Timer::default(), limit, since: None, early: None }
     }
 
     /// Gives the peer room for as much as was read.
@@ -49,7 +54,15 @@ impl ReceivedBody {
         }
     }
 
-    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
+        match self.stream.poll_data(cx) {
+            Poll::Ready(Some(data)) => Poll::Ready(Some(data.map(Frame::data))),
+            Poll::Ready(None) => self.poll_trailers(cx),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_trailers(&mut self, cx: &mut Context<'_>) -> Poll<Received> {
         let trailers = ready!(self.stream.poll_trailers(cx)).transpose();
         Poll::Ready(trailers.map(|trailers| {
             trailers.map(|mut fields| {
@@ -68,10 +81,9 @@ impl ReceivedBody {
 impl BodySource for ReceivedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         self.release();
-        let polled = match self.stream.poll_data(cx) {
-            Poll::Ready(Some(data)) => Poll::Ready(Some(data.map(Frame::data))),
-            Poll::Ready(None) => self.poll_trailers(cx),
-            Poll::Pending => Poll::Pending,
+        let polled = match self.early.take() {
+            Some(early) => Poll::Ready(early),
+            None => self.poll_receive(cx),
         };
         if polled.is_pending() {
             return Poll::Ready(Some(Err(ready!(self.poll_overdue(cx)))));
@@ -89,8 +101,15 @@ impl BodySource for ReceivedBody {
         })
     }
 
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.early.is_none() {
+            self.early = Some(ready!(self.poll_receive(cx)));
+        }
+        Poll::Ready(())
+    }
+
     fn is_over(&self) -> bool {
-        self.stream.is_end_stream()
+        self.early.is_none() && self.stream.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

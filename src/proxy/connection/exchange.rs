@@ -29,6 +29,7 @@ use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, buffers};
 use crate::http::timer::Timer;
+use crate::proxy::request_source::InterimRelay;
 use crate::transport::Stream;
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::PickedEndpoint;
@@ -150,9 +151,9 @@ impl UpstreamConnection {
         if let Some(upload) = &mut self.exchange.upload {
             upload.start(self.leased_at);
         }
-        let to_head = *request.method() == Method::HEAD;
         self.due = self.leased_at + self.first_deadline();
-        match poll_fn(|cx| self.poll_response(to_head, cx)).await {
+        let (to_head, interim) = (*request.method() == Method::HEAD, request.interim);
+        match poll_fn(|cx| self.poll_response(to_head, interim, cx)).await {
             Ok(head) => Ok(self.begin_body(head)),
             Err(error) => Err(self.fail(error)),
         }
@@ -162,7 +163,12 @@ impl UpstreamConnection {
         self.exchange.upload.as_ref().map_or(UploadPhase::Complete, Upload::phase)
     }
 
-    fn poll_response(&mut self, to_head: bool, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeError>> {
+    fn poll_response(
+        &mut self,
+        to_head: bool,
+        interim: InterimRelay<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ResponseHead, ExchangeError>> {
         loop {
             self.poll_request(cx)?;
             match self.poll_fill(cx) {
@@ -173,13 +179,18 @@ impl UpstreamConnection {
                 Poll::Pending => return Poll::Pending,
             }
             while let Some(head) = response::take(&mut self.input, to_head)? {
-                // Interim responses are for the gateway (RFC 9110 §15.2). Only a 101 is final.
+                // Only a 101 is final.
                 if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
                     return Poll::Ready(Ok(head));
                 }
                 self.exchange.last |= head.last;
-                if let (StatusCode::CONTINUE, Some(upload)) = (head.status, &mut self.exchange.upload) {
-                    upload.release();
+                // It answers, so it was not closed when the request came: no reason to send that again.
+                self.used = false;
+                // A 100 is for the gateway: the client gets its own when its body is read.
+                match (head.status, &mut self.exchange.upload) {
+                    (StatusCode::CONTINUE, Some(upload)) => upload.release(),
+                    (StatusCode::CONTINUE, None) => {}
+                    (status, _) => interim.relay(status, head.headers),
                 }
             }
             // An upstream that keeps sending interim responses leaves the timer no turn.

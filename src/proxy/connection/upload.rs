@@ -115,6 +115,10 @@ impl Upload {
     /// Moves what the client has sent to `output`, until that has enough to flush. The phase tells whether there is
     /// more. Wakes the task when the client has sent more.
     pub fn move_to(&mut self, output: &mut WriteBuffer, cx: &mut Context<'_>) -> Result<(), BoxError> {
+        // A client that has sent its body already waits for no 100, and so the body does not either.
+        if self.phase == UploadPhase::AwaitingContinue && self.body.poll_arrived(cx).is_ready() {
+            self.release();
+        }
         while !matches!(self.phase, UploadPhase::AwaitingContinue | UploadPhase::Complete) && !output.is_enough() {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
                 if self.phase != UploadPhase::AwaitingClient {

@@ -15,9 +15,9 @@ use crate::error::Failure;
 use crate::header_map_pool;
 use crate::http::h1::encode;
 use crate::proxy::message::additions::{self, Additions, HopFields};
-use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::headers::{self, FieldSummary};
 use crate::proxy::message::target;
+use crate::proxy::request_source::{InterimRelay, RequestSource};
 use crate::route::{Forward, HostPolicy};
 
 /// A request that is ready to be sent.
@@ -30,6 +30,7 @@ pub struct UpstreamRequest<'a> {
     pub upload: Option<Upload>,
     /// Set if the client asks to leave HTTP.
     pub upgrade: Option<UpgradeRequest>,
+    pub interim: InterimRelay<'a>,
 }
 
 impl<'a> UpstreamRequest<'a> {
@@ -37,12 +38,8 @@ impl<'a> UpstreamRequest<'a> {
     ///
     /// # Errors
     /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
-    pub fn prepare(
-        mut request: Request<Body>,
-        rule: &Forward,
-        origin: &'a ClientOrigin,
-        request_id: &'a HeaderValue,
-    ) -> Result<Self, Failure> {
+    pub fn prepare(mut request: Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
+        let RequestSource { origin, request_id, interim } = source;
         if request.method() == Method::CONNECT {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
@@ -64,7 +61,8 @@ impl<'a> UpstreamRequest<'a> {
         let host_of_endpoint = set_host(fields, &rule.host, host.as_ref(), in_field);
         let (head, upload) = with_upload(request, received, &summary);
         let additions = Additions { origin, host, request_id, received, hop };
-        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), upgrade })
+        let interim = InterimRelay::to_client(interim, received);
+        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), upgrade, interim })
     }
 
     pub fn method(&self) -> &Method {

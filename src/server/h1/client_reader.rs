@@ -248,6 +248,11 @@ impl ClientReader {
         self.deadline.begin(ClientWait::NextRequest, now);
     }
 
+    /// Whether bytes have come that were not read yet.
+    pub fn has_input(&self) -> bool {
+        !self.read.is_empty()
+    }
+
     /// Ready when the client has gone. Bytes that come instead are kept.
     pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended && self.read.len() < MAX_AHEAD {

@@ -40,6 +40,7 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::h1::BodyFraming;
 use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
+use crate::http::interim::InterimSlot;
 use crate::transport::Stream;
 
 /// The interim response to a client that waits for it before it sends a body (RFC 9110 §15.2.1).
@@ -117,8 +118,10 @@ impl H1Connection<'_> {
         };
         let (options, upgrade_sender, (response, closes)) = match accepted {
             Ok((request, options, upgrade_sender)) => {
-                let handling = pin!(handler.handle(connection, request));
-                (options, upgrade_sender, self.await_response(handling).await.ok_or(ConnectionEnd::Gone)?)
+                let interim = InterimSlot::default();
+                let handling = pin!(handler.handle(connection, &interim, request));
+                let response = self.await_response(handling, &interim).await;
+                (options, upgrade_sender, response.ok_or(ConnectionEnd::Gone)?)
             }
             Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
         };
@@ -185,9 +188,14 @@ impl H1Connection<'_> {
     async fn await_response(
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
+        interim: &InterimSlot,
     ) -> Option<(Response<Body>, bool)> {
         poll_fn(|cx| {
-            if let Poll::Ready(response) = handling.as_mut().poll(cx) {
+            let handled = handling.as_mut().poll(cx);
+            for interim in interim.take() {
+                self.writer.output.push(|out| response_encoder::write_interim(out, &interim));
+            }
+            if let Poll::Ready(response) = handled {
                 return Poll::Ready(Some((response, self.must_close(cx))));
             }
             let gone = self.reader.poll_gone(cx);

@@ -3,7 +3,6 @@
 //! The body reads straight from the socket, with no task or queue in between. Guarantees that the connection gets its
 //! reader back when the body ends or is dropped, and notices a client that leaves before the body is read.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +13,7 @@ use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 
 use super::client_reader::ClientReader;
-use crate::body::{Body, BoxError};
+use crate::body::{Body, BodySource, BoxError};
 
 /// A connection's access to its client reader.
 #[derive(Debug)]
@@ -67,7 +66,8 @@ impl ReaderHandle {
         if let Self::Held(reader) = std::mem::replace(self, Self::HandedOver(Arc::clone(&handover))) {
             handover.state.lock().to_body = Some(reader);
         }
-        Body::boxed(RequestBody { reader: None, taken_over: false, announced, handover, continue_requested: false })
+        let begun = RequestBody { reader: None, taken_over: false, announced, handover, continue_requested: false };
+        Body::from_source(Box::new(begun))
     }
 
     /// The reader: at once if the connection has it, else when it comes back.
@@ -131,6 +131,14 @@ impl Handover {
         returned
     }
 
+    /// Whether content has come for the body, which has not been read yet.
+    fn has_arrived(&self, cx: &mut Context<'_>) -> bool {
+        self.state.lock().to_body.as_mut().is_none_or(|reader| {
+            let _ = reader.poll_gone(cx);
+            reader.has_input()
+        })
+    }
+
     fn give_back(&self, reader: Box<ClientReader>) {
         let mut state = self.state.lock();
         state.to_connection = Some(reader);
@@ -165,25 +173,33 @@ impl RequestBody {
     }
 }
 
-impl http_body::Body for RequestBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = self.get_mut();
-        this.take_over();
-        let Some(reader) = &mut this.reader else { return Poll::Ready(None) };
-        if this.handover.awaits_continue && !std::mem::replace(&mut this.continue_requested, true) {
-            this.handover.request_continue();
+impl BodySource for RequestBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.take_over();
+        let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
+        if self.handover.awaits_continue && !std::mem::replace(&mut self.continue_requested, true) {
+            self.handover.request_continue();
         }
         let polled = reader.poll_content(cx);
         if reader.is_content_complete() || matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            this.give_back();
+            self.give_back();
         }
         polled
     }
 
-    fn is_end_stream(&self) -> bool {
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.taken_over {
+            if !self.handover.has_arrived(cx) {
+                return Poll::Pending;
+            }
+            // The client does not wait: nothing has to be asked for, and nothing is withheld.
+            self.continue_requested = true;
+            self.handover.continue_sent.store(true, Relaxed);
+        }
+        Poll::Ready(())
+    }
+
+    fn is_over(&self) -> bool {
         self.taken_over && self.reader.is_none()
     }
 
@@ -193,6 +209,8 @@ impl http_body::Body for RequestBody {
         }
         self.reader.as_ref().map_or(SizeHint::with_exact(0), |reader| reader.size_hint())
     }
+
+    fn ended(self: Box<Self>) {}
 }
 
 impl Drop for RequestBody {

@@ -21,6 +21,7 @@ use crate::header_map_pool;
 use crate::http::h1::ReasonPhrase;
 use crate::http::h1::encode::{self, LAST_CHUNK};
 use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::interim::InterimResponse;
 use crate::http::trailers::AnnouncedTrailers;
 use crate::http::{response_rules, syntax};
 use crate::server::date;
@@ -257,6 +258,19 @@ impl ResponseFraming {
             None => Self::Close,
         }
     }
+}
+
+/// Writes an interim response. Clients of HTTP/1.1 get them.
+pub fn write_interim(out: &mut BytesMut, interim: &InterimResponse) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(interim.status.as_str().as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(interim.status.canonical_reason().unwrap_or_default().as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &interim.headers {
+        encode::field(out, name.as_str(), value.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Writes the status line, in the client's version.

@@ -9,15 +9,14 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use h2::server::SendResponse;
+use http::HeaderMap;
 use http::header::EXPECT;
-use http::{HeaderMap, Response, StatusCode};
 use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodySource, BoxError};
 use crate::http::h2::ReceivedBody;
 
-/// Shared by a body and its stream's task, which alone may send something.
+/// Shared by a body and its stream's task, which sends the 100.
 #[derive(Debug, Default)]
 pub struct ContinueRequest {
     wanted: AtomicBool,
@@ -45,16 +44,10 @@ pub fn body(received: ReceivedBody) -> (Body, Arc<ContinueRequest>) {
 }
 
 impl ContinueRequest {
-    /// Sends the 100, if the body was asked for since the last call. Wakes the task when it is.
-    pub fn answer(&self, sender: &mut SendResponse<Bytes>, cx: &mut Context<'_>) {
+    /// Whether a 100 must be sent now. Wakes the task when one must.
+    pub fn poll_wanted(&self, cx: &mut Context<'_>) -> bool {
         self.waker.register(cx.waker());
-        if self.wanted.swap(false, Relaxed) {
-            let mut interim = Response::new(());
-            *interim.status_mut() = StatusCode::CONTINUE;
-            if let Err(error) = sender.send_informational(interim) {
-                tracing::debug!(%error, "a 100 could not be sent");
-            }
-        }
+        self.wanted.swap(false, Relaxed)
     }
 }
 
@@ -66,6 +59,10 @@ impl BodySource for ExpectedBody {
             self.request.waker.wake();
         }
         polled
+    }
+
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.received.poll_arrived(cx)
     }
 
     fn is_over(&self) -> bool {

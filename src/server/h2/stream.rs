@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::DATE;
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
 use super::expect_continue::{self, ContinueRequest};
@@ -22,6 +22,7 @@ use crate::body::Body;
 use crate::clock::Instant;
 use crate::http::deadline::{ClientWait, Wait as _};
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
+use crate::http::interim::InterimSlot;
 use crate::http::response_rules;
 use crate::server::date;
 use crate::server::handler::Handler;
@@ -50,15 +51,21 @@ async fn answer<H: Handler>(
         return Some(session.handler.refuse(&session.connection, failure));
     }
     let (request, continue_request) = with_body(request, session);
-    let mut handling = pin!(session.handler.handle(&session.connection, request));
+    let interim = InterimSlot::default();
+    let mut handling = pin!(session.handler.handle(&session.connection, &interim, request));
     poll_fn(|cx| {
         // First: a request that was reset before its turn reaches no upstream.
         if sender.poll_reset(cx).is_ready() {
             return Poll::Ready(None);
         }
         let handled = handling.as_mut().poll(cx).map(Some);
-        if let Some(continue_request) = &continue_request {
-            continue_request.answer(sender, cx);
+        if let Some(continue_request) = &continue_request
+            && continue_request.poll_wanted(cx)
+        {
+            send_interim(sender, StatusCode::CONTINUE, HeaderMap::new());
+        }
+        for response in interim.take() {
+            send_interim(sender, response.status, response.headers);
         }
         handled
     })
@@ -79,6 +86,15 @@ fn with_body<H>(request: Request<RecvStream>, session: &H2Session<H>) -> (Reques
         return (Request::from_parts(head, body), Some(continue_request));
     }
     (Request::from_parts(head, Body::from_source(Box::new(received))), None)
+}
+
+fn send_interim(sender: &mut SendResponse<Bytes>, status: StatusCode, headers: HeaderMap) {
+    let mut interim = Response::new(());
+    *interim.status_mut() = status;
+    *interim.headers_mut() = headers;
+    if let Err(error) = sender.send_informational(interim) {
+        tracing::debug!(%error, %status, "an interim response could not be sent");
+    }
 }
 
 /// Sends the head. Returns the stream and the body to send over it, if there is one.

@@ -1,0 +1,87 @@
+//! Interim responses (RFC 9110 §15.2) on their way from an upstream to the client, before the final response.
+//!
+//! A codec passes a slot along with each request, and sends what it finds there whenever the handler was polled.
+//! Guarantees bounds on how many there are and how large, and costs nothing where there are none.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+
+/// Most interim responses of one request. Further ones are dropped: they are hints.
+const MOST: usize = 16;
+/// Most bytes of their fields, together.
+const MOST_BYTES: usize = 16 * 1024;
+
+/// An interim response, other than a 100 or a 101.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InterimResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+}
+
+/// Holds the interim responses of one request until its codec sends them.
+#[derive(Debug, Default)]
+pub struct InterimSlot {
+    /// How many wait.
+    waiting: AtomicUsize,
+    responses: Mutex<InterimResponses>,
+}
+
+#[derive(Debug, Default)]
+struct InterimResponses {
+    waiting: Vec<InterimResponse>,
+    /// How many there were, and the bytes of their fields.
+    count: usize,
+    bytes: usize,
+}
+
+impl InterimSlot {
+    /// Leaves a response for the codec. Must be called from within the handler, which the codec polls.
+    pub fn push(&self, status: StatusCode, headers: HeaderMap) {
+        let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+        let mut responses = self.responses.lock();
+        if responses.count >= MOST || responses.bytes.saturating_add(bytes) > MOST_BYTES {
+            return tracing::debug!(%status, "an interim response over the bounds was dropped");
+        }
+        responses.count += 1;
+        responses.bytes += bytes;
+        responses.waiting.push(InterimResponse { status, headers });
+        self.waiting.store(responses.waiting.len(), Relaxed);
+    }
+
+    /// What waits, in order.
+    pub fn take(&self) -> Vec<InterimResponse> {
+        if self.waiting.load(Relaxed) == 0 {
+            return Vec::new();
+        }
+        self.waiting.store(0, Relaxed);
+        std::mem::take(&mut self.responses.lock().waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::LINK;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_taken_once_in_order_and_within_bounds() {
+        let slot = InterimSlot::default();
+        let small = HeaderMap::from_iter([(LINK, HeaderValue::from_static("</a>"))]);
+        let large = HeaderMap::from_iter([(LINK, HeaderValue::from_maybe_shared("x".repeat(MOST_BYTES)).unwrap())]);
+        let status = |code| StatusCode::from_u16(code).unwrap();
+        slot.push(status(102), HeaderMap::new());
+        slot.push(status(103), large);
+        slot.push(status(103), small);
+        assert_eq!(slot.take().iter().map(|one| one.status.as_u16()).collect::<Vec<_>>(), [102, 103]);
+        assert!(slot.take().is_empty());
+        for _ in 0..2 * MOST {
+            slot.push(status(103), HeaderMap::new());
+        }
+        assert_eq!(slot.take().len(), MOST - 2);
+    }
+}

@@ -1,0 +1,36 @@
+//! The client of a request, as far as its upstream learns of it, and the way of the upstream's interim responses to it.
+
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
+
+use super::message::forwarded::ClientOrigin;
+use super::message::headers;
+use crate::http::interim::InterimSlot;
+
+/// Where a request comes from, and where interim responses to it go.
+#[derive(Clone, Copy)]
+pub struct RequestSource<'a> {
+    pub origin: &'a ClientOrigin,
+    pub request_id: &'a HeaderValue,
+    pub interim: &'a InterimSlot,
+}
+
+/// Where the upstream's interim responses go, if the client takes any.
+#[derive(Clone, Copy)]
+pub struct InterimRelay<'a>(Option<&'a InterimSlot>);
+
+impl<'a> InterimRelay<'a> {
+    /// To a client that made its request in `version`: HTTP/1.0 knows no interim responses (RFC 9110 §15.2).
+    pub fn to_client(slot: &'a InterimSlot, version: Version) -> Self {
+        Self((version != Version::HTTP_10).then_some(slot))
+    }
+
+    /// Relays an interim response, without the fields that are for the upstream's connection.
+    pub fn relay(self, status: StatusCode, mut fields: HeaderMap) {
+        if let Some(slot) = self.0 {
+            headers::strip_response(&mut fields);
+            fields.remove(CONTENT_LENGTH);
+            slot.push(status, fields);
+        }
+    }
+}

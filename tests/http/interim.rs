@@ -1,0 +1,115 @@
+//! Interim responses on their way to the client, and bodies that do not wait for one.
+
+use tollgate_test_support::front::ProxyServer;
+use tollgate_test_support::raw_http::{TestServer, spec};
+use tollgate_test_support::raw_http2::{END_HEADERS, END_STREAM, FrameClient, HEADERS, block, frame, request};
+use tollgate_test_support::upstream::{RawConnection, ScriptedUpstream};
+
+/// An upstream that gives two hints, and then its response.
+const HINTS: &str = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: x-hop\r\nX-Hop: 1\r\n\r\n\
+                     HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn hints_reach_a_client_of_http_1_in_order() {
+    let server = TestServer::start(spec());
+    let mut client = server.connect().await;
+    client.send("GET /hints HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    for link in ["</a>", "</b>"] {
+        let hint = client.answer().await;
+        assert_eq!((hint.status, hint.field("link")), (103, Some(link)));
+    }
+    assert_eq!(client.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn hints_reach_a_client_of_http_2_in_order() {
+    let server = TestServer::start(spec());
+    let mut client = FrameClient::connect(server.address).await;
+    client.request(1, END_STREAM, &request("GET", "/hints", &[])).await;
+    for _ in 0..2 {
+        let hint = client.of_stream(1).await;
+        assert_eq!((hint.kind, hint.status(), hint.ends_stream()), (HEADERS, 103, false));
+    }
+    let head = client.of_stream(1).await;
+    assert_eq!((head.kind, head.flags), (HEADERS, END_HEADERS));
+}
+
+#[tokio::test]
+async fn hints_of_an_upstream_pass_without_the_fields_of_its_connection() {
+    let upstream = ScriptedUpstream::answering(HINTS).await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(client.head().await, "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n");
+    assert_eq!(client.head().await, "HTTP/1.1 102 Processing\r\n\r\n");
+    assert!(client.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
+
+    let mut client = FrameClient::connect(gate.address).await;
+    client.request(1, END_STREAM, &request("GET", "/", &[])).await;
+    for status in [103, 102, 200] {
+        assert_eq!(client.of_stream(1).await.status(), status);
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_no_hints() {
+    let upstream = ScriptedUpstream::answering(HINTS).await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    client.send("GET / HTTP/1.0\r\nHost: a\r\n\r\n").await;
+    assert!(client.head().await.starts_with("HTTP/1.0 200 OK\r\n"));
+}
+
+#[tokio::test]
+async fn hints_without_end_are_bounded() {
+    let flood = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100);
+    let upstream = ScriptedUpstream::start(move |mut wire, _| {
+        let flood = flood.clone();
+        async move {
+            wire.head().await;
+            wire.send(flood).await;
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut hints = 0;
+    while client.head().await.starts_with("HTTP/1.1 103") {
+        hints += 1;
+    }
+    assert_eq!(hints, 16);
+}
+
+/// An upstream that asks for no body, and answers once it has it.
+async fn silent_upstream() -> ScriptedUpstream {
+    ScriptedUpstream::start(|mut wire, _| async move {
+        while wire.try_head().await.is_some() {
+            wire.until(b"body").await;
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
+        }
+    })
+    .await
+}
+
+/// A client that gets no 100 had its body sent on without the wait for one: after the wait, it is asked for.
+#[tokio::test]
+async fn a_body_that_came_with_its_expect_waits_for_no_100() {
+    let upstream = silent_upstream().await;
+    let gate = ProxyServer::to(&[upstream.address]).await;
+    let mut client = RawConnection::connect(gate.address).await;
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+    client.send(format!("{head}body")).await;
+    assert!(client.head().await.starts_with("HTTP/1.1 200"));
+    // It may also come a little later.
+    client.send(head).await;
+    tokio::task::yield_now().await;
+    client.send("body").await;
+    assert!(client.head().await.starts_with("HTTP/1.1 200"));
+
+    let mut client = FrameClient::connect(gate.address).await;
+    let fields = block(&request("POST", "/", &[("expect", "100-continue"), ("content-length", "4")]));
+    client.send([frame(HEADERS, END_HEADERS, 1, &fields), frame(0, END_STREAM, 1, b"body")].concat()).await;
+    assert_eq!(client.of_stream(1).await.status(), 200);
+}
