@@ -3,6 +3,7 @@
 mod reader;
 mod through;
 
+use super::refused_messages::table::{CHUNKED, CHUNKS, Outcome, PATHS, refused_messages};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tollgate_test_support::PATIENCE;
@@ -13,91 +14,13 @@ const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// (why, bytes, status): the request itself is never handled, and nothing after it.
 fn refused() -> Vec<(&'static str, Vec<u8>, u16)> {
-    let mut cases: Vec<(&'static str, Vec<u8>, u16)> = Vec::new();
-    let mut add = |why, bytes: &str, status| cases.push((why, bytes.as_bytes().to_vec(), status));
-    add("bare LF after the request line", "GET / HTTP/1.1\nHost: a\r\n\r\n", 400);
-    add("bare LF after a field", "GET / HTTP/1.1\r\nHost: a\n\r\n", 400);
-    add("bare LF at the end", "GET / HTTP/1.1\r\nHost: a\r\n\n", 400);
-    add("bare CR in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n", 400);
-    add("bare CR in the target", "GET /\r HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("CR CR LF", "GET / HTTP/1.1\r\r\nHost: a\r\n\r\n", 400);
-    add("NUL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 400);
-    add("a control character in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x08b\r\n\r\n", 400);
-    add("DEL in a value", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x7fb\r\n\r\n", 400);
-    add("space before the colon", "GET / HTTP/1.1\r\nHost : a\r\n\r\n", 400);
-    add("tab before the colon", "GET / HTTP/1.1\r\nHost: a\r\nX\t: a\r\n\r\n", 400);
-    add("a folded line", "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n", 400);
-    add("a folded first field", "GET / HTTP/1.1\r\n Host: a\r\n\r\n", 400);
-    add("an empty field name", "GET / HTTP/1.1\r\nHost: a\r\n: b\r\n\r\n", 400);
-    add("a field without a colon", "GET / HTTP/1.1\r\nHost: a\r\nX\r\n\r\n", 400);
-    add("a field name that is no token", "GET / HTTP/1.1\r\nHost: a\r\nX(y): b\r\n\r\n", 400);
-    add("a field name beyond ASCII", "GET / HTTP/1.1\r\nHost: a\r\nX\u{e9}: b\r\n\r\n", 400);
-    add("no Host", "GET / HTTP/1.1\r\nX: a\r\n\r\n", 400);
-    add("two Hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400);
-    add("an empty Host", "GET / HTTP/1.1\r\nHost:\r\n\r\n", 400);
-    add("a Host with a path", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", 400);
-    add("a Host with user information", "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n", 400);
-    add("two Hosts in HTTP/1.0", "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400);
-    add("no version", "GET /\r\nHost: a\r\n\r\n", 400);
-    add("two spaces", "GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a space in the target", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a space at the end", "GET / HTTP/1.1 \r\nHost: a\r\n\r\n", 400);
-    add("a tab for a space", "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a method that is no token", "G(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a fragment", "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a target beyond ASCII", "GET /\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a control character in the target", "GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("a target without a slash", "GET a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("another scheme", "GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("no authority", "GET http:///a HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("user information in the target", "GET http://u@a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("* for a GET", "GET * HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("CONNECT", "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n", 501);
-    add("HTTP/1.2", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", 505);
-    add("HTTP/2.0", "GET / HTTP/2.0\r\nHost: a\r\n\r\n", 505);
-    add("a version in small letters", "GET / http/1.1\r\nHost: a\r\n\r\n", 400);
-    add("five empty lines", "\r\n\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 400);
-    add("TLS", "\x16\x03\x01\x02\0\x01\0\x01\n", 400);
-    for (why, fields, status) in FRAMING {
-        add(why, &format!("POST /echo HTTP/1.1\r\nHost: a\r\n{fields}\r\n"), *status);
-    }
-    add("chunked in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
-    cases
+    let heads = refused_messages().into_iter().filter(|row| ![CHUNKED, PATHS].contains(&row.group));
+    let refused = heads.filter_map(|row| match row.http_1? {
+        (bytes, Outcome::Status(status)) => Some((row.what, bytes, status)),
+        _ => None,
+    });
+    refused.collect()
 }
-
-/// Requests whose length can be read in two ways.
-const FRAMING: &[(&str, &str, u16)] = &[
-    ("CL.TE", "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", 400),
-    ("TE.CL", "Transfer-Encoding: chunked\r\nContent-Length: 6\r\n", 400),
-    ("TE.CL with a useless coding", "Transfer-Encoding: xchunked\r\nContent-Length: 6\r\n", 400),
-    ("TE.TE, obscured by its value", "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n", 400),
-    ("TE.TE, obscured the other way", "Transfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n", 400),
-    ("the same coding twice", "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400),
-    ("chunked in a list", "Transfer-Encoding: chunked, chunked\r\n", 400),
-    ("identity", "Transfer-Encoding: identity\r\n", 400),
-    ("chunked not last", "Transfer-Encoding: chunked, gzip\r\n", 400),
-    ("a coding nobody knows", "Transfer-Encoding: gzip, chunked\r\n", 501),
-    ("identity before chunked", "Transfer-Encoding: identity, chunked\r\n", 501),
-    ("a vertical tab", "Transfer-Encoding: \x0bchunked\r\n", 400),
-    ("a form feed", "Transfer-Encoding: \x0cchunked\r\n", 400),
-    ("a quoted coding", "Transfer-Encoding: \"chunked\"\r\n", 400),
-    ("a coding with a parameter", "Transfer-Encoding: chunked;q=1\r\n", 400),
-    ("no coding", "Transfer-Encoding:\r\n", 400),
-    ("space before the colon of TE", "Transfer-Encoding : chunked\r\n", 400),
-    ("a folded TE", "Transfer-Encoding:\r\n chunked\r\n", 400),
-    ("a folded CL", "Content-Length:\r\n 5\r\n", 400),
-    ("TE behind a bare LF", "X: y\nTransfer-Encoding: chunked\r\n", 400),
-    ("TE behind a bare CR", "X: y\rTransfer-Encoding: chunked\r\n", 400),
-    ("two lengths", "Content-Length: 5\r\nContent-Length: 6\r\n", 400),
-    ("the same length twice", "Content-Length: 5\r\nContent-Length: 5\r\n", 400),
-    ("a list of lengths", "Content-Length: 5, 5\r\n", 400),
-    ("a signed length", "Content-Length: +5\r\n", 400),
-    ("a negative length", "Content-Length: -5\r\n", 400),
-    ("a hexadecimal length", "Content-Length: 0x5\r\n", 400),
-    ("a length with a space", "Content-Length: 1 1\r\n", 400),
-    ("no length", "Content-Length:\r\n", 400),
-    ("a length beyond 64 bits", "Content-Length: 18446744073709551622\r\n", 400),
-];
 
 #[tokio::test]
 async fn every_ambiguous_request_is_answered_and_nothing_after_it_is_handled() {
@@ -148,31 +71,6 @@ async fn a_refusal_waits_for_its_turn_behind_pipelined_requests() {
         assert_eq!(std::mem::take(&mut *server.seen.requests.lock()), ["GET /1", "POST /echo hi"], "{why}");
     }
 }
-
-/// Chunked bodies that break the grammar. Each starts with a good chunk.
-const CHUNKS: &[(&str, &str)] = &[
-    ("a size that is no number", "x\r\nhi\r\n0\r\n\r\n"),
-    ("an empty size", "\r\nhi\r\n0\r\n\r\n"),
-    ("a prefix", "0x2\r\nhi\r\n0\r\n\r\n"),
-    ("a signed size", "+2\r\nhi\r\n0\r\n\r\n"),
-    ("a size that overflows", "10000000000000002\r\nhi\r\n0\r\n\r\n"),
-    ("space before the size", " 2\r\nhi\r\n0\r\n\r\n"),
-    ("space behind the size", "2 \r\nhi\r\n0\r\n\r\n"),
-    ("bare LF behind the size", "2\nhi\r\n0\r\n\r\n"),
-    ("bare CR behind the size", "2\rhi\r\n0\r\n\r\n"),
-    ("bare LF in an extension", "2;a\nhi\r\n0\r\n\r\n"),
-    ("bare CR in an extension", "2;a\rb\r\nhi\r\n0\r\n\r\n"),
-    ("NUL in an extension", "2;a\0\r\nhi\r\n0\r\n\r\n"),
-    ("data longer than its size", "2\r\nhiX\r\n0\r\n\r\n"),
-    ("bare LF behind the data", "2\r\nhi\n0\r\n\r\n"),
-    ("bare LF at the end", "2\r\nhi\r\n0\r\n\n"),
-    ("bare LF behind the last size", "0\n\r\n"),
-    ("a trailer without a colon", "0\r\nx\r\n\r\n"),
-    ("a trailer with space before its colon", "0\r\nx : y\r\n\r\n"),
-    ("a folded trailer", "0\r\nx: y\r\n z\r\n\r\n"),
-    ("a trailer with a bare LF", "0\r\nx: y\nz: a\r\n\r\n"),
-    ("a trailer with NUL", "0\r\nx: \0\r\n\r\n"),
-];
 
 #[tokio::test]
 async fn a_malformed_chunked_body_fails_its_reader_and_nothing_after_it_is_handled() {

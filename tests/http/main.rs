@@ -12,6 +12,7 @@ mod http2;
 mod interim;
 mod messages;
 mod proxy;
+mod refused_messages;
 mod retry;
 mod room;
 mod server;
