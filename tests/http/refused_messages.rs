@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tollgate::body::Body;
 use tollgate::error::Failure;
 use tollgate::route::path;
-use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Handler, drain};
+use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Handler, InterimSlot, drain};
 use tollgate_test_support::raw_http::{RawClient, spec};
 use tollgate_test_support::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM};
 
@@ -23,7 +23,12 @@ use tollgate_test_support::raw_http2::{FrameClient, GOAWAY, HEADERS, RST_STREAM}
 struct ReadingHandler;
 
 impl Handler for ReadingHandler {
-    async fn handle(&self, connection: &Arc<ConnectionInfo>, mut request: Request<Body>) -> Response<Body> {
+    async fn handle(
+        &self,
+        connection: &Arc<ConnectionInfo>,
+        _: &InterimSlot,
+        mut request: Request<Body>,
+    ) -> Response<Body> {
         if let Err(failure) = path::settle(request.uri_mut()) {
             return self.refuse(connection, failure);
         }
