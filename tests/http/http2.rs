@@ -4,6 +4,7 @@ mod deadlines;
 mod floods;
 mod messages;
 mod responses;
+mod websocket;
 
 use std::time::Duration;
 

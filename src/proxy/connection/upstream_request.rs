@@ -46,7 +46,7 @@ impl<'a> UpstreamRequest<'a> {
         let received = request.version();
         let (host, in_field) = host_asked_for(&request)?;
         let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted);
-        let upgrade = UpgradeRequest::of(&mut request, summary.upgrade.take().filter(|_| received == Version::HTTP_11));
+        let upgrade = UpgradeRequest::of(&mut request, summary.upgrade.take().filter(|_| received != Version::HTTP_10));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();

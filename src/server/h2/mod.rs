@@ -14,6 +14,8 @@ mod frame_parser;
 mod request_head;
 mod session;
 mod stream;
+mod tunnel;
+mod websocket;
 
 use std::sync::Arc;
 
@@ -63,6 +65,7 @@ impl Http2 {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(STREAM_WINDOW as usize)
             .max_pending_accept_reset_streams(RESET_UNSEEN)
+            .enable_connect_protocol()
             .max_header_list_size(u32::try_from(spec.max_header_bytes).unwrap_or(u32::MAX));
         Self { builder, spec: Arc::clone(spec), floods: FloodMetrics::new() }
     }

@@ -16,8 +16,8 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 
 use super::expect_continue::{self, ContinueRequest};
-use super::request_head;
 use super::session::H2Session;
+use super::{request_head, websocket};
 use crate::body::Body;
 use crate::clock::Instant;
 use crate::http::deadline::{ClientWait, Wait as _};
@@ -34,6 +34,9 @@ pub async fn serve<H: Handler>(
     mut sender: SendResponse<Bytes>,
     arrived: Instant,
 ) {
+    if websocket::is_extended_connect(&request) {
+        return serve_websocket(&session, request, sender, arrived).await;
+    }
     let to_head = request.method() == Method::HEAD;
     let Some(response) = answer(&session, request, &mut sender).await else { return session.record_reset(arrived) };
     if let Some((stream, body)) = send_head(&mut sender, response, to_head, arrived) {
@@ -51,6 +54,47 @@ async fn answer<H: Handler>(
         return Some(session.handler.refuse(&session.connection, failure));
     }
     let (request, continue_request) = with_body(request, session);
+    handle(session, request, continue_request.as_deref(), sender).await
+}
+
+/// Serves an extended CONNECT: as a tunnel if the upstream switches, else as any other request.
+async fn serve_websocket<H: Handler>(
+    session: &H2Session<H>,
+    request: Request<RecvStream>,
+    mut sender: SendResponse<Bytes>,
+    arrived: Instant,
+) {
+    let refuse = |failure| session.handler.refuse(&session.connection, failure);
+    let (websocket, response) = match websocket::translate(request) {
+        Err(failure) => (None, refuse(failure)),
+        Ok((mut request, websocket)) => match request_head::check(&mut request, &session.spec) {
+            Err(failure) => (None, refuse(failure)),
+            Ok(()) => match handle(session, request, None, &mut sender).await {
+                Some(response) => (Some(websocket), response),
+                None => return session.record_reset(arrived),
+            },
+        },
+    };
+    let response = match websocket {
+        Some(websocket) => match websocket.check(&response) {
+            Ok(()) if response.status().is_informational() => return websocket.open(&mut sender, response),
+            Ok(()) => response,
+            Err(failure) => refuse(failure),
+        },
+        None => response,
+    };
+    if let Some((stream, body)) = send_head(&mut sender, response, false, arrived) {
+        send_body(session, stream, body, arrived).await;
+    }
+}
+
+/// Lets the handler answer `request`, and sends interim responses meanwhile. `None`: as for [`answer`].
+async fn handle<H: Handler>(
+    session: &H2Session<H>,
+    request: Request<Body>,
+    continue_request: Option<&ContinueRequest>,
+    sender: &mut SendResponse<Bytes>,
+) -> Option<Response<Body>> {
     let interim = InterimSlot::default();
     let mut handling = pin!(session.handler.handle(&session.connection, &interim, request));
     poll_fn(|cx| {
@@ -59,7 +103,7 @@ async fn answer<H: Handler>(
             return Poll::Ready(None);
         }
         let handled = handling.as_mut().poll(cx).map(Some);
-        if let Some(continue_request) = &continue_request
+        if let Some(continue_request) = continue_request
             && continue_request.poll_wanted(cx)
         {
             send_interim(sender, StatusCode::CONTINUE, HeaderMap::new());

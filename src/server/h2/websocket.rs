@@ -1,0 +1,98 @@
+//! WebSockets over HTTP/2: the extended CONNECT of RFC 8441, translated to the upgrade of RFC 6455 that handlers and
+//! upstreams know.
+//!
+//! Guarantees that a client gets its 200 only if the upstream proved that it switched, and that routes and limits see
+//! such a request as they see an upgrade of HTTP/1.1.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use h2::ext::Protocol;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use sha1::{Digest, Sha1};
+
+use super::tunnel::StreamTunnel;
+use crate::body::Body;
+use crate::error::Failure;
+use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
+
+/// The text behind the key whose digest proves that a server speaks WebSocket (RFC 6455 §1.3).
+const PROOF: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// A client's request for a WebSocket, while it is being answered.
+pub struct WebSocketRequest {
+    stream: RecvStream,
+    upgrade: UpgradeSender,
+    /// The `Sec-WebSocket-Accept` of an upstream that has read our key.
+    accept: String,
+}
+
+/// Whether the request is an extended CONNECT, to whatever protocol.
+pub fn is_extended_connect<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::CONNECT && request.extensions().get::<Protocol>().is_some()
+}
+
+/// Makes an upgrade of the extended CONNECT.
+///
+/// # Errors
+/// The refusal, if it is for another protocol.
+pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSocketRequest), Failure> {
+    let (mut head, stream) = request.into_parts();
+    let protocol = head.extensions.remove::<Protocol>();
+    if !protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket")) {
+        return Err(Failure::NotImplemented("the only protocol for an extended CONNECT is websocket"));
+    }
+    let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
+    let accept = STANDARD.encode(Sha1::new().chain_update(&key).chain_update(PROOF).finalize());
+    let (upgrade, on_upgrade) = upgrade::channel();
+    head.extensions.insert(on_upgrade);
+    head.method = Method::GET;
+    // The stream is the tunnel: the request itself has no content.
+    for name in [CONTENT_LENGTH, TRANSFER_ENCODING] {
+        head.headers.remove(name);
+    }
+    head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    head.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(key) = HeaderValue::from_str(&key) {
+        head.headers.insert(SEC_WEBSOCKET_KEY, key);
+    }
+    Ok((Request::from_parts(head, Body::empty()), WebSocketRequest { stream, upgrade, accept }))
+}
+
+impl WebSocketRequest {
+    /// Checks what the request was answered with.
+    ///
+    /// # Errors
+    /// An upstream that did not switch must not look as if it had: over HTTP/2, any 2xx opens the tunnel.
+    pub fn check(&self, response: &Response<Body>) -> Result<(), Failure> {
+        let proves = || response.headers().get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value == self.accept.as_str());
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS if proves() => Ok(()),
+            StatusCode::SWITCHING_PROTOCOLS => Err(Failure::UpstreamInvalid),
+            status if status.is_success() => Err(Failure::UpstreamInvalid),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the tunnel, with the fields of the 101 but those of its connection.
+    pub fn open(self, sender: &mut SendResponse<Bytes>, response: Response<Body>) {
+        let (mut head, _) = response.into_parts();
+        head.status = StatusCode::OK;
+        for name in [CONNECTION, UPGRADE, SEC_WEBSOCKET_ACCEPT, CONTENT_LENGTH] {
+            head.headers.remove(name);
+        }
+        match sender.send_response(Response::from_parts(head, ()), false) {
+            Ok(send) => {
+                let tunnel = StreamTunnel::new(send, self.stream);
+                self.upgrade.send(Upgraded::new(tunnel, Bytes::new()));
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a tunnel could not be opened");
+                sender.send_reset(Reason::INTERNAL_ERROR);
+            }
+        }
+    }
+}
