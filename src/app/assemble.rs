@@ -12,7 +12,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::config::{AccessLogFormat, Config};
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{self, ChainSpec};
+use crate::gateway::stack::{self, ChainSpec, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
@@ -33,6 +33,8 @@ pub fn gateway(
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
     let states = before.map_or_else(Arc::default, |before| before.limit_states.clone());
+    let with_tunnels = config.tunnels_count;
+    let max_requests = config.max_requests.map(|max| RequestBound { max, with_tunnels });
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
         let rules = config
             .listeners
@@ -41,7 +43,7 @@ pub fn gateway(
         let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
         let chain = |rules: &Arc<RuleSet>| {
             stack::chain(ChainSpec {
-                max_requests: config.max_requests,
+                max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
                 timeout: route.and_then(|route| route.timeout),

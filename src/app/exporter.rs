@@ -16,6 +16,7 @@ pub struct Exporter {
     /// Of each worker.
     in_flight: Vec<Arc<InFlight>>,
     requests: Gauge,
+    tunnels: Gauge,
     buckets: Gauge,
     process: ProcessMetrics,
 }
@@ -27,6 +28,7 @@ impl Exporter {
             memory,
             in_flight,
             requests: gauge!("tollgate_requests_in_flight"),
+            tunnels: gauge!("tollgate_tunnels"),
             buckets: gauge!("tollgate_local_buckets"),
             process: ProcessMetrics::new(),
         }
@@ -36,6 +38,8 @@ impl Exporter {
     pub fn render(&self) -> String {
         let requests: usize = self.in_flight.iter().map(|worker| worker.count()).sum();
         self.requests.set(requests as f64);
+        let tunnels: usize = self.in_flight.iter().map(|worker| worker.tunnels()).sum();
+        self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();
         self.prometheus.render()

@@ -35,6 +35,8 @@ pub struct Config {
     pub legacy_headers: bool,
     /// Requests in flight per worker; beyond: 503. `None`: no bound.
     pub max_requests: Option<NonZeroUsize>,
+    /// Whether tunnels count as requests in flight.
+    pub tunnels_count: bool,
     pub limits: Vec<Arc<Limit>>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub routes: Vec<Arc<Route>>,

@@ -29,6 +29,8 @@ pub struct LoggedAnswer<'a> {
     pub status: u16,
     /// Bytes of content.
     pub bytes: u64,
+    /// Of a tunnel: bytes from the client.
+    pub received: Option<u64>,
     /// Whether the whole answer was sent.
     pub complete: bool,
     pub seconds: f64,
@@ -51,6 +53,8 @@ struct AccessLogLine<'a> {
     route: &'a str,
     status: u16,
     bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received_bytes: Option<u64>,
     complete: bool,
     /// To the microsecond.
     duration_ms: f64,
@@ -89,6 +93,7 @@ impl LoggedRequest {
             route: answer.route,
             status: answer.status,
             bytes: answer.bytes,
+            received_bytes: answer.received,
             complete: answer.complete,
             duration_ms: (answer.seconds * 1e6).round() / 1e3,
             problem: answer.problem,

@@ -14,10 +14,15 @@ use crate::body::BodyObserver;
 use crate::clock::{self, Instant};
 use crate::error;
 use crate::grpc::{GRPC_STATUS, GrpcStatus};
+use crate::proxy::{TunnelBytes, TunnelObserver};
 
 /// Requests in flight, of one worker.
 #[derive(Debug, Default)]
-pub struct InFlight(AtomicUsize);
+pub struct InFlight {
+    requests: AtomicUsize,
+    /// Those of them that have become tunnels.
+    tunnels: AtomicUsize,
+}
 
 /// The account of one request. Settled when dropped, so that a client that leaves early is counted too.
 pub struct Account {
@@ -35,6 +40,8 @@ pub struct Account {
     pub grpc: Option<CallOutcome>,
     bytes: u64,
     complete: bool,
+    /// Of a tunnel: bytes from the client.
+    received: Option<u64>,
 }
 
 /// How a call of gRPC ended, as far as its answer said.
@@ -44,16 +51,21 @@ pub struct CallOutcome(pub Option<GrpcStatus>);
 impl InFlight {
     /// Counts one request more. Returns how many there were before.
     pub fn enter(&self) -> usize {
-        self.0.fetch_add(1, Ordering::Relaxed)
+        self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many there are.
+    /// How many there are, tunnels included.
     pub fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// How many of them are tunnels.
+    pub fn tunnels(&self) -> usize {
+        self.tunnels.load(Ordering::Relaxed)
     }
 
     fn leave(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -69,8 +81,27 @@ impl Account {
     ) -> Box<Self> {
         let status = error::client_closed();
         let (permit, bytes, complete) = (Permit::default(), 0, false);
-        let (problem, grpc) = (None, None);
-        Box::new(Self { started, in_flight, method, log, metrics, status, problem, permit, grpc, bytes, complete })
+        let (problem, grpc, received) = (None, None, None);
+        Box::new(Self {
+            started,
+            in_flight,
+            method,
+            log,
+            metrics,
+            status,
+            problem,
+            permit,
+            grpc,
+            bytes,
+            complete,
+            received,
+        })
+    }
+
+    /// The request has become a tunnel, and ends with it.
+    pub fn begin_tunnel(&mut self) {
+        self.in_flight.tunnels.fetch_add(1, Ordering::Relaxed);
+        self.received = Some(0);
     }
 
     /// Takes the status of a call from the header section or the trailers of its answer.
@@ -98,11 +129,24 @@ impl BodyObserver for Account {
     }
 }
 
+impl TunnelObserver for Account {
+    fn on_end(mut self: Box<Self>, bytes: TunnelBytes, complete: bool) {
+        self.bytes = bytes.from_upstream;
+        self.received = Some(bytes.from_client);
+        self.complete = complete;
+        self.permit.ended(complete);
+    }
+}
+
 impl Drop for Account {
     fn drop(&mut self) {
         let seconds = clock::now().saturating_duration_since(self.started).as_secs_f64();
         self.in_flight.leave();
-        self.metrics.duration.record(seconds);
+        match self.received {
+            // How long people stay says nothing of how fast they are served.
+            Some(_) => drop(self.in_flight.tunnels.fetch_sub(1, Ordering::Relaxed)),
+            None => self.metrics.duration.record(seconds),
+        }
         self.metrics.requests.increment(&self.metrics.route, &self.method, self.status);
         // A call whose answer broke off has the status that its client makes of that.
         let grpc_status = self.grpc.map(|outcome| outcome.0.unwrap_or(GrpcStatus::Unknown));
@@ -115,6 +159,7 @@ impl Drop for Account {
                 route: &self.metrics.route,
                 status: self.status.as_u16(),
                 bytes: self.bytes,
+                received: self.received,
                 complete: self.complete,
                 seconds,
                 problem: self.problem,

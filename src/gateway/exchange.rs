@@ -21,6 +21,7 @@ use crate::http::interim::InterimSlot;
 use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Proxy;
+use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
 use crate::upstream::Upstream;
@@ -120,7 +121,8 @@ impl RequestContext {
         response
     }
 
-    /// Adds the fields of the limits to the answer, and ties the account to the end of its body.
+    /// Adds the fields of the limits to the answer, and ties the account to the end of its body, or of the tunnel that
+    /// it begins.
     pub fn close(
         &self,
         result: Result<Response<Body>, Failure>,
@@ -143,7 +145,13 @@ impl RequestContext {
         }
         fields.apply(response.headers_mut());
         account.status = response.status();
-        response.body_mut().observe(account);
+        match response.extensions_mut().remove::<TunnelEnd>() {
+            Some(end) => {
+                account.begin_tunnel();
+                end.observe(account);
+            }
+            None => response.body_mut().observe(account),
+        }
         response
     }
 }

@@ -5,7 +5,6 @@
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tower::util::Either;
 use super::layers::action::Act;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
 use super::layers::rate_limit::WorkerLimiter;
+pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
 
@@ -29,7 +29,7 @@ type TimedChain = Either<Timeout<Act>, Act>;
 /// The layers that a route uses, or a listener for requests without a route.
 #[derive(Default)]
 pub struct ChainSpec {
-    pub max_requests: Option<NonZeroUsize>,
+    pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
     pub timeout: Option<Duration>,

@@ -107,6 +107,7 @@ pub enum UpstreamSetting {
     Response,
     Idle,
     Keepalive,
+    TunnelIdle,
 }
 
 /// The values of an upstream's time limits.
@@ -116,7 +117,12 @@ pub struct UpstreamTimeouts {
     response: Duration,
     idle: Duration,
     keepalive: Duration,
+    tunnel_idle: Duration,
 }
+
+/// A tunnel that carries no byte either way for this long is closed, unless its upstream says otherwise. WebSockets are
+/// quiet for minutes. Without any bound, tunnels of vanished peers would stay open for ever.
+pub const TUNNEL_IDLE: Duration = Duration::from_secs(60 * 60);
 
 const fn row<S>(
     waits_for: &'static str,
@@ -158,11 +164,6 @@ impl ClientWait {
 }
 
 impl UpstreamWait {
-    /// The limit of a wait that no setting changes.
-    pub const fn fixed(self) -> Duration {
-        self.row().limit.fixed()
-    }
-
     /// Its row in the table.
     #[rustfmt::skip]
     pub const fn row(self) -> WaitRow<UpstreamSetting> {
@@ -176,17 +177,7 @@ impl UpstreamWait {
             Self::ResponseHead => row("the response's head", Setting(S::Response), "the upstream takes more of the request's body", "504 `response-timeout`"),
             Self::ResponseBody => row("the next piece of the response's body", Setting(S::Idle), "a piece comes, or the upload moves", "the response is cut"),
             Self::NextExchange => row("the next exchange of an idle connection", Setting(S::Keepalive), "never", "close"),
-            Self::Tunnel => row("a byte either way in a tunnel", seconds(60 * 60), "a byte comes", "close"),
-        }
-    }
-}
-
-impl<S> WaitLimit<S> {
-    /// The limit that no setting changes.
-    const fn fixed(&self) -> Duration {
-        match self {
-            Self::Fixed(limit) => *limit,
-            Self::Setting(_) => LONGEST_WAIT,
+            Self::Tunnel => row("a byte either way in a tunnel", Setting(S::TunnelIdle), "a byte comes", "close"),
         }
     }
 }
@@ -201,7 +192,12 @@ impl UpstreamTimeouts {
     pub fn new(connect: Duration, response: Duration, idle: Duration, keepalive: Duration) -> Self {
         let [connect, response, idle, keepalive] =
             [connect, response, idle, keepalive].map(|limit| limit.min(LONGEST_WAIT));
-        Self { connect, response, idle, keepalive }
+        Self { connect, response, idle, keepalive, tunnel_idle: TUNNEL_IDLE }
+    }
+
+    /// Ends tunnels after this time without a byte.
+    pub fn with_tunnel_idle(self, tunnel_idle: Duration) -> Self {
+        Self { tunnel_idle: tunnel_idle.min(LONGEST_WAIT), ..self }
     }
 }
 
@@ -227,6 +223,7 @@ impl Wait for UpstreamWait {
             WaitLimit::Setting(UpstreamSetting::Response) => timeouts.response,
             WaitLimit::Setting(UpstreamSetting::Idle) => timeouts.idle,
             WaitLimit::Setting(UpstreamSetting::Keepalive) => timeouts.keepalive,
+            WaitLimit::Setting(UpstreamSetting::TunnelIdle) => timeouts.tunnel_idle,
             WaitLimit::Fixed(limit) => limit,
         }
     }

@@ -107,7 +107,8 @@ fn describe() {
         "From a request's head to the end of its answer, by route."
     );
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
-    describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended.");
+    describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");
+    describe_gauge!("tollgate_tunnels", "Open tunnels, such as WebSockets.");
     describe_counter!("tollgate_ratelimit_decisions_total", "Decisions, by limit, verdict and who made them.");
     describe_gauge!("tollgate_ratelimit_queue_waiting", "Requests that wait for their tokens, by limit.");
     describe_histogram!(

@@ -19,6 +19,7 @@ use super::retry::{MAX_ENDPOINTS, Retry};
 use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
+use crate::http::deadline::UpstreamWait;
 use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
@@ -149,8 +150,9 @@ fn relay(
             return Err(Failure::UpstreamInvalid);
         }
         additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
+        let tunnel_idle = connection.wait_limit(UpstreamWait::Tunnel);
         let (upstream, guard) = connection.upgrade();
-        upgrade.join(upstream, guard);
+        response.extensions_mut().insert(upgrade.join(upstream, tunnel_idle, guard));
         return Ok(response.map(|_| Body::empty()));
     }
     additions::add_to_response(response.headers_mut(), received, request_id, required);

@@ -10,5 +10,6 @@ pub mod message;
 mod request_source;
 mod retry;
 
+pub use connection::tunnel::{TunnelBytes, TunnelEnd, TunnelObserver};
 pub use forward::Proxy;
 pub use request_source::RequestSource;

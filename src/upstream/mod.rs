@@ -42,6 +42,8 @@ pub struct UpstreamSpec {
     pub idle_timeout: Duration,
     /// How long an idle connection is kept.
     pub keepalive_timeout: Duration,
+    /// How long a tunnel, such as a WebSocket, may carry nothing.
+    pub tunnel_idle_timeout: Duration,
     /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
     pub bounds: UpstreamBounds,

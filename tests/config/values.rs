@@ -152,7 +152,7 @@ fn reads_every_key() {
     assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLogFormat::Json));
     assert_eq!(config.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()]);
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
-    assert!(config.legacy_headers);
+    assert!(config.legacy_headers && !config.tunnels_count);
     assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
     assert_eq!(config.admin, None);
 
@@ -201,6 +201,7 @@ fn reads_every_key() {
     assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
     assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));
     assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));
+    assert_eq!(upstream.tunnel_idle_timeout, seconds(300));
     assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));
 }
 

@@ -28,4 +28,5 @@ mod routing;
 mod settling;
 mod torture;
 mod transfer;
+mod tunnels;
 mod upkeep;

@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
 use crate::process::{Gateway, curl, eventually, status};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -105,6 +110,62 @@ fn read_answer(reader: &mut impl BufRead) -> std::io::Result<bool> {
     let mut content = vec![0; length];
     reader.read_exact(&mut content)?;
     Ok(closes)
+}
+
+/// Sends requests over HTTP/2 until told to stop. A request that the gateway says it has not begun is sent again, on
+/// another connection (RFC 9113 §6.8); any other failure is lost.
+async fn converse_over_http2(address: SocketAddr, stop: Arc<AtomicBool>) -> Result<usize, String> {
+    let mut answered = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .map_err(|error| error.to_string())?;
+        tokio::spawn(connection);
+        loop {
+            let request = Request::get("http://a/").body(Empty::<Bytes>::new()).unwrap();
+            match sender.send_request(request).await {
+                Ok(response) if response.status() == 200 => answered += 1,
+                Ok(response) => return Err(format!("the answer is {}", response.status())),
+                Err(error) if was_not_begun(&error) => break,
+                Err(error) => return Err(format!("{error:?}")),
+            }
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    Ok(answered)
+}
+
+fn was_not_begun(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<h2::Error>());
+    let is_graceful = |error: &h2::Error| error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    error.is_canceled()
+        || source.is_some_and(|error| is_graceful(error) || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+#[test]
+fn no_request_over_http_2_is_lost_by_a_hand_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Gateway::start(&routes(folder.path(), 2, ""));
+    let (address, stop) = (running.listeners[0], Arc::new(AtomicBool::new(false)));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let clients: Vec<_> = (0..6).map(|_| runtime.spawn(converse_over_http2(address, stop.clone()))).collect();
+    let load = ClosedLoop::start(address, 2);
+    for workers in [1, 3, 2] {
+        load.progress(100);
+        let successor = Gateway::take_over(&routes(folder.path(), workers, ""));
+        assert!(running.wait().success());
+        running = successor;
+    }
+    load.progress(100);
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        assert!(runtime.block_on(client).unwrap().unwrap() > 0);
+    }
+    load.finish();
 }
 
 #[test]

@@ -83,6 +83,7 @@ impl ForwarderConfig {
             response_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
             keepalive_timeout: Duration::from_secs(60),
+            tunnel_idle_timeout: Duration::from_secs(3600),
             keepalive_connections: 8,
             bounds: UpstreamBounds::default(),
             tls: None,

@@ -36,6 +36,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         drain_timeout: file.drain_timeout.value()?.0,
         handover: file.handover.build(|at| Some(at.value.0.clone()))?,
         legacy_headers: file.headers.build(|headers| headers.legacy_ratelimit.value())?.unwrap_or(false),
+        tunnels_count: file.tunnels_count.value()?,
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         limits: limits.into_all()?,
         upstreams: upstreams.into_all()?,

@@ -29,6 +29,8 @@ record! {
         optional trusted_proxies: Vec<Located<Cidr>>,
         /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
         optional max_requests: Located<WholeNumber<1, 1_000_000_000>>,
+        /// Whether tunnels, such as WebSockets, count as requests in flight for max_requests.
+        default(true) tunnels_count: Located<bool>,
         /// Buckets kept in this process at most.
         default(1_000_000) max_local_buckets: Located<WholeNumber<1, 1_000_000_000>>,
         /// Which header fields answers carry.

@@ -28,6 +28,8 @@ record! {
         default("60s") idle_timeout: Located<BoundedDuration<DAY>>,
         /// How long an unused connection is kept. Keep it below the server's own: Node.js closes after 5s.
         default("4s") keepalive_timeout: Located<BoundedDuration<DAY>>,
+        /// A tunnel, such as a WebSocket, that carries nothing either way is closed after this.
+        default("1h") tunnel_idle_timeout: Located<BoundedDuration<DAY>>,
         /// Unused connections kept per endpoint and worker.
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
         /// What it takes at most. Default: no bound.

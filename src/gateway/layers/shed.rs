@@ -14,21 +14,29 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::layers::refused::Refused;
 
 /// The most requests in flight on a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestBound {
+    pub max: NonZeroUsize,
+    /// Whether tunnels count.
+    pub with_tunnels: bool,
+}
+
+/// Puts a service behind a bound on requests in flight.
 #[derive(Clone, Copy)]
-pub struct ShedLayer(pub NonZeroUsize);
+pub struct ShedLayer(pub RequestBound);
 
 /// A service behind a bound on requests in flight.
 #[derive(Clone)]
 pub struct Shed<S> {
     inner: S,
-    max: NonZeroUsize,
+    bound: RequestBound,
 }
 
 impl<S> Layer<S> for ShedLayer {
     type Service = Shed<S>;
 
     fn layer(&self, inner: S) -> Shed<S> {
-        Shed { inner, max: self.0 }
+        Shed { inner, bound: self.0 }
     }
 }
 
@@ -46,7 +54,12 @@ where
 
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        if exchange.context.in_flight_before >= self.max.get() {
+        let RequestBound { max, with_tunnels } = self.bound;
+        let before = exchange.context.in_flight_before;
+        // Rare, so that an ordinary request reads one number.
+        if before >= max.get()
+            && (with_tunnels || before - exchange.worker.in_flight.tunnels().min(before) >= max.get())
+        {
             return Either::Left(Refused::new(Failure::Overloaded));
         }
         Either::Right(self.inner.call(exchange))

@@ -36,8 +36,10 @@ fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
     let mut table = "| waits for | limit | begins anew when | ends in |\n|---|---|---|---|\n".to_owned();
     for row in rows {
         let limit = match row.limit {
-            WaitLimit::Setting(setting) => format!("`{}_timeout`", format!("{setting:?}").to_lowercase()),
-            WaitLimit::Fixed(limit) if limit.as_secs() % 3600 == 0 => format!("{} h", limit.as_secs() / 3600),
+            WaitLimit::Setting(setting) => {
+                let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
+                format!("`{}_timeout`", words.to_lowercase())
+            }
             WaitLimit::Fixed(limit) => format!("{} s", limit.as_secs()),
         };
         writeln!(table, "| {} | {limit} | {} | {} |", row.waits_for, row.begins_anew, row.ends_in).unwrap();

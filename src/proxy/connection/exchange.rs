@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
@@ -23,7 +24,7 @@ use super::upstream_request::UpstreamRequest;
 use crate::body::BoxError;
 use crate::clock;
 use crate::error::Failure;
-use crate::http::deadline::UpstreamTimeouts;
+use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::upgrade::Upgraded;
 use crate::http::h1::write_buffer::WriteBuffer;
@@ -289,6 +290,11 @@ impl UpstreamConnection {
         self.phase() == UploadPhase::Complete && self.output.is_flushed() && !self.exchange.write_closed
     }
 
+    /// How long `wait` may take.
+    pub fn wait_limit(&self, wait: UpstreamWait) -> Duration {
+        wait.limit(&self.timeouts)
+    }
+
     /// The connection as a plain socket, once both sides have agreed that it leaves HTTP.
     pub fn upgrade(self: Box<Self>) -> (Upgraded, UpgradeGuard) {
         let Self { io, input, counted, exchange, .. } = *self;
@@ -306,6 +312,7 @@ impl UpstreamConnection {
 /// The time limits of an upstream, as waits take them.
 pub fn timeouts_of(spec: &UpstreamSpec) -> UpstreamTimeouts {
     UpstreamTimeouts::new(spec.connect_timeout, spec.response_timeout, spec.idle_timeout, spec.keepalive_timeout)
+        .with_tunnel_idle(spec.tunnel_idle_timeout)
 }
 
 impl Pooled for Box<UpstreamConnection> {

@@ -1,6 +1,7 @@
 //! Connections to upstreams and the exchanges they carry. `client` opens connections and `pool` keeps idle ones.
 //! `exchange` sends an `upstream_request` with its `upload` and reads the `response`; `failure` says why that came to
-//! nothing and whether the request may be sent again. `upgrade` joins both sides of a connection that leaves HTTP.
+//! nothing and whether the request may be sent again. `upgrade` joins both sides of a connection that leaves HTTP
+//! into a `tunnel`. `exhaustion` makes room when the process has no descriptor left.
 
 pub mod client;
 pub mod exchange;
@@ -8,6 +9,7 @@ pub mod exhaustion;
 pub mod failure;
 mod pool;
 pub(crate) mod response;
+pub mod tunnel;
 pub mod upgrade;
 pub mod upload;
 pub mod upstream_request;

@@ -20,6 +20,7 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         response_timeout: raw.response_timeout.value()?.0,
         idle_timeout: raw.idle_timeout.value()?.0,
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
+        tunnel_idle_timeout: raw.tunnel_idle_timeout.value()?.0,
         keepalive_connections: raw.keepalive_connections.value()?.count().get(),
         bounds: bounds?.unwrap_or_default(),
         tls: tls?,
