@@ -25,7 +25,7 @@ from service import Failed
 from stage import Stage
 
 OUTPUT = Path(os.environ.get("CARGO_TARGET_DIR", "target")) / "bench"
-TOOLS = ["wrk", "h2load", "nghttp", "nginx", "redis-server", "redis-cli"]
+TOOLS = ["openssl", "wrk", "h2load", "nghttp", "nginx", "redis-server", "redis-cli"]
 MARKS = "<!-- begin: written by make bench -->\n", "<!-- end: written by make bench -->\n"
 
 

@@ -38,13 +38,7 @@ def half_peak(stage, peer, options):
 
 def memory(stage, peer, options):
     """At rest, for each connection that waits, and for each key that is counted."""
-    rows = []
-    with stage.peer(peer, FORWARD) as (service, port):
-        at_rest = machine.memory(service.id)
-        rows.append(figure(peer, "at rest", at_rest / (1 << 20), "MiB"))
-        with load.Waiting(port, WAITING):
-            each = (machine.memory(service.id) - at_rest) / WAITING
-        rows.append(figure(peer, f"for each of {WAITING} waiting connections", each / 1024, "KiB"))
+    rows = waiting(stage, peer, FORWARD)
     if peer.ours:
         with stage.peer(peer, KEYED) as (service, port):
             load.flat_out(port, 1, keys=1, pipeline=PIPELINE)
@@ -53,6 +47,22 @@ def memory(stage, peer, options):
             each = (machine.memory(service.id) - before) / TRACKED
         rows.append(figure(peer, f"for each of {TRACKED} keys counted in process", each, "B"))
     return rows
+
+
+def tls_memory(stage, peer, options):
+    """The same of connections over TLS."""
+    return waiting(stage, peer, replace(FORWARD, tls=True))
+
+
+def waiting(stage, peer, scenario):
+    with stage.peer(peer, scenario) as (service, port):
+        at_rest = machine.memory(service.id)
+        with load.Waiting(port, WAITING, scenario.tls):
+            each = (machine.memory(service.id) - at_rest) / WAITING
+    return [
+        figure(peer, "at rest", at_rest / (1 << 20), "MiB"),
+        figure(peer, f"for each of {WAITING} waiting connections", each / 1024, "KiB"),
+    ]
 
 
 def keys(stage, peer, options):
@@ -130,4 +140,4 @@ def figure(peer, what, value, unit, foreign=None):
 
 
 # Those that depend on nobody else's figures are measured once, and not in each round.
-ONCE = {"memory": memory, "keys": keys, "routes": routes, "connections": connections, "spread": spread}
+ONCE = {"memory": memory, "tls-memory": tls_memory, "keys": keys, "routes": routes, "connections": connections, "spread": spread}

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -54,11 +55,15 @@ def run(command, environment, more):
     return output, usage.ru_utime + usage.ru_stime
 
 
-def flat_out(port, seconds, connections=64, path="/", **options):
+def scheme(tls):
+    return "https" if tls else "http"
+
+
+def flat_out(port, seconds, connections=64, path="/", tls=False, **options):
     """Each connection sends the next request when it has the answer. `options` are those of wrk.lua."""
     environment = {name.upper(): str(value) for name, value in options.items()}
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(SCRIPT)]
-    output, cpu = run([*command, f"http://127.0.0.1:{port}{path}"], environment, seconds + 30)
+    output, cpu = run([*command, f"{scheme(tls)}://127.0.0.1:{port}{path}"], environment, seconds + 30)
     told = {name: float(value) for name, value in re.findall(r"^(\w+)=([\d.]+)$", output, re.M)}
     if not told.get("requests"):
         raise Failed(f"wrk got no answer: {output[-400:]}")
@@ -78,15 +83,15 @@ def at_rate(port, seconds, rate, scratch, connections=64):
     return h2load(port, seconds, scratch, ["--h1", f"-c{connections}", f"--rps={rate / connections:.2f}"])
 
 
-def over_http2(port, seconds, streams, scratch, connections=8):
-    """HTTP/2 without TLS. Each stream that ends is followed by another: `streams` at once on each connection."""
-    return h2load(port, seconds, scratch, [f"-c{connections}", f"-m{streams}"])
+def over_http2(port, seconds, streams, scratch, connections=8, tls=False):
+    """HTTP/2. Each stream that ends is followed by another: `streams` at once on each connection."""
+    return h2load(port, seconds, scratch, [f"-c{connections}", f"-m{streams}"], tls)
 
 
-def h2load(port, seconds, scratch, options):
+def h2load(port, seconds, scratch, options, tls=False):
     log = pathlib.Path(scratch) / "h2load.log"
     log.unlink(missing_ok=True)
-    command = ["h2load", "-t1", f"-D{seconds}", *options, f"--log-file={log}", f"http://127.0.0.1:{port}/"]
+    command = ["h2load", "-t1", f"-D{seconds}", *options, f"--log-file={log}", f"{scheme(tls)}://127.0.0.1:{port}/"]
     output, cpu = run(command, {}, seconds + 30)
     # When it began, its status, and how long it took in microseconds.
     rows = [line.split("\t") for line in log.read_text().splitlines()] if log.exists() else []
@@ -100,15 +105,40 @@ def h2load(port, seconds, scratch, options):
     return Load(len(rows), float(seconds), not_2xx, broken, at(0.5), at(0.99), cpu)
 
 
+def handshakes(port, seconds):
+    """One connection after the other, each with a whole handshake and one request. This process is the client, since
+    wrk resumes sessions."""
+    unverified = ssl._create_unverified_context()
+    took, not_2xx, broken = [], 0, 0
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        sent = time.monotonic()
+        try:
+            with unverified.wrap_socket(socket.create_connection(("127.0.0.1", port), 5)) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                answer = b"".join(iter(lambda: connection.recv(65536), b""))
+            not_2xx += not answer.startswith(b"HTTP/1.1 2")
+        except OSError:
+            broken += 1
+        took.append(1e3 * (time.monotonic() - sent))
+    took.sort()
+    at = lambda share: took[min(len(took) - 1, int(len(took) * share))]
+    # Its CPU time is this process's, which is accounted for already.
+    return Load(len(took), time.monotonic() - begun, not_2xx, broken, at(0.5), at(0.99), 0.0)
+
+
 class Waiting:
     """Connections that have had an answer each and keep still."""
 
     REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-    def __init__(self, port, count):
+    def __init__(self, port, count, tls=False):
         self.sockets = []
+        unverified = ssl._create_unverified_context()
         for _ in range(count):
             connection = socket.create_connection(("127.0.0.1", port), 5)
+            if tls:
+                connection = unverified.wrap_socket(connection)
             self.sockets.append(connection)
             connection.sendall(self.REQUEST)
             # The answer is small and comes in one piece or two; how it ends is not of interest here.

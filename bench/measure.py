@@ -59,13 +59,17 @@ def once(stage, peer, scenario, options):
 
 def sender(stage, scenario, port):
     if scenario.streams:
-        return lambda seconds: load.over_http2(port, seconds, scenario.streams, stage.dir)
+        return lambda seconds: load.over_http2(port, seconds, scenario.streams, stage.dir, tls=scenario.tls)
     options = {}
     if scenario.upload:
         options["upload"] = scenario.upload
     if scenario.clients:
         options["keys"] = scenario.clients
-    return lambda seconds: load.flat_out(port, seconds, path=scenario.path, **options)
+    if scenario.fresh == "whole":
+        return lambda seconds: load.handshakes(port, seconds)
+    if scenario.fresh:
+        options["fresh"] = 1
+    return lambda seconds: load.flat_out(port, seconds, path=scenario.path, tls=scenario.tls, **options)
 
 
 def check(scenario, sent):

@@ -19,6 +19,12 @@ class Scenario:
     clients: int = 0
     # Over HTTP/2, so many requests at once on each connection. 0: over HTTP/1.1, one.
     streams: int = 0
+    # Clients speak TLS.
+    tls: bool = False
+    # Each request has a connection of its own: with a whole handshake, or with one that resumes an earlier session.
+    fresh: str | None = None
+    # The upstream speaks HTTP/2 without TLS.
+    http2_upstream: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,10 +48,16 @@ SCENARIOS = [
     Scenario("body-64k", "GET, a body of 64 KiB", path="/64k"),
     Scenario("upload-1m", "POST of 1 MiB, streamed", path="/upload", upload=1 << 20),
     Scenario("h2-forward", "that of forward over HTTP/2 without TLS, 8 streams on each of 8 connections", streams=8),
+    Scenario("tls-forward", "that of forward over TLS", tls=True),
+    Scenario("tls-h2-forward", "that of h2-forward over TLS", streams=8, tls=True),
+    Scenario("tls-body-64k", "that of body-64k over TLS", path="/64k", tls=True),
+    Scenario("tls-handshake", "that of forward, each over a TLS connection of its own", tls=True, fresh="whole"),
+    Scenario("tls-resume", "the same with sessions that are resumed", tls=True, fresh="resumed"),
+    Scenario("h2-upstream", "that of forward to an upstream of HTTP/2 without TLS", http2_upstream=True),
 ]
 
 # Not requests as fast as they come: see further.py.
-FURTHER = ["half-peak", "memory", "keys", "routes", "connections", "spread"]
+FURTHER = ["half-peak", "memory", "tls-memory", "keys", "routes", "connections", "spread"]
 
 NAMES = [scenario.name for scenario in SCENARIOS] + FURTHER
 
@@ -61,6 +73,11 @@ TARGETS = [
     Target("a limit in Redis, leased ÷ forwarding without", (LEASED, "redis-pass"), (OURS, "forward"), 1.05),
     Target("a denial by Redis ÷ nginx with Lua", (OURS, "redis-deny"), ("nginx-lua", "redis-deny"), 0.42),
     Target("responses of 64 KiB ÷ nginx", (OURS, "body-64k"), ("nginx", "body-64k"), 0.95),
+    Target("forwarding over TLS ÷ nginx", (OURS, "tls-forward"), ("nginx", "tls-forward"), 1.05),
+    Target("forwarding over HTTP/2 and TLS ÷ nginx", (OURS, "tls-h2-forward"), ("nginx", "tls-h2-forward"), 1.05),
+    Target("responses of 64 KiB over TLS ÷ nginx", (OURS, "tls-body-64k"), ("nginx", "tls-body-64k"), 1.10),
+    # At least 0.9 of nginx's handshakes a second.
+    Target("a TLS handshake and a request ÷ nginx", (OURS, "tls-handshake"), ("nginx", "tls-handshake"), 1.11),
     Target("uploads of 1 MiB ÷ nginx", (OURS, "upload-1m"), ("nginx", "upload-1m"), 0.75),
     Target("p99 at half of our peak ÷ nginx at that rate", (OURS, "half-peak"), ("nginx", "half-peak"), 1.10, "p99_ms"),
 ]

@@ -6,14 +6,17 @@ arrive whole, denials that are denials.
 
 import http.client
 import re
+import ssl
 import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import machine
-from peers import Plan, nginx
+from load import scheme
+from peers import Certificate, Plan, nginx
 from service import Failed, Service, free_port
 
 SMALL = "x" * 199 + "\n"
@@ -23,11 +26,12 @@ class Stage:
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="tollgate-bench-")
         self.dir = Path(self.scratch.name)
-        self.upstream, self.redis = free_port(), free_port()
+        self.upstream, self.upstream_http2, self.redis = free_port(), free_port(), free_port()
         self.services = []
 
     def __enter__(self):
         try:
+            self.certificate = self.make_certificate()
             self.services.append(self.start_upstream())
             self.services.append(self.start_redis())
         except BaseException:
@@ -40,6 +44,16 @@ class Stage:
             service.stop()
         self.scratch.cleanup()
 
+    def make_certificate(self):
+        """ECDSA on P-256, as certificates for the web are issued now."""
+        made = Certificate(self.dir / "cert.pem", self.dir / "key.pem", self.dir / "both.pem")
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        command += ["-keyout", made.key, "-out", made.cert, "-days", "2", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+        subprocess.run(command, check=True, capture_output=True)
+        made.both.write_text(made.cert.read_text() + made.key.read_text())
+        return made
+
     def start_upstream(self):
         """Fixed answers. An upload is read to its end before it is answered, with how long the request was."""
         directory = self.dir / "upstream"
@@ -51,6 +65,7 @@ class Stage:
   upstream inner {{ server unix:{inner}; keepalive 64; }}
   server {{
     listen 127.0.0.1:{self.upstream} backlog=16384;
+    listen 127.0.0.1:{self.upstream_http2} http2;
     root {directory};
     default_type text/plain;
     location / {{ return 200 "{SMALL}"; }}
@@ -88,7 +103,7 @@ class Stage:
         with tempfile.TemporaryDirectory(dir=self.dir) as scratch:
             plan = Plan(
                 port=free_port(),
-                upstream=self.upstream,
+                upstream=self.upstream_http2 if scenario.http2_upstream else self.upstream,
                 redis=self.redis,
                 dir=Path(scratch),
                 workers=len(cpus),
@@ -97,6 +112,8 @@ class Stage:
                 keyed=scenario.clients > 0,
                 routes=routes,
                 http2=scenario.streams > 0,
+                tls=self.certificate if scenario.tls else None,
+                http2_upstream=scenario.http2_upstream,
             )
             subprocess.run(["redis-cli", "-p", str(self.redis), "flushall"], capture_output=True, check=True)
             service = Service(peer.command(plan), cpus, plan.dir / "log", peer.environment(plan))
@@ -110,7 +127,7 @@ class Stage:
 
     def verify(self, plan, scenario):
         prefix = "/service-1" if plan.routes else ""
-        asking = ask_http2 if plan.http2 else ask
+        asking = partial(ask_http2 if plan.http2 else ask, tls=plan.tls is not None)
         self.until_routed(asking, plan.port, f"{prefix}/")
         if scenario.limit == "deny":
             self.denies(asking, plan.port)
@@ -142,8 +159,12 @@ class Stage:
                 raise Failed(f"POST of 100000 bytes: {status}, and {length!r} bytes arrive")
 
 
-def ask(port, method, path, body=None):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+def ask(port, method, path, body=None, tls=False):
+    if tls:
+        unverified = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=unverified)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request(method, path, body=body, headers={"x-key": "verify"})
         response = connection.getresponse()
@@ -152,11 +173,11 @@ def ask(port, method, path, body=None):
         connection.close()
 
 
-def ask_http2(port, method, path, body=None):
+def ask_http2(port, method, path, body=None, tls=False):
     """The same over HTTP/2, by nghttp: Python speaks none."""
     # POST is what it sends a body with.
     content = ["-d", "-"] if method == "POST" else []
-    command = ["nghttp", "--stat", "--timeout=5", "-H", "x-key: verify", *content, f"http://127.0.0.1:{port}{path}"]
+    command = ["nghttp", "--stat", "--timeout=5", "-H", "x-key: verify", *content, f"{scheme(tls)}://127.0.0.1:{port}{path}"]
     done = subprocess.run(command, input=body, capture_output=True, timeout=10, check=False)
     answer, _, told = done.stdout.rpartition(b"***** Statistics *****")
     rows = [line.split() for line in told.splitlines()]

@@ -3,6 +3,7 @@
 -- UPLOAD=bytes    POST a body of that length
 -- KEYS=n          a field x-key, of n values; in turn, so that all of them come
 -- START=n         the first of them
+-- FRESH=1         each request over a connection of its own
 -- ROUTES=n        the paths /service-1/x to /service-n/x, at random
 -- PIPELINE=n      so many requests at once: only to fill tables, never to measure
 
@@ -14,6 +15,10 @@ local pipeline = tonumber(os.getenv("PIPELINE")) or 1
 if upload then
    wrk.method = "POST"
    wrk.body = string.rep("x", upload)
+end
+
+if os.getenv("FRESH") then
+   wrk.headers["Connection"] = "close"
 end
 
 local turn = tonumber(os.getenv("START")) or 0

@@ -9,6 +9,13 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Certificate:
+    cert: Path
+    key: Path
+    both: Path
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a peer is to do, and where."""
 
@@ -27,6 +34,10 @@ class Plan:
     routes: int = 0
     # Clients speak HTTP/2, and know that they may (RFC 9113 §3.3). Towards the upstream it is HTTP/1.1 as ever.
     http2: bool = False
+    # Clients speak TLS: the certificate and its key, in a file each and in one.
+    tls: "Certificate | None" = None
+    # The upstream speaks HTTP/2, and is known to.
+    http2_upstream: bool = False
 
 
 class Peer:
@@ -57,6 +68,7 @@ class Peer:
 
 BASICS = frozenset({"forward", "body-64k", "upload-1m"})
 HTTP2 = frozenset({"h2-forward"})
+TLS = frozenset({"tls-forward", "tls-h2-forward", "tls-body-64k", "tls-handshake", "tls-resume", "tls-memory"})
 LOCAL = frozenset({"local-pass", "local-deny"})
 SHARED = frozenset({"redis-pass", "redis-keys", "redis-deny"})
 

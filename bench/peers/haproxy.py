@@ -3,14 +3,14 @@
 import shutil
 
 import machine
-from peers import BASICS, HTTP2, LOCAL, Peer
+from peers import BASICS, HTTP2, LOCAL, TLS, Peer
 
 MOST = {"pass": 2_000_000_000, "deny": 1}
 
 
 class Haproxy(Peer):
     name = "haproxy"
-    scenarios = BASICS | HTTP2 | LOCAL | {"memory", "spread"}
+    scenarios = BASICS | HTTP2 | TLS | LOCAL | {"h2-upstream"} | {"memory", "spread"}
     install = "apt-get install haproxy"
 
     def missing(self):
@@ -23,7 +23,10 @@ class Haproxy(Peer):
   stick-table type ip size 100k expire 30s store http_req_rate(10s)
   http-request track-sc0 src
   http-request return status 429 hdr Retry-After 1 if {{ sc_http_req_rate(0) gt {MOST[plan.limit]} }}"""
-        http2 = " proto h2" if plan.http2 else ""
+        options = " proto h2" if plan.http2 and not plan.tls else ""
+        if plan.tls:
+            options = f" ssl crt {plan.tls.both} alpn {'h2' if plan.http2 else 'http/1.1'}"
+        server = " proto h2" if plan.http2_upstream else ""
         file = plan.dir / "haproxy.cfg"
         file.write_text(
             f"""global
@@ -37,10 +40,10 @@ defaults
   http-reuse always
   option forwardfor
 frontend in
-  bind 127.0.0.1:{plan.port}{http2}{limit}
+  bind 127.0.0.1:{plan.port}{options}{limit}
   default_backend up
 backend up
-  server one 127.0.0.1:{plan.upstream}
+  server one 127.0.0.1:{plan.upstream}{server}
 """
         )
         return ["haproxy", "-db", "-f", file]

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import machine
-from peers import BASICS, HTTP2, LOCAL, SHARED, Peer
+from peers import BASICS, HTTP2, LOCAL, SHARED, TLS, Peer
 
 MODULES = Path("/usr/lib/nginx/modules")
 SCRIPT = Path(__file__).with_name("token_bucket.lua")
@@ -43,7 +43,7 @@ def user():
 
 class Nginx(Peer):
     name = "nginx"
-    scenarios = BASICS | HTTP2 | LOCAL | {"half-peak", "memory", "spread"}
+    scenarios = BASICS | HTTP2 | TLS | LOCAL | {"half-peak", "memory", "spread"}
     install = "apt-get install nginx-light"
 
     def missing(self):
@@ -59,10 +59,12 @@ class Nginx(Peer):
         return write(plan.dir, f"  limit_req_status 429;\n  {zone}\n{self.server(plan, limit)}", plan.workers)
 
     def server(self, plan, limit):
-        http2 = " http2" if plan.http2 else ""
+        options = (" ssl" if plan.tls else "") + (" http2" if plan.http2 else "")
+        certificate = f"ssl_certificate {plan.tls.cert}; ssl_certificate_key {plan.tls.key};" if plan.tls else ""
         return f"""  upstream up {{ server 127.0.0.1:{plan.upstream}; keepalive 256; keepalive_requests 1000000000; }}
   server {{
-    listen 127.0.0.1:{plan.port}{http2};
+    listen 127.0.0.1:{plan.port}{options};
+    {certificate}
     location / {{
       {limit}
       proxy_pass http://up;

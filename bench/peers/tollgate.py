@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import machine
-from peers import BASICS, HTTP2, LOCAL, SHARED, Peer
+from peers import BASICS, HTTP2, LOCAL, SHARED, TLS, Peer
 from scenarios import FURTHER
 from service import free_port
 
@@ -14,7 +14,7 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
 
 class Tollgate(Peer):
     name = "tollgate"
-    scenarios = BASICS | HTTP2 | LOCAL | SHARED | frozenset(FURTHER)
+    scenarios = BASICS | HTTP2 | TLS | LOCAL | SHARED | frozenset(FURTHER) | {"h2-upstream"}
     install = "cargo build --release --locked"
     ours = True
     consistency = "exact"
@@ -36,11 +36,15 @@ class Tollgate(Peer):
         if plan.routes:
             number = range(1, plan.routes + 1)
             routes = [{"name": f"s{n}", "match": {"path": f"/service-{n}/*"}, **route} for n in number]
+        listener = {"address": f"127.0.0.1:{plan.port}", "max_connections": 20_000}
+        if plan.tls:
+            listener["tls"] = {"certificates": [{"cert": str(plan.tls.cert), "key": str(plan.tls.key)}]}
+        scheme = "h2c" if plan.http2_upstream else "http"
         file = {
             "workers": plan.workers,
-            "listeners": [{"address": f"127.0.0.1:{plan.port}", "max_connections": 20_000}],
+            "listeners": [listener],
             "admin": {"address": f"127.0.0.1:{free_port()}"},
-            "upstreams": {"up": {"endpoints": [f"http://127.0.0.1:{plan.upstream}"], "keepalive_connections": 256}},
+            "upstreams": {"up": {"endpoints": [f"{scheme}://127.0.0.1:{plan.upstream}"], "keepalive_connections": 256}},
             "routes": routes,
         }
         if plan.keyed:
