@@ -6,6 +6,12 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DENY_VERSION := 0.20.2
 DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 
+# Without a sanitizer it builds with the stable toolchain.
+FUZZ_VERSION := 0.13.2
+FUZZ := $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
+FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+SECONDS ?= 15
+
 # Requests to try once it runs. README.md shows the answers.
 define TRY
 curl -i http://127.0.0.1:8080/hello
@@ -15,7 +21,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
+.PHONY: help run test fuzz lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +34,19 @@ run: ## build for release and serve routes.yaml on :8080, admin on 127.0.0.1:990
 test: ## every test of every crate; installs redis-server, redis-cli, openssl, faketime, curl, promtool and strace where they are missing
 	scripts/require redis-server redis-cli openssl faketime curl promtool strace
 	cargo test --locked --workspace --all-features
+
+# What is found that is new goes beside what is committed: copy what is worth keeping into fuzz/corpus.
+fuzz: $(FUZZ) ## each target of fuzz/ for SECONDS=15
+	scripts/require c++
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p $(TARGET)/fuzz-corpus/$$target; \
+		printf '\n--> %s\n' $$target; \
+		$(FUZZ) run --sanitizer none --dev $$target $(TARGET)/fuzz-corpus/$$target fuzz/corpus/$$target -- \
+			-max_total_time=$(SECONDS) -max_len=8192 -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
+
+$(FUZZ):
+	cargo install --locked --debug --root $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION) cargo-fuzz@$(FUZZ_VERSION)
 
 lint: format-check clippy deny ## formatting, clippy, licences and duplicates of dependencies
 
