@@ -10,6 +10,8 @@ DENY := $(TARGET)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 FUZZ_VERSION := 0.13.2
 FUZZ := $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION)/bin/cargo-fuzz
 FUZZ_TARGETS := $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+H11_VERSION := 0.16.0
+H11 := $(TARGET)/tools/h11-$(H11_VERSION)
 SECONDS ?= 15
 
 # Requests to try once it runs. README.md shows the answers.
@@ -21,7 +23,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +46,14 @@ fuzz: $(FUZZ) ## each target of fuzz/ for SECONDS=15
 		$(FUZZ) run --sanitizer none --dev $$target $(TARGET)/fuzz-corpus/$$target fuzz/corpus/$$target -- \
 			-max_total_time=$(SECONDS) -max_len=8192 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
+
+fuzz-h11: $(H11) ## changed requests through the gateway, compared with what h11 reads, for SECONDS=15
+	cargo build --locked --bin tollgate
+	$(H11)/bin/python fuzz/h11/differential.py $(TARGET)/debug/tollgate --seconds $(SECONDS)
+
+$(H11):
+	scripts/require python3
+	python3 -m venv $(H11) && $(H11)/bin/pip install --quiet h11==$(H11_VERSION) || { rm -rf $(H11); exit 1; }
 
 $(FUZZ):
 	cargo install --locked --debug --root $(TARGET)/tools/cargo-fuzz-$(FUZZ_VERSION) cargo-fuzz@$(FUZZ_VERSION)
