@@ -96,6 +96,8 @@ pub enum UpstreamWait {
     ResponseHead,
     ResponseBody,
     NextExchange,
+    /// From an upstream of HTTP/2 that has kept an exchange waiting in vain.
+    PingAnswer,
     /// For a byte either way in a tunnel.
     Tunnel,
 }
@@ -177,6 +179,7 @@ impl UpstreamWait {
             Self::ResponseHead => row("the response's head", Setting(S::Response), "the upstream takes more of the request's body", "504 `response-timeout`"),
             Self::ResponseBody => row("the next piece of the response's body", Setting(S::Idle), "a piece comes, or the upload moves", "the response is cut"),
             Self::NextExchange => row("the next exchange of an idle connection", Setting(S::Keepalive), "never", "close"),
+            Self::PingAnswer => row("the answer to a PING, after an exchange over HTTP/2 has waited in vain", seconds(10), "never", "close"),
             Self::Tunnel => row("a byte either way in a tunnel", Setting(S::TunnelIdle), "a byte comes", "close"),
         }
     }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use http::header::UPGRADE;
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
-use super::connection::client::Client;
-use super::connection::exchange::UpstreamConnection;
+use super::connection::client::{Client, Lease, LeaseNeeds};
 use super::connection::exhaustion::MakeRoom;
 use super::connection::upgrade::{self, UpgradeRequest};
 use super::connection::upstream_request::UpstreamRequest;
@@ -85,12 +84,18 @@ impl Proxy {
         upstream.budget().deposit();
         let mut retry = Retry::default();
         loop {
-            let mut connection = self.connect(upstream, retry.is_spent()).await?;
-            match connection.send(request).await {
+            let needs = LeaseNeeds { fresh: retry.is_spent(), upgrade: request.upgrade.is_some() };
+            let mut lease = self.connect(upstream, needs).await?;
+            let (sent, leased_at) = match &mut lease {
+                Lease::Http1(connection) => (connection.send(request).await, connection.leased_at()),
+                // Boxed: large, and most exchanges have no need of it.
+                Lease::Http2(exchange) => (Box::pin(exchange.send(request)).await, exchange.leased_at()),
+            };
+            match sent {
                 Ok(response) => {
                     let now = clock::now();
-                    upstream.metrics().responded(now.saturating_duration_since(connection.leased_at()));
-                    return relay(response, connection, request.upgrade.take(), request_id, now);
+                    upstream.metrics().responded(now.saturating_duration_since(leased_at));
+                    return relay(response, lease, request.upgrade.take(), request_id, now);
                 }
                 Err(failed) => request.upload = Some(retry.decide(failed, request.method(), upstream)?),
             }
@@ -98,14 +103,14 @@ impl Proxy {
     }
 
     /// A connection to the first endpoint that accepts one.
-    async fn connect(&self, upstream: &Upstream, fresh: bool) -> Result<Box<UpstreamConnection>, Failure> {
+    async fn connect(&self, upstream: &Upstream, needs: LeaseNeeds) -> Result<Lease, Failure> {
         let mut tried = Tried::default();
         let mut failure = Failure::NoEndpoint;
         while tried.count() < MAX_ENDPOINTS
             && let Some(endpoint) = upstream.pick(&mut tried)
         {
-            match self.client.lease(upstream, endpoint, fresh).await {
-                Ok(connection) => return Ok(connection),
+            match self.client.lease(upstream, endpoint, needs).await {
+                Ok(lease) => return Ok(lease),
                 // The bounds are those of all endpoints together, and descriptors those of the process.
                 Err(error @ (UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_))) => {
                     return Err(connect_failure(&error));
@@ -130,7 +135,7 @@ fn connect_failure(error: &UpstreamConnectError) -> Failure {
 /// The response that the client gets.
 fn relay(
     mut response: Response<()>,
-    connection: Box<UpstreamConnection>,
+    lease: Lease,
     upgrade: Option<UpgradeRequest>,
     request_id: &HeaderValue,
     now: Instant,
@@ -143,6 +148,7 @@ fn relay(
     // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let Lease::Http1(connection) = lease else { return Err(Failure::UpstreamInvalid) };
         // Before the whole request is sent, its rest would be taken for the new protocol.
         let upgrade = upgrade.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
         let protocol = summary.upgrade.unwrap_or_else(|| upgrade.protocol().clone());
@@ -156,5 +162,8 @@ fn relay(
         return Ok(response.map(|_| Body::empty()));
     }
     additions::add_to_response(response.headers_mut(), received, request_id, required);
-    Ok(response.map(|()| connection.into_body(now)))
+    Ok(response.map(|()| match lease {
+        Lease::Http1(connection) => connection.into_body(now),
+        Lease::Http2(exchange) => exchange.into_body(),
+    }))
 }

@@ -3,6 +3,8 @@
 //! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most once and
 //!   [`MAX_ENDPOINTS`] in all.
 //! - The connection broke before anything of the request was sent: once more, over a new connection.
+//! - An upstream of HTTP/2 says that it has not processed the request, by GOAWAY or REFUSED_STREAM (RFC 9113 §8.7): up to
+//!   [`MOST_REFUSALS`] times, over another connection. A body is sent again if no more than 64 KiB of it were sent.
 //! - A connection that had been used before broke before it answered: the server may have closed an idle connection
 //!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
 //!   has no body, and if the upstream's retry budget pays for it.
@@ -18,10 +20,14 @@ use crate::upstream::Upstream;
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
 
-/// The retry that a request has.
+/// Most refusals that one request meets with: an upstream that refuses everything must not be asked for ever.
+const MOST_REFUSALS: u8 = 3;
+
+/// The retries that a request has.
 #[derive(Default)]
 pub struct Retry {
     spent: bool,
+    refusals: u8,
 }
 
 impl Retry {
@@ -40,8 +46,17 @@ impl Retry {
         method: &Method,
         upstream: &Upstream,
     ) -> Result<Upload, Failure> {
+        let permission = std::mem::replace(&mut failed.permission, RetryPermission::Never);
+        if let RetryPermission::Refused(upload) = permission {
+            self.refusals += 1;
+            if self.refusals > MOST_REFUSALS {
+                return Err(failed.into_failure(&upstream.spec().name));
+            }
+            upstream.metrics().retried();
+            return Ok(upload);
+        }
         let spent = std::mem::replace(&mut self.spent, true);
-        match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
+        match permission {
             RetryPermission::Unsent(upload) if !spent => Ok(upload),
             RetryPermission::Stale(upload) if !spent && is_idempotent(method) && upstream.budget().withdraw() => {
                 Ok(upload)

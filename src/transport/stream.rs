@@ -35,6 +35,11 @@ impl Stream {
         }
     }
 
+    /// Whether both sides agreed on HTTP/2 when TLS began.
+    pub fn is_http2(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.is_http2())
+    }
+
     /// Whether there is anything to read: bytes, the end or an error. For a connection on which nothing may come: what
     /// came may be lost.
     pub fn has_input(&mut self) -> bool {

@@ -92,6 +92,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::upstream::tls::Http2Policy;
+
     /// A balancer and the endpoints that it picks from.
     struct TestUpstream {
         balancer: Balancer,
@@ -105,7 +107,8 @@ mod tests {
     }
 
     fn upstream(balance: Balance, endpoints: usize) -> TestUpstream {
-        let endpoint = |n| Arc::new(Endpoint::new(&format!("http://10.0.0.{n}").parse().unwrap(), None, None));
+        let endpoint =
+            |n| Arc::new(Endpoint::new(&format!("http://10.0.0.{n}").parse().unwrap(), None, Http2Policy::Auto, None));
         TestUpstream { balancer: Balancer::new(balance), endpoints: (0..endpoints).map(endpoint).collect() }
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 
 use super::failure_log::FailureLog;
 use super::lookup::{ResolvedName, Resolver};
-use super::tls::UpstreamTls;
+use super::tls::{Http2Policy, UpstreamTls};
 use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
 use crate::clock::{self, Instant};
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName};
@@ -35,6 +35,9 @@ pub struct Endpoint {
     host: HeaderValue,
     address: EndpointAddress,
     security: EndpointSecurity,
+    http2: Http2Use,
+    /// It was offered HTTP/2 and did not take it.
+    declined_http2: AtomicBool,
     in_flight: AtomicUsize,
     /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
     backing_off_until: AtomicU64,
@@ -46,6 +49,15 @@ enum EndpointAddress {
     Address(SocketAddr),
     Name(Arc<ResolvedName>),
     Unix(Arc<Path>),
+}
+
+/// Whether an endpoint is spoken to in HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http2Use {
+    Never,
+    /// If it takes it when TLS begins (RFC 9113 §3.2).
+    Offered,
+    Always,
 }
 
 /// How its connections are secured.
@@ -79,7 +91,7 @@ pub enum UpstreamConnectError {
 impl Endpoint {
     /// `own_connections`: tells the endpoints of an upstream from those of others, which then do not share connections
     /// with it.
-    pub fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>, own_connections: Option<u64>) -> Self {
+    pub fn new(url: &EndpointUrl, tls: Option<&UpstreamTls>, http2: Http2Policy, own_connections: Option<u64>) -> Self {
         let key = url.normalized();
         Self {
             key: own_connections.map_or_else(|| key.clone().into(), |own| format!("{key} {own}").into()),
@@ -88,6 +100,12 @@ impl Endpoint {
             host: HeaderValue::from_str(url.host()).unwrap_or(const { HeaderValue::from_static("") }),
             address: EndpointAddress::of(url),
             security: EndpointSecurity::of(url, tls),
+            http2: match (url.scheme, http2) {
+                (EndpointScheme::H2c, _) => Http2Use::Always,
+                (EndpointScheme::Https, Http2Policy::Auto) => Http2Use::Offered,
+                (EndpointScheme::Http, _) | (EndpointScheme::Https, Http2Policy::Never) => Http2Use::Never,
+            },
+            declined_http2: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             backing_off_until: AtomicU64::new(0),
             failures: FailureLog::default(),
@@ -116,6 +134,25 @@ impl Endpoint {
         }
     }
 
+    pub fn http2(&self) -> Http2Use {
+        self.http2
+    }
+
+    /// Whether its connections use TLS.
+    pub fn is_secure(&self) -> bool {
+        !matches!(self.security, EndpointSecurity::Clear)
+    }
+
+    /// Whether it did not take HTTP/2 when that was last offered.
+    pub fn has_declined_http2(&self) -> bool {
+        self.declined_http2.load(Ordering::Relaxed)
+    }
+
+    /// Records whether it took HTTP/2 when that was offered.
+    pub fn record_http2(&self, taken: bool) {
+        self.declined_http2.store(!taken, Ordering::Relaxed);
+    }
+
     /// Requests in flight at this endpoint, from all workers.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
@@ -138,9 +175,8 @@ impl Endpoint {
         self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
     }
 
-    /// Opens a connection within `patience`, for the versions of HTTP in `offer` where it uses TLS.
-    pub async fn connect(&self, patience: Duration, offer: HttpOffer) -> Result<Stream, UpstreamConnectError> {
-        let deadline = clock::now() + patience;
+    /// Opens a connection by `deadline`, for the versions of HTTP in `offer` where it uses TLS.
+    pub async fn connect(&self, deadline: Instant, offer: HttpOffer) -> Result<Stream, UpstreamConnectError> {
         let socket = self.connect_in_the_clear(deadline).await?;
         match &self.security {
             EndpointSecurity::Clear => Ok(Stream::Clear(socket)),

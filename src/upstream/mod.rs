@@ -24,6 +24,7 @@ use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
 use endpoints::{Endpoint, PickedEndpoint};
 use metrics::UpstreamMetrics;
+pub use tls::Http2Policy;
 use tls::UpstreamTls;
 use url::EndpointUrl;
 
@@ -47,6 +48,8 @@ pub struct UpstreamSpec {
     /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
     pub bounds: UpstreamBounds,
+    /// Of `https://` endpoints.
+    pub http2: Http2Policy,
     /// Of an upstream with `https://` endpoints.
     pub tls: Option<UpstreamTls>,
 }
@@ -78,7 +81,8 @@ impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
     pub fn new(spec: Arc<UpstreamSpec>) -> Self {
         let own = spec.needs_own_connections().then(next_number);
-        let endpoints = spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, spec.tls.as_ref(), own))).collect();
+        let endpoints =
+            spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, spec.tls.as_ref(), spec.http2, own))).collect();
         let balancer = Balancer::new(spec.balance);
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use super::url::{EndpointLocation, EndpointUrl};
 use crate::transport::tls::client::{ClientTls, PeerName};
 
+/// Whether endpoints are offered HTTP/2 when TLS begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Http2Policy {
+    #[default]
+    Auto,
+    Never,
+}
+
 /// The TLS settings of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {

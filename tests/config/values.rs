@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
-use tollgate::upstream::Balance;
+use tollgate::transport::tls::client::PeerName;
 use tollgate::upstream::bounds::UpstreamBounds;
+use tollgate::upstream::{Balance, Http2Policy};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::cost::json_path::JsonPath;
@@ -196,7 +197,9 @@ fn reads_every_key() {
 
     let upstream = &config.upstreams[0];
     let endpoints: Vec<_> = upstream.endpoints.iter().map(ToString::to_string).collect();
-    assert_eq!(endpoints, ["http://[::1]:9000", "http://orders"]);
+    assert_eq!(endpoints, ["http://[::1]:9000", "https://orders"]);
+    assert_eq!(upstream.http2, Http2Policy::Never);
+    assert_eq!(upstream.tls.as_ref().unwrap().server_name, PeerName::of("orders.internal"));
     let most = |count| NonZeroUsize::new(count);
     assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
     assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));

@@ -9,6 +9,7 @@ mod endings;
 mod hostile_upstream;
 mod http1_strict;
 mod http2;
+mod http2_upstream;
 mod interim;
 mod messages;
 mod proxy;

@@ -14,7 +14,7 @@ use tollgate::proxy::{Proxy, RequestSource};
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
 use tollgate::upstream::bounds::UpstreamBounds;
-use tollgate::upstream::{Balance, Upstream, UpstreamSpec};
+use tollgate::upstream::{Balance, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// The server in front of the upstream. Stopped when dropped.
@@ -87,6 +87,7 @@ impl ForwarderConfig {
             keepalive_connections: 8,
             bounds: UpstreamBounds::default(),
             tls: None,
+            http2: Http2Policy::Auto,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
         Self { spec, rule, trusted: TrustedProxies::default() }

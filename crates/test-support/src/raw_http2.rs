@@ -140,6 +140,17 @@ impl FrameClient {
         Self { stream, buffer: Vec::new() }
     }
 
+    /// The server's side of a connection: reads the client's preface, and sends these SETTINGS.
+    pub async fn accepted(stream: TcpStream, settings: &[(u16, u32)]) -> Self {
+        stream.set_nodelay(true).unwrap();
+        let mut server = Self { stream, buffer: Vec::new() };
+        let mut preface = [0; PREFACE.len()];
+        server.stream.read_exact(&mut preface).await.unwrap();
+        let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        server.send(frame(SETTINGS, 0, 0, &pairs.collect::<Vec<u8>>())).await;
+        server
+    }
+
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }

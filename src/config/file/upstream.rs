@@ -10,13 +10,13 @@ use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
 use crate::transport::tls::client::PeerName;
-use crate::upstream::Balance;
 use crate::upstream::url::EndpointUrl;
+use crate::upstream::{Balance, Http2Policy};
 
 record! {
     /// Servers that answer alike.
     RawUpstream {
-        /// Where they are: http://host:port, https://host:port, or unix:/path for a socket of this machine.
+        /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for a socket of this machine.
         required endpoints: NonEmptyList<Located<EndpointUrl>>,
         /// How the next one is chosen.
         default("round_robin") balance: Located<Balance>,
@@ -34,6 +34,8 @@ record! {
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
         /// What it takes at most. Default: no bound.
         optional bounds: RawBounds,
+        /// Whether https endpoints are offered HTTP/2: auto, or never.
+        default("auto") http2: Located<Http2Policy>,
         /// How its https endpoints are verified, and what they are shown.
         optional tls: RawUpstreamTls,
     }
@@ -65,6 +67,10 @@ record! {
         /// Requests in flight, all workers together.
         optional requests: Located<WholeNumber<1, 1_000_000_000>>,
     }
+}
+
+words! {
+    Http2Policy: "auto or never" { "auto" => Auto, "never" => Never }
 }
 
 words! {

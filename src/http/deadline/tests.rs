@@ -21,7 +21,7 @@ const CLIENT_WAITS: [ClientWait; 15] = [
     ClientWait::LastStream,
 ];
 
-const UPSTREAM_WAITS: [UpstreamWait; 8] = [
+const UPSTREAM_WAITS: [UpstreamWait; 9] = [
     UpstreamWait::Connect,
     UpstreamWait::Continue,
     UpstreamWait::ClientSends,
@@ -29,6 +29,7 @@ const UPSTREAM_WAITS: [UpstreamWait; 8] = [
     UpstreamWait::ResponseHead,
     UpstreamWait::ResponseBody,
     UpstreamWait::NextExchange,
+    UpstreamWait::PingAnswer,
     UpstreamWait::Tunnel,
 ];
 

@@ -44,6 +44,11 @@ impl ReceivedBody {
         Self { stream, left, unreleased: 0, timer: Timer::default(), limit, since: None, early: None }
     }
 
+    /// The wait for the next part begins anew: the peer is busy with something else.
+    pub fn wait_anew(&mut self) {
+        self.since = None;
+    }
+
     /// Gives the peer room for as much as was read.
     fn release(&mut self) {
         let read = std::mem::take(&mut self.unreleased);

@@ -1,66 +1,94 @@
-//! Leases connections to upstreams: an idle one from the pool, or a new one.
+//! Leases connections to upstreams, or streams of them: an idle one, or a new one.
 //!
 //! Guarantees that no connection is leased that is known to be closed.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::time::timeout_at;
 
 use super::exchange::{UpstreamConnection, timeouts_of};
 use super::exhaustion::{Exhaustion, MakeRoom};
+use super::h2::MultiplexedConnection;
+use super::h2::exchange::Http2Exchange;
+use super::h2::group::{ConnectionGroups, StreamClaim, StreamLease};
 use super::pool::{self, Pool};
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
+use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::Upstream;
 use crate::upstream::bounds::{ConnectionBound, ConnectionSlot, Entry, Vacancy};
-use crate::upstream::endpoints::{PickedEndpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{Http2Use, PickedEndpoint, UpstreamConnectError};
 
 /// The upstream connections of a worker.
 #[derive(Default)]
 pub struct Client {
     pool: Arc<Pool<Box<UpstreamConnection>>>,
+    groups: Arc<ConnectionGroups>,
     exhaustion: Exhaustion,
+}
+
+/// What carries one exchange.
+pub enum Lease {
+    Http1(Box<UpstreamConnection>),
+    Http2(Box<Http2Exchange>),
+}
+
+/// What a request needs of its connection.
+#[derive(Clone, Copy)]
+pub struct LeaseNeeds {
+    /// It was sent before: no connection that was used before will do.
+    pub fresh: bool,
+    /// It asks to leave HTTP/1.1 for another protocol.
+    pub upgrade: bool,
 }
 
 impl Client {
     /// `clients` give way when there is no descriptor left.
     pub fn new(clients: MakeRoom) -> Self {
-        Self { pool: Arc::default(), exhaustion: Exhaustion::new(clients) }
+        Self { exhaustion: Exhaustion::new(clients), ..Self::default() }
     }
 
     /// Drops connections that were idle for too long. Cheap; to be called every few seconds.
     pub fn sweep(&self) {
-        self.pool.sweep(clock::now());
+        let now = clock::now();
+        self.pool.sweep(now);
+        self.groups.sweep(now);
     }
 
     /// The number of idle connections.
     pub fn idle(&self) -> usize {
-        self.pool.len()
+        self.pool.len() + self.groups.idle()
     }
 
-    /// A connection to the endpoint: an idle one, or a new one where there is none or a `fresh` one is asked for.
+    /// A connection to the endpoint, or a stream of one: an idle one, or a new one where there is none.
     pub async fn lease(
         &self,
         upstream: &Upstream,
         endpoint: PickedEndpoint,
-        fresh: bool,
-    ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
+        needs: LeaseNeeds,
+    ) -> Result<Lease, UpstreamConnectError> {
+        match endpoint.http2() {
+            Http2Use::Never => {}
+            // HTTP/2 has no upgrades.
+            Http2Use::Offered if needs.upgrade => {}
+            Http2Use::Offered | Http2Use::Always => {
+                return Box::pin(self.lease_stream(upstream, endpoint, needs.fresh)).await;
+            }
+        }
         let now = clock::now();
         let (mut connection, now) = match upstream.connection_bound() {
             // Boxed: rare, and large.
-            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, fresh)).await?, clock::now()),
-            None => match if fresh { None } else { self.pool.take(endpoint.key(), now) } {
+            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, needs.fresh)).await?, clock::now()),
+            None => match if needs.fresh { None } else { self.pool.take(endpoint.key(), now) } {
                 Some(connection) => (connection, now),
-                None => {
-                    let patience = UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
-                    (Box::pin(self.open(upstream, &endpoint, patience, None)).await?, clock::now())
-                }
+                None => (Box::pin(self.open(upstream, &endpoint, deadline(upstream), None)).await?, clock::now()),
             },
         };
         connection.lease(upstream.spec(), endpoint, now);
-        Ok(connection)
+        Ok(Lease::Http1(connection))
     }
 
     /// A connection of an upstream that has only so many. Waits for one within the time that connecting may take.
@@ -71,12 +99,8 @@ impl Client {
         endpoint: &PickedEndpoint,
         fresh: bool,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let deadline = clock::now() + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
+        let deadline = deadline(upstream);
         let take = || if fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
-        let open = |slot| {
-            let patience = deadline.saturating_duration_since(clock::now());
-            self.open(upstream, endpoint, patience, Some(slot))
-        };
         let mut in_front = false;
         loop {
             // An idle connection is for those who wait already.
@@ -84,49 +108,157 @@ impl Client {
             if let Some(connection) = idle {
                 return Ok(connection);
             }
-            bound.watch(&self.pool);
-            let mut pending = match bound.enter(pool::place(&self.pool, endpoint.key()), in_front) {
-                Entry::Slot(slot) => return open(slot).await,
+            let slot = match self.enter(upstream, bound, endpoint, in_front)? {
+                Entry::Slot(slot) => slot,
                 Entry::Full => return Err(UpstreamConnectError::Overloaded),
-                Entry::Pending(pending) => pending,
+                Entry::Pending(mut pending) => match timeout_at(deadline, pending.turn()).await {
+                    Ok(Vacancy::Slot(slot)) => slot,
+                    Ok(Vacancy::Idle) => {
+                        in_front = true;
+                        continue;
+                    }
+                    Err(_) => return Err(UpstreamConnectError::Overloaded),
+                },
             };
-            bound.close_an_idle_one(upstream.endpoints().iter().map(|endpoint| &**endpoint.key()));
-            match timeout_at(deadline, pending.turn()).await {
-                Ok(Vacancy::Slot(slot)) => return open(slot).await,
-                Ok(Vacancy::Idle) => in_front = true,
-                Err(_) => return Err(UpstreamConnectError::Overloaded),
-            }
+            return self.open(upstream, endpoint, deadline, Some(slot)).await;
         }
+    }
+
+    /// Asks for a connection of an upstream that has only so many. Makes room for a request that has to wait.
+    fn enter(
+        &self,
+        upstream: &Upstream,
+        bound: &Arc<ConnectionBound>,
+        endpoint: &PickedEndpoint,
+        in_front: bool,
+    ) -> Result<Entry, UpstreamConnectError> {
+        bound.watch(&self.pool);
+        bound.watch(&self.groups);
+        let entry = bound.enter(pool::place(&self.pool, endpoint.key()), in_front);
+        match entry {
+            Entry::Full => return Err(UpstreamConnectError::Overloaded),
+            Entry::Pending(_) => bound.close_an_idle_one(upstream.endpoints().iter().map(|endpoint| &**endpoint.key())),
+            Entry::Slot(_) => {}
+        }
+        Ok(entry)
+    }
+
+    /// A stream of a connection that has room, or of a new one. An endpoint that did not take HTTP/2 has a connection.
+    async fn lease_stream(
+        &self,
+        upstream: &Upstream,
+        endpoint: PickedEndpoint,
+        fresh: bool,
+    ) -> Result<Lease, UpstreamConnectError> {
+        let deadline = deadline(upstream);
+        let group = self.groups.group(endpoint.key());
+        loop {
+            let mut freed = pin!(group.freed().notified());
+            freed.as_mut().enable();
+            if endpoint.has_declined_http2()
+                && let Some(connection) = if fresh { None } else { self.pool.take(endpoint.key(), clock::now()) }
+            {
+                return Ok(Self::http1(connection, upstream, endpoint));
+            }
+            let mut opening = match group.claim() {
+                StreamClaim::Take(stream) => return Ok(Self::http2(stream, upstream, endpoint)),
+                StreamClaim::Open(opening) => opening,
+                // Each exchange will need a connection of its own.
+                StreamClaim::Wait(_) if endpoint.has_declined_http2() => group.open(),
+                StreamClaim::Wait(_waiting) => {
+                    let waited = timeout_at(deadline, freed).await;
+                    let late =
+                        if group.is_empty() { UpstreamConnectError::Timeout } else { UpstreamConnectError::Overloaded };
+                    waited.map_err(|_| late)?;
+                    continue;
+                }
+            };
+            let entry = upstream.connection_bound().map(|bound| self.enter(upstream, bound, &endpoint, false));
+            let slot = match entry.transpose()? {
+                None => None,
+                Some(Entry::Slot(slot)) => Some(slot),
+                Some(Entry::Full) => return Err(UpstreamConnectError::Overloaded),
+                Some(Entry::Pending(mut pending)) => {
+                    opening.withdraw();
+                    let turn = pin!(pending.turn());
+                    let either = select(turn, freed);
+                    let vacancy = timeout_at(deadline, either).await.map_err(|_| UpstreamConnectError::Overloaded)?;
+                    let Either::Left((Vacancy::Slot(slot), _)) = vacancy else { continue };
+                    opening = group.open();
+                    Some(slot)
+                }
+            };
+            let stream = self.connect(upstream, &endpoint, deadline, HttpOffer::Any).await?;
+            let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
+            endpoint.record_http2(is_http2);
+            let counted = upstream.metrics().connected(slot);
+            if !is_http2 {
+                let connection = UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), counted);
+                return Ok(Self::http1(Box::new(connection), upstream, endpoint));
+            }
+            let timeouts = timeouts_of(upstream.spec());
+            let freed = Arc::clone(group.freed());
+            let opened = MultiplexedConnection::open(stream, timeouts, counted, freed).await;
+            let connection = opened.map_err(|error| UpstreamConnectError::Failed(std::io::Error::other(error)))?;
+            return Ok(Self::http2(opening.opened(&connection), upstream, endpoint));
+        }
+    }
+
+    fn http1(mut connection: Box<UpstreamConnection>, upstream: &Upstream, endpoint: PickedEndpoint) -> Lease {
+        connection.lease(upstream.spec(), endpoint, clock::now());
+        Lease::Http1(connection)
+    }
+
+    fn http2(stream: StreamLease, upstream: &Upstream, endpoint: PickedEndpoint) -> Lease {
+        let exchange = Http2Exchange::new(stream, endpoint, timeouts_of(upstream.spec()), clock::now());
+        Lease::Http2(Box::new(exchange))
     }
 
     async fn open(
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-        patience: Duration,
+        deadline: Instant,
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
+        let stream = self.connect(upstream, endpoint, deadline, HttpOffer::Http1).await?;
+        let open = upstream.metrics().connected(slot);
+        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
+    }
+
+    async fn connect(
+        &self,
+        upstream: &Upstream,
+        endpoint: &PickedEndpoint,
+        deadline: Instant,
+        offer: HttpOffer,
+    ) -> Result<Stream, UpstreamConnectError> {
         let name = &upstream.spec().name;
-        let mut connected = endpoint.connect(patience, HttpOffer::Http1).await;
+        let mut connected = endpoint.connect(deadline, offer).await;
         if let Err(UpstreamConnectError::Exhausted(error)) = &connected {
             self.exhaustion.make_room(error, || self.pool.close_any()).await;
-            connected = endpoint.connect(patience, HttpOffer::Http1).await;
+            connected = endpoint.connect(deadline, offer).await;
         }
-        let stream = match connected {
-            Ok(stream) => stream,
+        match connected {
+            Ok(stream) => {
+                if endpoint.record_connected() {
+                    tracing::info!(upstream = %name, endpoint = endpoint.url(), "an endpoint accepts connections again");
+                }
+                Ok(stream)
+            }
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
                 if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
                 }
-                return Err(error);
+                Err(error)
             }
-        };
-        if endpoint.record_connected() {
-            tracing::info!(upstream = %name, endpoint = endpoint.url(), "an endpoint accepts connections again");
         }
-        let open = upstream.metrics().connected(slot);
-        Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
+}
+
+/// The time by which a request must have its connection.
+fn deadline(upstream: &Upstream) -> Instant {
+    clock::now() + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
 }

@@ -33,6 +33,8 @@ impl FailedExchange {
 pub enum RetryPermission {
     /// Yes: nothing of the request was sent, and nothing of its body was taken from the client.
     Unsent(Upload),
+    /// Yes: the upstream says that it has not processed it, or it reached no upstream.
+    Refused(Upload),
     /// If the request is idempotent: it has no body, and the connection may have been closed before the request came.
     Stale(Upload),
     Never,

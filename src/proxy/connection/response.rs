@@ -36,6 +36,12 @@ pub struct ResponseHead {
 #[error("{0}")]
 pub struct InvalidResponse(&'static str);
 
+impl InvalidResponse {
+    pub fn new(why: &'static str) -> Self {
+        Self(why)
+    }
+}
+
 /// For each field, where its name starts and ends and where its value does.
 type FieldRanges = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
 
@@ -120,7 +126,7 @@ fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result
 
 /// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6"
 /// is invalid.
-fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
+pub fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
     let parse = |value| syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"));
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };

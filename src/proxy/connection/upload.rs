@@ -72,6 +72,21 @@ impl Upload {
         Self { body, framing, phase, since: None, has_body, begun: false }
     }
 
+    /// That of a request which has none.
+    pub fn none() -> Self {
+        Self::new(Body::empty(), &HeaderMap::new(), false)
+    }
+
+    /// The body, for a version of HTTP that frames it by itself.
+    pub fn take_body(&mut self) -> Body {
+        std::mem::replace(&mut self.body, Body::empty())
+    }
+
+    /// Puts the body back, to be sent from its beginning.
+    pub fn restore(&mut self, body: Body) {
+        self.body = body;
+    }
+
     /// Starts the upload, over a connection that was leased at `now`.
     pub fn start(&mut self, now: Instant) {
         self.since = Some(now);

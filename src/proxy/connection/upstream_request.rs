@@ -5,7 +5,8 @@
 use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Version};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
 use super::upgrade::UpgradeRequest;
@@ -80,6 +81,31 @@ impl<'a> UpstreamRequest<'a> {
         }
         self.additions.write(out, &self.head.headers);
         out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// The request in HTTP/2.
+impl UpstreamRequest<'_> {
+    /// The header section for an endpoint with this Host, over TLS or not (RFC 9113 §8.3.1).
+    ///
+    /// # Errors
+    /// When the client's Host cannot be an authority.
+    pub fn to_http2(&self, endpoint_host: &HeaderValue, secure: bool) -> Result<Request<()>, http::Error> {
+        let mut request = Request::new(());
+        *request.headers_mut() = header_map_pool::take();
+        self.additions.append(request.headers_mut(), &self.head.headers);
+        let fields = request.headers_mut();
+        fields.remove(TRANSFER_ENCODING);
+        let asked = fields.remove(HOST).filter(|host| !self.host_of_endpoint && !host.is_empty());
+        let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        *request.uri_mut() = Uri::builder()
+            .scheme(if secure { Scheme::HTTPS } else { Scheme::HTTP })
+            .authority(asked.as_ref().unwrap_or(endpoint_host).as_bytes())
+            .path_and_query(target)
+            .build()?;
+        *request.method_mut() = self.head.method.clone();
+        *request.version_mut() = Version::HTTP_2;
+        Ok(request)
     }
 }
 

@@ -17,6 +17,9 @@ use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 /// The scheme by which clients reach this gateway: it has no TLS.
 const SCHEME: &[u8] = b"http";
 
+/// Bytes of the added fields of most requests.
+const ADDED_BYTES: usize = 384;
+
 /// The fields that a request gains.
 pub struct Additions<'a> {
     pub origin: &'a ClientOrigin,
@@ -45,6 +48,34 @@ impl Additions<'_> {
                 field(out, name.as_str(), value.as_bytes());
             }
         }
+        self.write_added(out, fields);
+        self.write_hop(out);
+    }
+
+    /// Appends the client's `fields` and the added ones, for HTTP/2.
+    pub fn append(&self, out: &mut HeaderMap, fields: &HeaderMap) {
+        for (name, value) in fields.iter().filter(|(name, _)| !self.replaces(name)) {
+            out.append(name, value.clone());
+        }
+        let mut lines = BytesMut::with_capacity(ADDED_BYTES);
+        self.write_added(&mut lines, fields);
+        let mut lines = lines.freeze();
+        while let Some((colon, end)) = memchr::memchr(b':', &lines).zip(memchr::memchr(b'\n', &lines)) {
+            let line = lines.split_to(end + 1);
+            let name = HeaderName::from_bytes(&line[..colon]);
+            // Between ": " and the line's end.
+            let value = HeaderValue::from_maybe_shared(line.slice(colon + 2..end - 1));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                out.append(name, value);
+            }
+        }
+        // Without Connection: HTTP/2 has none (RFC 9113 §8.2.2).
+        if matches!(self.hop, HopFields::TeTrailers) {
+            out.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    }
+
+    fn write_added(&self, out: &mut BytesMut, fields: &HeaderMap) {
         let trusted = self.origin.peer_trusted;
         let mut peer: SmallVec<[u8; 48]> = SmallVec::new();
         text::push_address(&mut peer, self.origin.peer);
@@ -60,7 +91,6 @@ impl Additions<'_> {
         }
         field(out, REQUEST_ID.as_str(), self.request_id.as_bytes());
         field(out, VIA.as_str(), via(self.received).as_bytes());
-        self.write_hop(out);
     }
 
     /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.

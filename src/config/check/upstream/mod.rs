@@ -23,6 +23,7 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         tunnel_idle_timeout: raw.tunnel_idle_timeout.value()?.0,
         keepalive_connections: raw.keepalive_connections.value()?.count().get(),
         bounds: bounds?.unwrap_or_default(),
+        http2: raw.http2.value()?,
         tls: tls?,
     })
 }

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
-use crate::upstream::url::{EndpointScheme, EndpointUrl, InvalidEndpointUrl};
+use crate::upstream::url::{EndpointUrl, InvalidEndpointUrl};
 
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]
@@ -83,21 +83,17 @@ impl Scalar for EndpointUrl {
     const WHAT: &'static str = "the address of a server";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        const FORMS: &str = "write http://host:port, https://host:port or unix:/path";
-        let url: Self = text.parse().map_err(|error| {
+        const FORMS: &str = "write http://host:port, https://host:port, h2c://host:port or unix:/path";
+        text.parse().map_err(|error| {
             let hint = match error {
                 InvalidEndpointUrl::Path => "a route's strip_prefix, replace_prefix or replace_path changes paths",
                 _ => FORMS,
             };
             ValueProblem::new(format!("{} {error}", quote(text))).hint(hint)
-        })?;
-        if url.scheme == EndpointScheme::H2c {
-            return Err(ValueProblem::new(format!("{} is not supported yet", quote(text))).hint(FORMS));
-        }
-        Ok(url)
+        })
     }
 
     fn schema() -> Json {
-        json!({ "type": "string", "pattern": or_variable(r"https?://[^/?#@]+/?|(https\+)?unix:/.*[^/]") })
+        json!({ "type": "string", "pattern": or_variable(r"(https?|h2c)://[^/?#@]+/?|((https|h2c)\+)?unix:/.*[^/]") })
     }
 }

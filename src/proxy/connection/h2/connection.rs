@@ -1,0 +1,183 @@
+//! A connection to an upstream that carries many exchanges at once. A task of its own drives it.
+//!
+//! Guarantees that no stream is opened on a connection which its upstream is about to close, and that one which has
+//! fallen silent is noticed: it gets no more streams until it has answered a PING.
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Ping, PingPong};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use crate::clock::{self, Instant};
+use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
+use crate::http::h2::STREAM_WINDOW;
+use crate::proxy::connection::response::BOUNDS;
+use crate::transport::Stream;
+use crate::upstream::metrics::CountedConnection;
+
+/// Streams under way on one connection, if the upstream takes as many. nginx takes 128.
+pub const MOST_STREAMS: u32 = 100;
+
+/// A connection for many exchanges. It closes once nobody has it any more.
+pub struct MultiplexedConnection {
+    sender: SendRequest<Bytes>,
+    health: Arc<ConnectionHealth>,
+    /// Streams that are leased.
+    streams: AtomicUsize,
+    /// It has carried an exchange to its end.
+    used: AtomicBool,
+    idle_since: Mutex<Instant>,
+    keepalive: Duration,
+}
+
+/// What a connection's task and its users tell each other.
+#[derive(Default)]
+struct ConnectionHealth {
+    /// It takes no more streams.
+    retired: AtomicBool,
+    /// An exchange has waited in vain, and the upstream has answered no PING since.
+    suspected: AtomicBool,
+    suspicion: Notify,
+}
+
+impl MultiplexedConnection {
+    /// Begins HTTP/2 on `stream`. `freed` is told when the connection ends or is trusted again.
+    ///
+    /// # Errors
+    /// When the stream breaks at once.
+    pub async fn open(
+        stream: Stream,
+        timeouts: UpstreamTimeouts,
+        counted: CountedConnection,
+        freed: Arc<Notify>,
+    ) -> Result<Arc<Self>, h2::Error> {
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            .initial_max_send_streams(MOST_STREAMS as usize)
+            .initial_window_size(STREAM_WINDOW)
+            // Room for all streams: one whose client does not read must not keep the others waiting.
+            .initial_connection_window_size(STREAM_WINDOW * MOST_STREAMS)
+            .max_send_buffer_size(STREAM_WINDOW as usize)
+            .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
+        let (sender, connection) = builder.handshake::<_, Bytes>(stream).await?;
+        let health = Arc::new(ConnectionHealth::default());
+        let driven = Arc::clone(&health);
+        tokio::spawn(async move {
+            drive(connection, &driven, &freed, UpstreamWait::PingAnswer.limit(&timeouts)).await;
+            driven.retired.store(true, Ordering::Relaxed);
+            freed.notify_waiters();
+            drop(counted);
+        });
+        let (streams, used, idle_since) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(clock::now()));
+        let keepalive = UpstreamWait::NextExchange.limit(&timeouts);
+        Ok(Arc::new(Self { sender, health, streams, used, idle_since, keepalive }))
+    }
+
+    /// Where requests are sent.
+    pub fn sender(&self) -> SendRequest<Bytes> {
+        self.sender.clone()
+    }
+
+    /// Whether it takes no more streams, since its upstream closes it.
+    pub fn is_retired(&self) -> bool {
+        let ready = || self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
+        self.health.retired.load(Ordering::Relaxed) || matches!(ready(), std::task::Poll::Ready(Err(_)))
+    }
+
+    /// Whether another stream can be opened now.
+    pub fn has_room(&self) -> bool {
+        let most = self.sender.current_max_send_streams().min(MOST_STREAMS as usize);
+        self.streams() < most && !self.health.suspected.load(Ordering::Relaxed)
+    }
+
+    /// The number of streams that are leased.
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Whether an exchange over it came to its end.
+    pub fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has been idle for as long as it may be by `now`.
+    pub fn is_expired(&self, now: Instant) -> bool {
+        self.streams() == 0 && *self.idle_since.lock() + self.keepalive <= now
+    }
+
+    pub fn begin_stream(&self) {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_stream(&self) {
+        self.used.store(true, Ordering::Relaxed);
+        if self.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *self.idle_since.lock() = clock::now();
+        }
+    }
+
+    /// An exchange has waited in vain: asks the upstream for a sign of life.
+    pub fn suspect(&self) {
+        if !self.health.suspected.swap(true, Ordering::Relaxed) {
+            self.health.suspicion.notify_one();
+        }
+    }
+}
+
+/// Drives the connection to its end, or until it has left a PING without an answer.
+async fn drive(
+    mut connection: Connection<Stream, Bytes>,
+    health: &ConnectionHealth,
+    freed: &Notify,
+    patience: Duration,
+) {
+    let mut pings = connection.ping_pong();
+    let mut connection = pin!(connection);
+    let mut due = None;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                return tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended");
+            }
+            () = health.suspicion.notified(), if due.is_none() => {
+                due = send_ping(pings.as_mut()).map(|()| clock::now() + patience);
+            }
+            answered = answer(pings.as_mut()), if due.is_some() => {
+                due = None;
+                if answered {
+                    health.suspected.store(false, Ordering::Relaxed);
+                    freed.notify_waiters();
+                }
+            }
+            () = at(due) => return tracing::debug!("an upstream does not answer a PING"),
+        }
+    }
+}
+
+fn send_ping(pings: Option<&mut PingPong>) -> Option<()> {
+    pings?.send_ping(Ping::opaque()).ok()
+}
+
+async fn answer(pings: Option<&mut PingPong>) -> bool {
+    match pings {
+        Some(pings) => poll_fn(|cx| pings.poll_pong(cx)).await.is_ok(),
+        None => pending().await,
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,265 @@
+//! An exchange over HTTP/2: sends a request and waits for the head of its response.
+//!
+//! Guarantees that request and response flow independently of each other, and that a request which the upstream says it
+//! has not processed can be sent again, whatever its method (RFC 9113 §8.7).
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream, SendStream};
+use http::{Method, Response, StatusCode};
+
+use super::group::StreamLease;
+use super::replay::ReplayBody;
+use super::response::{Http2ResponseBody, UploadTask};
+use crate::body::{Body, BoxError};
+use crate::clock::{self, Instant};
+use crate::error::Failure;
+use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
+use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
+use crate::http::response_rules;
+use crate::http::timer::Timer;
+use crate::proxy::connection::failure::{self, FailedExchange, RetryPermission, UpstreamFault};
+use crate::proxy::connection::response::{InvalidResponse, content_length};
+use crate::proxy::connection::upload::{Upload, UploadPhase};
+use crate::proxy::connection::upstream_request::UpstreamRequest;
+use crate::proxy::request_source::InterimRelay;
+use crate::upstream::endpoints::PickedEndpoint;
+
+/// An exchange over one stream. Dropped before its end, it resets the stream.
+pub struct Http2Exchange {
+    stream: StreamLease,
+    endpoint: Option<PickedEndpoint>,
+    timeouts: UpstreamTimeouts,
+    leased_at: Instant,
+    /// Of a response that has one.
+    received: Option<ReceivedBody>,
+    upload: Option<UploadTask>,
+}
+
+/// A request that was sent, and whose response is awaited.
+struct AwaitedResponse {
+    response: ResponseFuture,
+    upload: Upload,
+    replay: Option<ReplayBody>,
+    sender: Option<BodySender>,
+    /// The upstream has sent an interim response.
+    answered: bool,
+    /// When the request was complete, as far as it is.
+    since: Instant,
+    timer: Timer,
+}
+
+/// Why an exchange failed before there was a response.
+#[derive(Debug, thiserror::Error)]
+enum StreamError {
+    #[error("the connection takes no request: {0}")]
+    Unsent(h2::Error),
+    #[error("{0}")]
+    Broken(#[from] h2::Error),
+    #[error("{0}")]
+    Invalid(#[from] InvalidResponse),
+    #[error("the upstream took too long")]
+    Overdue,
+    #[error("the request's body: {0}")]
+    Body(BoxError),
+    #[error("the request cannot be written in HTTP/2: {0}")]
+    Request(#[from] http::Error),
+}
+
+impl Http2Exchange {
+    pub fn new(stream: StreamLease, endpoint: PickedEndpoint, timeouts: UpstreamTimeouts, leased_at: Instant) -> Self {
+        Self { stream, endpoint: Some(endpoint), timeouts, leased_at, received: None, upload: None }
+    }
+
+    /// When this exchange began.
+    pub fn leased_at(&self) -> Instant {
+        self.leased_at
+    }
+
+    /// Sends the request and waits for the response's header section.
+    ///
+    /// # Errors
+    /// When the exchange fails before that; says whether the request may be sent again.
+    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, FailedExchange> {
+        let mut upload = request.upload.take().unwrap_or_else(Upload::none);
+        let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body()));
+        let (response, stream) = match self.begin(request, replay.is_none()) {
+            Ok(begun) => begun,
+            Err(error) => return Err(self.fail(error, upload, replay.as_ref())),
+        };
+        let body = replay.as_ref().and_then(ReplayBody::read);
+        let limit = UpstreamWait::UpstreamTakes.limit(&self.timeouts);
+        let sender = body.map(|body| BodySender::new(stream, body, limit));
+        let (timer, since) = (Timer::default(), self.leased_at);
+        let mut awaited = AwaitedResponse { response, upload, replay, sender, answered: false, since, timer };
+        let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
+        let to_head = *request.method() == Method::HEAD;
+        match received.and_then(|response| self.begin_body(response, to_head)) {
+            Ok(head) => {
+                let AwaitedResponse { replay, sender, .. } = awaited;
+                // Nothing is sent again any more.
+                replay.iter().for_each(ReplayBody::forget);
+                if let (Some(_), Some(sender), Some(replay)) = (&self.received, sender, replay) {
+                    self.upload = Some(UploadTask::spawn(sender, replay));
+                }
+                Ok(head)
+            }
+            Err(error) => {
+                let AwaitedResponse { upload, replay, sender, answered, .. } = awaited;
+                if let Some(sender) = sender {
+                    sender.into_stream().send_reset(Reason::CANCEL);
+                }
+                let mut failed = self.fail(error, upload, replay.as_ref());
+                // It answered, so the connection was open when the request came.
+                if answered && matches!(failed.permission, RetryPermission::Stale(_)) {
+                    failed.permission = RetryPermission::Never;
+                }
+                Err(failed)
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        request: &UpstreamRequest<'_>,
+        complete: bool,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), StreamError> {
+        let Some(endpoint) = &self.endpoint else { return Err(StreamError::Overdue) };
+        let head = request.to_http2(endpoint.host(), endpoint.is_secure())?;
+        self.stream.connection.sender().send_request(head, complete).map_err(StreamError::Unsent)
+    }
+
+    /// Takes the head, and the stream of its body if there is one.
+    fn begin_body(&mut self, response: Response<RecvStream>, to_head: bool) -> Result<Response<()>, StreamError> {
+        let (mut parts, received) = response.into_parts();
+        if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(InvalidResponse::new("101 has no meaning in HTTP/2").into());
+        }
+        let length = content_length(&mut parts.headers)?;
+        let has_body = !to_head && response_rules::has_content(parts.status);
+        if has_body && received.is_end_stream() && length.is_some_and(|length| length > 0) {
+            return Err(InvalidResponse::new("the body is shorter than its Content-Length").into());
+        }
+        if has_body && !received.is_end_stream() {
+            let limit = UpstreamWait::ResponseBody.limit(&self.timeouts);
+            self.received = Some(ReceivedBody::new(received, &parts.headers, limit));
+        }
+        Ok(Response::from_parts(parts, ()))
+    }
+
+    /// The response's body. The stream is reset if the body is dropped before its end.
+    pub fn into_body(self: Box<Self>) -> Body {
+        let Self { stream, endpoint, received, upload, .. } = *self;
+        let Some(received) = received else { return Body::empty() };
+        Body::from_source(Box::new(Http2ResponseBody::new(received, upload, stream, endpoint)))
+    }
+
+    /// The failure to answer with, and whether the request may be sent again.
+    fn fail(&mut self, error: StreamError, mut upload: Upload, replay: Option<&ReplayBody>) -> FailedExchange {
+        let connection = &self.stream.connection;
+        if matches!(error, StreamError::Overdue) {
+            connection.suspect();
+        }
+        let body = replay.map(ReplayBody::read);
+        let whole = !matches!(body, Some(None));
+        if let Some(body) = body.flatten() {
+            upload.restore(body);
+        }
+        let permission = match &error {
+            StreamError::Unsent(_) if whole => RetryPermission::Refused(upload),
+            StreamError::Broken(error) if whole && is_refusal(error) => RetryPermission::Refused(upload),
+            StreamError::Broken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
+                RetryPermission::Stale(upload)
+            }
+            _ => RetryPermission::Never,
+        };
+        let at_fault = !matches!(error, StreamError::Body(_) | StreamError::Request(_));
+        let endpoint = self.endpoint.take().filter(|_| at_fault);
+        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: error.to_string() }));
+        FailedExchange { failure: failure_of(error), permission, fault }
+    }
+}
+
+/// Whether the upstream says that it has not processed the request: its stream is above the last one of a GOAWAY, or
+/// was refused (RFC 9113 §8.7).
+fn is_refusal(error: &h2::Error) -> bool {
+    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_remote() && (error.is_go_away() || refused)
+}
+
+fn failure_of(error: StreamError) -> Failure {
+    match error {
+        StreamError::Unsent(error) | StreamError::Broken(error) if error.is_library() => Failure::UpstreamInvalid,
+        StreamError::Unsent(_) | StreamError::Broken(_) => Failure::UpstreamClosed,
+        StreamError::Invalid(_) => Failure::UpstreamInvalid,
+        StreamError::Overdue => Failure::ResponseTimeout,
+        StreamError::Body(error) => failure::body_failure(&*error),
+        StreamError::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
+    }
+}
+
+impl AwaitedResponse {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        interim: InterimRelay<'_>,
+        timeouts: &UpstreamTimeouts,
+    ) -> Poll<Result<Response<RecvStream>, StreamError>> {
+        loop {
+            while let Poll::Ready(Some(Ok(response))) = self.response.poll_informational(cx) {
+                self.answered = true;
+                match response.status() {
+                    // A 100 is for the gateway: the client gets its own when its body is read.
+                    StatusCode::CONTINUE => self.upload.release(),
+                    status => interim.relay(status, response.into_parts().0.headers),
+                }
+            }
+            // A client that has sent its body already waits for no 100, and so the body does not either.
+            if self.upload.phase() == UploadPhase::AwaitingContinue
+                && self.replay.as_ref().is_some_and(|body| body.poll_arrived(cx).is_ready())
+            {
+                self.upload.release();
+            }
+            if let Poll::Ready(response) = Pin::new(&mut self.response).poll(cx) {
+                return Poll::Ready(response.map_err(Into::into));
+            }
+            if self.poll_upload(cx)?.is_ready() {
+                continue;
+            }
+            let (wait, since) = match (self.upload.phase(), &self.sender) {
+                (UploadPhase::AwaitingContinue, _) => (UpstreamWait::Continue, self.since),
+                // The sender has its own deadline, and so has its body.
+                (_, Some(_)) => return Poll::Pending,
+                (_, None) => (UpstreamWait::ResponseHead, self.since),
+            };
+            if self.timer.poll(cx, since + wait.limit(timeouts)).is_pending() {
+                return Poll::Pending;
+            }
+            if wait == UpstreamWait::ResponseHead {
+                return Poll::Ready(Err(StreamError::Overdue));
+            }
+            self.upload.release();
+        }
+    }
+
+    /// Ready when the upload has ended just now.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, StreamError> {
+        let Some(sender) = self.sender.as_mut().filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue) else {
+            return Ok(Poll::Pending);
+        };
+        let Poll::Ready(sent) = sender.poll_send(cx) else { return Ok(Poll::Pending) };
+        match sent {
+            Err(SendFailure::Body(error)) => return Err(StreamError::Body(error)),
+            Err(SendFailure::Stalled) => return Err(StreamError::Overdue),
+            // The response tells why the upstream wants no more.
+            Ok(()) | Err(SendFailure::Reset(_) | SendFailure::Connection(_)) => {}
+        }
+        self.sender = None;
+        self.since = clock::now();
+        Ok(Poll::Ready(()))
+    }
+}

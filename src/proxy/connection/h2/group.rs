@@ -1,0 +1,179 @@
+//! The connections of a worker that carry many exchanges, by endpoint.
+//!
+//! Guarantees that a connection is opened only when all are full, one for all requests that wait for it, and that no
+//! more than [`MOST_CONNECTIONS`] lead to one endpoint.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::connection::{MOST_STREAMS, MultiplexedConnection};
+use crate::clock::Instant;
+use crate::upstream::bounds::IdleConnections;
+
+/// Connections to one endpoint: with [`MOST_STREAMS`], 6 400 exchanges at once.
+const MOST_CONNECTIONS: usize = 64;
+
+/// The connections of a worker.
+#[derive(Default)]
+pub struct ConnectionGroups(Mutex<HashMap<Arc<str>, Arc<ConnectionGroup>>>);
+
+/// The connections to one endpoint.
+#[derive(Default)]
+pub struct ConnectionGroup {
+    members: Mutex<GroupMembers>,
+    /// Told when a stream may have become free, or when a connection was opened or could not be.
+    freed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct GroupMembers {
+    connections: Vec<Arc<MultiplexedConnection>>,
+    opening: usize,
+    waiting: usize,
+}
+
+/// What a request that asks for a stream may do.
+pub enum StreamClaim {
+    Take(StreamLease),
+    /// Open a connection.
+    Open(OpeningConnection),
+    /// Wait until the group is told.
+    Wait(WaitingForStream),
+}
+
+/// A stream for one exchange, to its end.
+pub struct StreamLease {
+    pub connection: Arc<MultiplexedConnection>,
+    group: Arc<ConnectionGroup>,
+}
+
+/// Counts a connection that is being opened. Dropped: it came to nothing.
+pub struct OpeningConnection {
+    group: Arc<ConnectionGroup>,
+    withdrawn: bool,
+}
+
+/// Counts a request that waits for a stream.
+pub struct WaitingForStream(Arc<ConnectionGroup>);
+
+impl ConnectionGroups {
+    /// The group of the endpoint with this key.
+    pub fn group(&self, key: &Arc<str>) -> Arc<ConnectionGroup> {
+        Arc::clone(self.0.lock().entry_ref(&**key).or_default())
+    }
+
+    /// Drops connections that have ended or were idle for too long.
+    pub fn sweep(&self, now: Instant) {
+        self.0.lock().retain(|_, group| {
+            let dropped = group.retain(|connection| !connection.is_retired() && !connection.is_expired(now));
+            drop(dropped);
+            Arc::strong_count(group) > 1 || !group.members.lock().connections.is_empty()
+        });
+    }
+
+    /// The number of idle connections.
+    pub fn idle(&self) -> usize {
+        let count = |group: &Arc<ConnectionGroup>| {
+            let members = group.members.lock();
+            members.connections.iter().filter(|connection| connection.streams() == 0).count()
+        };
+        self.0.lock().values().map(count).sum()
+    }
+}
+
+impl IdleConnections for ConnectionGroups {
+    fn close_one(&self, key: &str) -> bool {
+        let Some(group) = self.0.lock().get(key).cloned() else { return false };
+        let mut closed = false;
+        let dropped = group.retain(|connection| {
+            let closes = !closed && connection.streams() == 0;
+            closed |= closes;
+            !closes
+        });
+        drop(dropped);
+        closed
+    }
+}
+
+impl ConnectionGroup {
+    /// Told when another claim may succeed.
+    pub fn freed(&self) -> &Arc<Notify> {
+        &self.freed
+    }
+
+    /// Asks for a stream.
+    pub fn claim(self: &Arc<Self>) -> StreamClaim {
+        drop(self.retain(|connection| !connection.is_retired()));
+        let mut members = self.members.lock();
+        if let Some(connection) = members.connections.iter().find(|connection| connection.has_room()) {
+            return StreamClaim::Take(self.lease(connection));
+        }
+        let all = members.connections.len() + members.opening;
+        // A connection that is being opened serves this many of those that wait.
+        if all < MOST_CONNECTIONS && members.waiting >= members.opening * MOST_STREAMS as usize {
+            members.opening += 1;
+            return StreamClaim::Open(OpeningConnection { group: Arc::clone(self), withdrawn: false });
+        }
+        members.waiting += 1;
+        StreamClaim::Wait(WaitingForStream(Arc::clone(self)))
+    }
+
+    /// Begins to open a connection, whatever the others do.
+    pub fn open(self: &Arc<Self>) -> OpeningConnection {
+        self.members.lock().opening += 1;
+        OpeningConnection { group: Arc::clone(self), withdrawn: false }
+    }
+
+    /// Whether no connection leads to the endpoint.
+    pub fn is_empty(&self) -> bool {
+        self.members.lock().connections.is_empty()
+    }
+
+    fn lease(self: &Arc<Self>, connection: &Arc<MultiplexedConnection>) -> StreamLease {
+        connection.begin_stream();
+        StreamLease { connection: Arc::clone(connection), group: Arc::clone(self) }
+    }
+
+    /// Takes those out that `keep` says not to. They are dropped outside of the lock: their end may be waited for.
+    fn retain(&self, mut keep: impl FnMut(&MultiplexedConnection) -> bool) -> Vec<Arc<MultiplexedConnection>> {
+        self.members.lock().connections.extract_if(.., |connection| !keep(connection)).collect()
+    }
+}
+
+impl OpeningConnection {
+    /// Adds the connection to its group, and takes its first stream.
+    pub fn opened(self, connection: &Arc<MultiplexedConnection>) -> StreamLease {
+        self.group.members.lock().connections.push(Arc::clone(connection));
+        self.group.lease(connection)
+    }
+
+    /// It has to wait for its turn, and the others learn nothing from that: told, they would all ask for a turn again.
+    pub fn withdraw(mut self) {
+        self.withdrawn = true;
+    }
+}
+
+impl Drop for OpeningConnection {
+    fn drop(&mut self) {
+        self.group.members.lock().opening -= 1;
+        if !self.withdrawn {
+            self.group.freed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for WaitingForStream {
+    fn drop(&mut self) {
+        self.0.members.lock().waiting -= 1;
+    }
+}
+
+impl Drop for StreamLease {
+    fn drop(&mut self) {
+        self.connection.end_stream();
+        self.group.freed.notify_one();
+    }
+}

@@ -1,0 +1,251 @@
+//! Streams and connections that end before their time: what is sent again, and what a client learns.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use h2::Reason;
+use tollgate_test_support::front::ProxyServer;
+use tollgate_test_support::raw_http2::{
+    DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame,
+};
+use tollgate_test_support::topology::CapturedLog;
+use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
+
+use super::{GET, Http2Server, answer, exchange, whole};
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+
+fn ok(stream: u32) -> Vec<u8> {
+    let head = frame(HEADERS, END_HEADERS, stream, &block(&[(":status", "200")]));
+    [head, frame(DATA, END_STREAM, stream, b"ok")].concat()
+}
+
+fn go_away(last: u32, reason: Reason) -> Vec<u8> {
+    frame(GOAWAY, 0, 0, &[last.to_be_bytes(), u32::from(reason).to_be_bytes()].concat())
+}
+
+#[tokio::test]
+async fn a_refused_stream_is_sent_again_whatever_its_method() {
+    let refusals = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refusals);
+    let server = Http2Server::start(100, move |request, mut sender, _| {
+        let count = Arc::clone(&count);
+        async move {
+            if count.fetch_add(1, Ordering::SeqCst) < 2 {
+                return sender.send_reset(Reason::REFUSED_STREAM);
+            }
+            let body = whole(request.into_body()).await.0;
+            answer(sender, body);
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    assert_eq!(exchange(&front, POST).await, ("200".into(), "abc".into()));
+    assert_eq!(refusals.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn an_upstream_that_refuses_everything_is_not_asked_for_ever() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let server = Http2Server::start(100, move |_, mut sender, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { sender.send_reset(Reason::REFUSED_STREAM) }
+    })
+    .await;
+    let front = server.behind().await;
+    let (status, body) = exchange(&front, GET).await;
+    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn a_stream_above_the_last_one_of_a_goaway_is_sent_again_over_another_connection() {
+    let server = Http2Server::raw(&[], |mut wire, number| async move {
+        while let Some(seen) = wire.frame().await {
+            let ends = seen.ends_stream();
+            match (seen.kind, number) {
+                (SETTINGS, _) if seen.flags == 0 => wire.send(frame(SETTINGS, 1, 0, &[])).await,
+                // The whole request is there, and is still not processed.
+                (DATA, 0) if ends => {
+                    wire.send(go_away(0, Reason::NO_ERROR)).await;
+                    return;
+                }
+                (DATA, _) if ends => wire.send(ok(seen.stream)).await,
+                _ => {}
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_a_goaway_lets_go_on_is_not_sent_again() {
+    let server = Http2Server::raw(&[], |mut wire, _| async move {
+        let request = wire.next(HEADERS).await;
+        wire.send(go_away(request.stream, Reason::NO_ERROR)).await;
+        wire.send(ok(request.stream)).await;
+        while wire.frame().await.is_some() {}
+    })
+    .await;
+    let front = server.behind().await;
+    for round in 1..=3 {
+        assert_eq!(exchange(&front, GET).await, ("200".into(), "ok".into()));
+        assert_eq!(server.connections(), round);
+    }
+    // Cut off in the middle, it may have been processed.
+    let server = Http2Server::raw(&[], |mut wire, _| async move {
+        let request = wire.next(HEADERS).await;
+        wire.send(go_away(request.stream, Reason::NO_ERROR)).await;
+    })
+    .await;
+    let front = server.behind().await;
+    assert_eq!(exchange(&front, POST).await.0, "502");
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_post_that_was_cut_off_is_not_sent_again() {
+    let server = Http2Server::start(100, |request, mut sender, _| async move {
+        drop(request);
+        sender.send_reset(Reason::INTERNAL_ERROR);
+    })
+    .await;
+    let front = server.behind().await;
+    let (log, _guard) = CapturedLog::start();
+    let (status, body) = exchange(&front, POST).await;
+    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn rolling_goaways_under_load_fail_no_request() {
+    let server = Http2Server::accepting(|stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let mut served = 0;
+        while let Some(Ok((request, sender))) = connection.accept().await {
+            served += 1;
+            tokio::spawn(async move {
+                let body = whole(request.into_body()).await.0;
+                answer(sender, body);
+            });
+            if served == 7 {
+                connection.graceful_shutdown();
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    let clients = (0..20).map(|_| async {
+        for _ in 0..30 {
+            assert_eq!(exchange(&front, POST).await, ("200".into(), "abc".into()));
+            assert_eq!(exchange(&front, GET).await, ("200".into(), String::new()));
+        }
+    });
+    futures_util::future::join_all(clients).await;
+    assert!(server.connections() > 10, "{}", server.connections());
+}
+
+#[tokio::test]
+async fn a_complete_response_before_the_end_of_its_request_is_delivered() {
+    let server = Http2Server::raw(&[], |mut wire, _| async move {
+        while let Some(seen) = wire.frame().await {
+            if seen.kind == HEADERS {
+                let reset = frame(RST_STREAM, 0, seen.stream, &u32::from(Reason::NO_ERROR).to_be_bytes());
+                wire.send([ok(seen.stream), reset].concat()).await;
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    for _ in 0..20 {
+        let mut client = RawConnection::connect(front.address).await;
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nabc").await;
+        assert!(client.head().await.starts_with("HTTP/1.1 200"));
+        assert!(client.until(b"ok\r\n0\r\n\r\n").await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_is_reset_in_the_middle_is_visibly_incomplete() {
+    let server = Http2Server::raw(&[], |mut wire, _| async move {
+        let request = wire.next(HEADERS).await;
+        let head = frame(HEADERS, END_HEADERS, request.stream, &block(&[(":status", "200")]));
+        wire.send([head, frame(DATA, 0, request.stream, b"half")].concat()).await;
+        wire.send(frame(RST_STREAM, 0, request.stream, &u32::from(Reason::INTERNAL_ERROR).to_be_bytes())).await;
+        while wire.frame().await.is_some() {}
+    })
+    .await;
+    let front = server.behind().await;
+    assert_eq!(exchange(&front, GET).await, ("200".into(), "half (cut off)".into()));
+}
+
+#[tokio::test]
+async fn an_upstream_that_takes_nothing_of_a_request_is_given_up() {
+    // SETTINGS_INITIAL_WINDOW_SIZE: 0.
+    let server = Http2Server::raw(&[(4, 0)], |mut wire, _| async move {
+        while let Some(seen) = wire.frame().await {
+            if seen.kind == HEADERS && seen.ends_stream() {
+                wire.send(ok(seen.stream)).await;
+            }
+        }
+    })
+    .await;
+    let front = server.behind_with(|plan| plan.spec.idle_timeout = Duration::from_millis(300)).await;
+    assert_eq!(exchange(&front, GET).await.0, "200", "after that, the window is known");
+    let (status, body) = exchange(&front, POST).await;
+    assert!(status == "504" && body.contains("response-timeout"), "{status} {body}");
+}
+
+#[tokio::test]
+async fn a_connection_that_keeps_exchanges_waiting_gets_no_more_until_it_answers_a_ping() {
+    let server = Http2Server::raw(&[], |mut wire, number| async move {
+        while let Some(seen) = wire.frame().await {
+            match seen.kind {
+                // The first connection has fallen silent, as one does whose network is gone.
+                HEADERS if number > 0 => wire.send(ok(seen.stream)).await,
+                _ => {}
+            }
+        }
+    })
+    .await;
+    let front = server.behind_with(|plan| plan.spec.response_timeout = Duration::from_millis(200)).await;
+    assert_eq!(exchange(&front, GET).await.0, "504");
+    assert_eq!(exchange(&front, GET).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_server_of_http_1_is_no_upstream_of_http_2() {
+    let server = ScriptedUpstream::answering(OK).await;
+    let (log, _guard) = CapturedLog::start();
+    let front = ProxyServer::with(&[], |plan| {
+        plan.spec.endpoints = vec![format!("h2c://{}", server.address).parse().unwrap()];
+    })
+    .await;
+    let (status, body) = exchange(&front, GET).await;
+    assert!(status == "502" && body.contains("upstream-invalid"), "{status} {body}");
+    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn lies_about_a_length_are_no_response() {
+    for (lies, more) in
+        [(&[("content-length", "5")][..], true), (&[("content-length", "1"), ("content-length", "2")], false)]
+    {
+        let server = Http2Server::raw(&[], move |mut wire, _| async move {
+            let request = wire.next(HEADERS).await;
+            let fields = [&[(":status", "200")], lies].concat();
+            let flags = if more { END_HEADERS | END_STREAM } else { END_HEADERS };
+            wire.send(frame(HEADERS, flags, request.stream, &block(&fields))).await;
+            while wire.frame().await.is_some() {}
+        })
+        .await;
+        let front = server.behind().await;
+        assert_eq!(exchange(&front, GET).await.0, "502", "{lies:?}");
+    }
+}
