@@ -82,6 +82,23 @@ async fn hints_without_end_are_bounded() {
     assert_eq!(hints, 16);
 }
 
+#[tokio::test]
+async fn a_handler_learns_that_a_body_is_here_without_asking_for_it() {
+    let server = TestServer::start(spec());
+    let mut client = server.connect().await;
+    client.send("POST /arrived HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n").await;
+    tokio::task::yield_now().await;
+    client.send("body").await;
+    assert_eq!(client.answer().await.status, 200);
+
+    let mut client = FrameClient::connect(server.address).await;
+    let expects = [("expect", "100-continue"), ("content-length", "4")];
+    client.request(1, 0, &request("POST", "/arrived", &expects)).await;
+    tokio::task::yield_now().await;
+    client.send(frame(0, END_STREAM, 1, b"body")).await;
+    assert_eq!(client.of_stream(1).await.status(), 200);
+}
+
 /// An upstream that asks for no body, and answers once it has it.
 async fn silent_upstream() -> ScriptedUpstream {
     ScriptedUpstream::start(|mut wire, _| async move {
@@ -93,7 +110,6 @@ async fn silent_upstream() -> ScriptedUpstream {
     .await
 }
 
-/// A client that gets no 100 had its body sent on without the wait for one: after the wait, it is asked for.
 #[tokio::test]
 async fn a_body_that_came_with_its_expect_waits_for_no_100() {
     let upstream = silent_upstream().await;

@@ -27,7 +27,7 @@ use tollgate::server::{
 
 use crate::{PATIENCE, until};
 
-/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/hints`,
+/// Answers by path: `/echo`, `/deny`, `/deny-later`, `/glance`, `/never`, `/endless`, `/later`, `/elsewhere`, `/gate`, `/hints`, `/arrived`,
 /// `/break`, `/forgive`, `/upgrade`, `/decline`; the rest with method and target.
 #[derive(Clone)]
 pub struct ScriptedHandler(pub Arc<HandlerRecord>);
@@ -130,6 +130,11 @@ impl Handler for ScriptedHandler {
                     interim.push(StatusCode::EARLY_HINTS, fields);
                     tokio::task::yield_now().await;
                 }
+                status(StatusCode::OK)
+            }
+            "/arrived" => {
+                let mut body = request.into_body();
+                poll_fn(|cx| body.poll_arrived(cx)).await;
                 status(StatusCode::OK)
             }
             "/upgrade" => upgrade(&mut request),

@@ -193,3 +193,22 @@ impl Upload {
         BodyFailure::Timeout.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_here_waits_for_no_100() {
+        let body = || Body::from(Bytes::from_static(b"hi"));
+        let absent = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::pending()));
+        let mut output = WriteBuffer::default();
+        for (body, phase) in [(body(), UploadPhase::Complete), (absent, UploadPhase::AwaitingContinue)] {
+            let mut upload = Upload::new(body, &HeaderMap::new(), true);
+            upload.move_to(&mut output, &mut Context::from_waker(Waker::noop())).unwrap();
+            assert_eq!(upload.phase(), phase);
+        }
+    }
+}
