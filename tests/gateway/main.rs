@@ -14,6 +14,7 @@ mod faults;
 mod faulty_proxy;
 mod fleet;
 mod grpc;
+mod http2;
 mod load;
 mod metrics;
 mod on_limit;
