@@ -31,3 +31,4 @@ mod torture;
 mod transfer;
 mod tunnels;
 mod upkeep;
+mod upstream_tls;
