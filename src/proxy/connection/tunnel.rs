@@ -191,12 +191,13 @@ mod tests {
             let end = TunnelEnd::default();
             end.observe(Box::new(Reported(sender)));
             let tunnel = tokio::spawn(run(near, far, IDLE, end));
+            tokio::task::yield_now().await;
             if cut {
                 tunnel.abort()
             } else {
                 drop((client, upstream))
             }
-            assert_eq!(reports.recv().await.unwrap_or_default(), (TunnelBytes::default(), !cut));
+            assert_eq!(reports.recv().await.unwrap(), (TunnelBytes::default(), !cut));
         }
     }
 }
