@@ -14,10 +14,10 @@ use tollgate::proxy::message::headers;
 use tollgate::route::path;
 use tollgate::route::table::RouteTable;
 use tollgate::route::{Action, FixedResponse, HostMatch, Match, PathPattern, Route, Segment};
-use tollgate_limiter::TrustedProxies;
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
+use tollgate_limiter::limit::client_address::TrustedProxies;
 use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::key::Key;
 use tollgate_limiter::limit::key::KeyPart;
@@ -156,7 +156,8 @@ fn fields(of: &[(&'static str, &'static str)]) -> HeaderMap {
 /// Removes and adds fields of a request on its way to the upstream.
 #[divan::bench]
 fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
-    let (peer, trusted) = ("203.0.113.77".parse().unwrap(), TrustedProxies::default());
+    let peer = "203.0.113.77".parse().unwrap();
+    let trusted = TrustedProxies::default();
     let id = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
     let mut out = BytesMut::with_capacity(4096);
     bencher.with_inputs(request_fields).bench_local_refs(|fields| {

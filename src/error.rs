@@ -3,8 +3,8 @@
 //! Guarantees that no other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderValue, Method, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
@@ -28,6 +28,8 @@ pub enum Failure {
     BodyTooLarge,
     UriTooLong,
     HeadersTooLarge,
+    /// The request is for a host that this connection is not for.
+    Misdirected,
     /// More requests in flight than the gateway takes.
     Overloaded,
     /// The upstream has no endpoint to try.
@@ -58,6 +60,16 @@ pub enum Failure {
 /// The status that is counted for a client that left before there was an answer: 499, as in nginx. No RFC has one.
 pub fn client_closed() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
+/// Sends a client to `location` for good: with 301 where every client knows what to do, else with 308, which keeps the
+/// method and the body.
+pub fn moved_to<B: From<Bytes>>(location: HeaderValue, method: &Method) -> Response<B> {
+    let safe = *method == Method::GET || *method == Method::HEAD;
+    let mut response = Response::new(B::from(Bytes::new()));
+    *response.status_mut() = if safe { StatusCode::MOVED_PERMANENTLY } else { StatusCode::PERMANENT_REDIRECT };
+    response.headers_mut().insert(LOCATION, location);
+    response
 }
 
 struct Row {
@@ -94,6 +106,9 @@ impl Failure {
             Self::UriTooLong => closing(S::URI_TOO_LONG, "uri-too-long", "the request target is over the limit"),
             Self::HeadersTooLarge => {
                 closing(S::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers-too-large", "the header section is over the limit")
+            }
+            Self::Misdirected => {
+                row(S::MISDIRECTED_REQUEST, "misdirected", "this connection is not for this host: open another one")
             }
             // Its problem says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
@@ -141,9 +156,11 @@ impl Failure {
                 StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
                 _ => GrpcStatus::Internal,
             },
-            Self::NoRoute | Self::MethodNotAllowed(_) | Self::NotImplemented(_) | Self::VersionNotSupported => {
-                GrpcStatus::Unimplemented
-            }
+            Self::NoRoute
+            | Self::Misdirected
+            | Self::MethodNotAllowed(_)
+            | Self::NotImplemented(_)
+            | Self::VersionNotSupported => GrpcStatus::Unimplemented,
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed | Self::UpstreamClosed => {

@@ -33,9 +33,10 @@ pub struct BucketQuery {
     pub local: bool,
 }
 
-const WORDS: [&str; 14] = [
+const WORDS: [&str; 15] = [
     "key",
     "client_ip",
+    "client_certificate.",
     "method",
     "host",
     "route",
@@ -123,7 +124,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
             }
             "listener" => listener = value.parse().map_err(|_| number("listener"))?,
             "method" | "client_ip" => reader.read(name, value)?,
-            _ if name.starts_with("header.") => reader.read(name, value)?,
+            _ if name.starts_with("header.") || name.starts_with("client_certificate.") => reader.read(name, value)?,
             _ => return Err(unknown(name)),
         }
     }
@@ -137,6 +138,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
         uri,
         headers: described.headers,
         peer: described.client_ip.unwrap_or(DEFAULT_CLIENT),
+        client_certificate: described.client_certificate,
         listener,
     })
 }
@@ -171,6 +173,15 @@ impl RequestParts {
                 let address = value.parse();
                 self.described.client_ip =
                     Some(address.map_err(|_| ProblemDetails::bad_request("client_ip is not an IP address"))?);
+            }
+            ("client_certificate", part) => {
+                let certificate = &mut self.described.client_certificate;
+                *match part {
+                    "subject" => &mut certificate.subject,
+                    "san" => &mut certificate.alternative_names,
+                    "fingerprint" => &mut certificate.fingerprint,
+                    _ => return Err(unknown(name)),
+                } = value.to_owned();
             }
             ("method", "") => {
                 let method = Method::from_bytes(value.as_bytes());

@@ -51,6 +51,7 @@ pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> st
     let spec = ListenerSpec {
         address: listener.local_addr()?,
         socket_name: None,
+        proxy_protocol: false,
         header_timeout: HEADER_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         body_timeout: BODY_TIMEOUT,
@@ -71,7 +72,7 @@ impl Handler for Pages {
         _: &InterimSlot,
         mut request: Request<Body>,
     ) -> Response<Body> {
-        request.extensions_mut().insert(ConnectInfo(connection.peer));
+        request.extensions_mut().insert(ConnectInfo(connection.peer.socket_address()));
         let answered: Result<_, Infallible> = self.0.clone().call(request).await;
         let Ok(response) = answered;
         response.map(|body| Body::boxed(body.map_err(Into::into)))

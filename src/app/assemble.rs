@@ -10,7 +10,8 @@ use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;
 
-use crate::config::{AccessLogFormat, Config};
+use crate::config::{AccessLogFormat, Config, ListenerConfig};
+use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
 use crate::gateway::stack::{self, ChainSpec, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
@@ -66,6 +67,7 @@ pub fn gateway(
         upstreams,
         limits: Catalog::of(&config.limits, &costs, &states.plans)?,
         trusted_proxies: config.trusted_proxies.clone().into(),
+        listeners: config.listeners.iter().map(listener_rules).collect(),
         access_log,
         unrouted: guard(UNROUTED.into(), &[], None)?,
         limit_states: states.clone(),
@@ -83,6 +85,10 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
         (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
         (AccessLogFormat::Json, None) => AccessLog::start().map(Some).context("cannot start the access log"),
     }
+}
+
+fn listener_rules(listener: &ListenerConfig) -> ListenerRules {
+    ListenerRules { redirect_to_https: listener.redirect_to_https, hsts: listener.hsts.clone() }
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

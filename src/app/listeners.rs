@@ -6,14 +6,17 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
+use super::tls_files::TlsFiles;
 use crate::config::{Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
+use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// A listener that is bound for one worker.
 pub struct BoundListener {
     pub sockets: Vec<StdListener>,
     pub spec: Arc<ListenerSpec>,
     pub limit: ConnectionLimit,
+    pub tls: Option<Arc<TlsAcceptor>>,
 }
 
 /// Listening sockets that other processes opened.
@@ -29,6 +32,7 @@ pub struct SocketSources {
 /// list of listeners for each worker.
 pub fn bind(
     config: &Config,
+    tls: &TlsFiles,
     mut sources: SocketSources,
     process: &ProcessLimit,
 ) -> anyhow::Result<Vec<Vec<BoundListener>>> {
@@ -44,7 +48,7 @@ pub fn bind(
         tracing::info!(address = %spec.address, origin, "listening");
         for (listeners, sockets) in workers.iter_mut().zip(shares) {
             let (spec, limit) = (spec.clone(), limit.clone());
-            listeners.push(BoundListener { sockets, spec, limit });
+            listeners.push(BoundListener { sockets, spec, limit, tls: tls.acceptor(index) });
         }
     }
     sources.systemd.close();

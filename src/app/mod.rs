@@ -15,6 +15,7 @@ mod shared;
 mod signals;
 #[cfg(test)]
 mod tests;
+pub mod tls_files;
 mod workers;
 
 use std::io;
@@ -33,6 +34,7 @@ use restart::successor::HandedOver;
 use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
+use tls_files::TlsFiles;
 use tokio::sync::oneshot::Receiver;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
@@ -68,6 +70,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
+    let tls = TlsFiles::load(&config)?;
     // As late as can be: everything that is likely to fail has been done.
     let mut handed_over = match &config.handover {
         Some(handover) if take_over => successor::take_over(handover)?.unwrap_or_default(),
@@ -78,7 +81,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     };
     let process = ProcessLimit::new(descriptors::client_connections(&config, descriptors::raise_limit()));
     let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
-    let listeners = listeners::bind(&config, sources, &process)?;
+    let listeners = listeners::bind(&config, &tls, sources, &process)?;
     let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
@@ -92,7 +95,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
 
     let metrics = ReloadMetrics::new();
     let certificates = reload::certificates_of(&config);
-    let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics };
+    let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics, tls };
     let predecessor = handed_over.predecessor;
     let control =
         ControlPlane { reloader, signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor };

@@ -10,6 +10,7 @@ use tokio::time::interval;
 use super::assemble;
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
+use super::tls_files::TlsFiles;
 use crate::config::watch::{FileWatch, Sighting};
 use crate::config::{self, Config, Mistakes};
 use crate::gateway::Gateway;
@@ -29,6 +30,7 @@ pub struct Reloader {
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<AccessLog>,
     pub metrics: ReloadMetrics,
+    pub tls: TlsFiles,
 }
 
 impl Reloader {
@@ -45,7 +47,10 @@ impl Reloader {
                         self.reload();
                     }
                 },
-                _ = check.tick() => self.check_file(),
+                _ = check.tick() => {
+                    self.check_file();
+                    self.tls.check(&self.config);
+                }
             }
         }
     }
@@ -95,7 +100,9 @@ impl Reloader {
         loaded.warn();
         let access_log = assemble::access_log(&loaded.config, self.access_log.clone())?;
         let before = self.gateway.load_full();
+        let tls = self.tls.prepare(&loaded.config)?;
         self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
+        self.tls.install(tls, &loaded.config);
         self.access_log = access_log;
         self.certificates = certificates_of(&loaded.config);
         self.config = loaded.config;

@@ -57,7 +57,7 @@ async fn serve() -> std::net::SocketAddr {
     let share = Arc::new(FleetShare::expecting(1));
     let limiter = Limiter::shared(memory, Arc::new(PanickingStore), Arc::new(Breaker::new()), share);
     let worker = Worker { limiter, proxy: Arc::default(), in_flight: Arc::default() };
-    let handler = WorkerListener { gateway, index: 0, worker };
+    let handler = WorkerListener { gateway, index: 0, worker, tls: None };
     let spec = Arc::new(config.listeners[0].server.clone());
     let listener = TcpListener::bind(spec.address).await.unwrap();
     let address = listener.local_addr().unwrap();

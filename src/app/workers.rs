@@ -1,7 +1,6 @@
 //! The data plane: one worker per core, each with its own runtime, sockets, upstream connections and Redis connection.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,6 +25,8 @@ use crate::gateway::{Worker, WorkerListener, serve};
 use crate::http::interim::InterimSlot;
 use crate::proxy::Proxy;
 use crate::server::{self, ConnectionInfo, Drained, Handler, worker};
+use crate::transport::peer::PeerAddress;
+use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// The longest that a start waits for the store, before it goes on without.
 const FIRST_CONTACT: Duration = Duration::from_secs(1);
@@ -137,7 +138,8 @@ async fn work(
     let proxy = Arc::new(Proxy::new(Arc::new(move || process.make_room())));
     let worker = Worker { limiter, proxy, in_flight: Arc::new(InFlight::default()) };
     let serving = listeners.into_iter().enumerate().map(|(index, listener)| {
-        let handler = WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone() };
+        let handler =
+            WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone(), tls: listener.tls };
         let drain = shared.drain.clone();
         async move {
             let sockets = listener.sockets.into_iter().map(TcpListener::from_std).collect::<std::io::Result<_>>()?;
@@ -177,15 +179,19 @@ impl Handler for WorkerListener {
         interim: &InterimSlot,
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
-        serve::serve(self.gateway.load_full(), self, connection.peer.ip(), interim, request)
+        serve::serve(self.gateway.load_full(), self, connection, interim, request)
     }
 
-    fn is_trusted(&self, peer: IpAddr) -> bool {
-        self.gateway.load().trusted_proxies.contains(peer)
+    fn is_trusted(&self, peer: PeerAddress) -> bool {
+        self.gateway.load().trusted_proxies.contains(peer.ip())
+    }
+
+    fn tls(&self) -> Option<&TlsAcceptor> {
+        self.tls.as_deref()
     }
 
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        serve::refuse(&self.gateway.load(), self, connection.peer.ip(), failure)
+        serve::refuse(&self.gateway.load(), self, connection, failure)
     }
 }
 

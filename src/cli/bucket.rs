@@ -61,11 +61,14 @@ struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
     /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "path_param", "method", "host", "route"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "path_param", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
     #[arg(long, value_name = "ADDRESS")]
     client_ip: Option<IpAddr>,
+    /// A part of the client's certificate: subject, san or fingerprint.
+    #[arg(long, value_name = "PART=VALUE", value_parser = pair)]
+    client_certificate: Vec<(String, String)>,
     /// A header field of the request.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
@@ -134,19 +137,21 @@ pub fn run(args: &BucketArgs) -> anyhow::Result<CommandOutput> {
 }
 
 /// `NAME=VALUE`.
-fn pair(text: &str) -> Result<(String, String), &'static str> {
+pub fn pair(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     if name.is_empty() { Err("write NAME=VALUE") } else { Ok((name.to_owned(), value.to_owned())) }
 }
 
 impl BucketSelector {
     fn pairs(&self) -> Vec<(String, String)> {
-        let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
+        let Self { key, client_ip, client_certificate, header, cookie, query, path_param, method, host, route, .. } =
+            self;
         let address = client_ip.map(|address| address.to_string());
         let method = &method.as_deref().map(|method| registered_method(method).unwrap_or(method).to_owned());
         let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
         let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-        let named = [("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];
+        let certificate = ("client_certificate", client_certificate);
+        let named = [certificate, ("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];
         let named = named
             .into_iter()
             .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));

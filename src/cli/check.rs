@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::output::{UsageError, print};
+use crate::app::tls_files;
 use crate::config::{self, Loaded, Mistake, Mistakes};
 
 /// Say what is wrong with configuration files, all of it at once.
@@ -48,7 +49,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let message = "standard input (-) can be read once only";
         return Err(UsageError { command: "check", message }.into());
     }
-    let checked = args.files.iter().map(|file| (file, load(file)));
+    let checked = args.files.iter().map(|file| (file, load(file).and_then(|loaded| with_files(file, loaded))));
     let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -56,6 +57,14 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// Reads and checks the file at `path`, or standard input where that is `-`.
 pub(super) fn load(path: &Path) -> Result<Loaded, Mistakes> {
     if is_stdin(path) { config::load_stdin() } else { config::load(path) }
+}
+
+/// Checks the files of certificates that the configuration names, too: a start would fail without them.
+fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
+    match tls_files::check(&loaded.config) {
+        Ok(()) => Ok(loaded),
+        Err(error) => Err(Mistakes::unreadable(&path.display().to_string(), error.to_string(), None)),
+    }
 }
 
 fn is_stdin(path: &Path) -> bool {

@@ -8,6 +8,7 @@ use clap::Args;
 use http::Method;
 
 use super::admin_client::{AdminPort, target};
+use super::bucket::pair;
 use super::check;
 use super::explanation_text::{ShownRoutes, show_explanation};
 use super::output::{CommandOutput, UsageError};
@@ -44,6 +45,9 @@ pub struct ExplainArgs {
     /// The other end of the connection: the client, or the proxy in front.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     client_ip: IpAddr,
+    /// A part of the certificate by which the client authenticates itself: subject, san or fingerprint.
+    #[arg(long, value_name = "PART=VALUE", value_parser = pair)]
+    client_certificate: Vec<(String, String)>,
     /// The listener it comes through, by its place in the file, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     listener: usize,
@@ -116,7 +120,10 @@ impl ExplainArgs {
             ("listener", self.listener.to_string()),
         ];
         let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
-        fixed.chain(self.headers.iter().map(|(name, value)| (format!("header.{name}"), value.clone()))).collect()
+        let certificate = self.client_certificate.iter();
+        let certificate = certificate.map(|(part, value)| (format!("client_certificate.{part}"), value.clone()));
+        let headers = self.headers.iter().map(|(name, value)| (format!("header.{name}"), value.clone()));
+        fixed.chain(certificate).chain(headers).collect()
     }
 }
 

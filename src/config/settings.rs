@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use ipnet::IpNet;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::route::Route;
 use crate::server::ListenerSpec;
+use crate::transport::tls::server::spec::TlsServerSpec;
 use crate::upstream::UpstreamSpec;
 
 /// A whole, checked configuration.
@@ -20,7 +22,7 @@ pub struct Config {
     pub workers: NonZeroUsize,
     pub listeners: Vec<ListenerConfig>,
     pub admin: Option<SocketAddr>,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Proxies whose claims about their clients are believed.
     pub trusted_proxies: Vec<IpNet>,
     /// `None`: buckets live in this process.
     pub store: Option<RedisSpec>,
@@ -46,6 +48,12 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
     pub server: ListenerSpec,
+    /// `None`: it speaks HTTP in the clear.
+    pub tls: Option<TlsServerSpec>,
+    /// The `Strict-Transport-Security` of its answers.
+    pub hsts: Option<HeaderValue>,
+    /// The port of HTTPS that its clients are sent to.
+    pub redirect_to_https: Option<u16>,
     pub limits: Vec<LimitUse>,
 }
 
@@ -84,8 +92,9 @@ impl Config {
         changed.into_iter().filter(|(_, changed)| *changed).map(|(section, _)| section).collect()
     }
 
-    /// The listeners without their limits, which a reload does change.
-    fn servers(&self) -> impl Iterator<Item = &ListenerSpec> {
-        self.listeners.iter().map(|listener| &listener.server)
+    /// What a reload cannot change of the listeners: their sockets, and whether they speak TLS. Certificates and limits it
+    /// does change.
+    fn servers(&self) -> impl Iterator<Item = (&ListenerSpec, bool)> {
+        self.listeners.iter().map(|listener| (&listener.server, listener.tls.is_some()))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
@@ -65,6 +65,15 @@ impl FileWatch {
             }
             (None, true) | (Some(_), false) => Sighting::Same,
         }
+    }
+
+    /// Whether it differs from the version that was last acted on, since it may still be written.
+    pub fn is_moving(&self) -> bool {
+        self.seen.is_some() && self.seen != self.known
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The present version is dealt with: it need not be found.

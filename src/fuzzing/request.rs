@@ -15,6 +15,7 @@ use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::h1::{BodyFraming, SectionBounds};
 use crate::http::interim::InterimSlot;
+use crate::http::scheme::RequestScheme;
 use crate::proxy::RequestSource;
 use crate::proxy::connection::upstream_request::UpstreamRequest;
 use crate::proxy::message::forwarded::ClientOrigin;
@@ -113,7 +114,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     *request.uri_mut() = read.target.parse().ok()?;
     *request.headers_mut() = read.headers.clone();
     let peer = [192, 0, 2, 1].into();
-    let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false };
+    let origin = ClientOrigin { client_ip: peer, peer, peer_trusted: false, scheme: RequestScheme::Http, client: None };
     let rule = Forward { upstream: "u".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
     let (id, endpoint) = (HeaderValue::from_static("id"), HeaderValue::from_static("endpoint"));
     let interim = InterimSlot::default();

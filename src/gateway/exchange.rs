@@ -1,12 +1,12 @@
 //! A request on its way through the gateway, lent to each layer of its route's chain.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::client_address::TrustedProxies;
+use tollgate_limiter::limit::key::ClientCertificate;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tollgate_limiter::request::headers::RateLimitFields;
 
@@ -18,13 +18,16 @@ use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::http::interim::InterimSlot;
+use crate::http::scheme::RequestScheme;
 use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
 use crate::proxy::Proxy;
 use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
+use crate::server::ConnectionInfo;
 use crate::upstream::Upstream;
+use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// The route of requests that no route takes, in metrics, logs and keys.
 pub const UNROUTED: &str = "none";
@@ -56,6 +59,8 @@ pub struct RequestContext {
     pub in_flight_before: usize,
     /// A call of gRPC, which is answered by statuses of gRPC.
     pub is_call: bool,
+    /// The `Strict-Transport-Security` of the answer.
+    pub hsts: Option<HeaderValue>,
 }
 
 /// A request with all that the layers of its chain use.
@@ -79,8 +84,17 @@ pub struct Exchange<'g> {
 
 impl RequestContext {
     /// Counts one more request in flight. Its account counts it out.
-    pub fn open(trusted: &TrustedProxies, worker: &Worker, peer: IpAddr, request: &Request<Body>) -> Self {
-        let origin = ClientOrigin::resolve(request.headers(), peer, trusted);
+    pub fn open(
+        trusted: &TrustedProxies,
+        worker: &Worker,
+        connection: &ConnectionInfo,
+        request: &Request<Body>,
+    ) -> Self {
+        let mut origin = ClientOrigin::resolve(request.headers(), connection.peer.ip(), trusted);
+        if let Some(session) = &connection.tls {
+            origin.scheme = RequestScheme::Https;
+            origin.client.clone_from(&session.client);
+        }
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),
@@ -88,7 +102,21 @@ impl RequestContext {
             origin,
             in_flight_before: worker.in_flight.enter(),
             is_call: grpc::is_call(request),
+            hsts: None,
         }
+    }
+
+    /// Lets the answer carry this `Strict-Transport-Security`, if the request came over TLS.
+    pub fn with_hsts(mut self, hsts: Option<&HeaderValue>) -> Self {
+        if self.origin.scheme == RequestScheme::Https {
+            self.hsts = hsts.cloned();
+        }
+        self
+    }
+
+    /// The certificate by which the client has authenticated itself.
+    pub fn client_certificate(&self) -> Option<&ClientCertificate> {
+        self.origin.client.as_ref().map(|client| &client.certificate)
     }
 
     /// Opens the account of `request`, for `metrics` until its route is known. `None`: a request that could not be read has
@@ -144,6 +172,10 @@ impl RequestContext {
             account.read_grpc_status(response.headers());
         }
         fields.apply(response.headers_mut());
+        if let Some(hsts) = &self.hsts {
+            // What the upstream says for itself is kept.
+            response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
+        }
         account.status = response.status();
         match response.extensions_mut().remove::<TunnelEnd>() {
             Some(end) => {

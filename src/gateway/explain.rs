@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use tollgate_limiter::limit::key::Facts;
 use tollgate_limiter::limit::key::host::{self, RequestHost};
+use tollgate_limiter::limit::key::{ClientCertificate, Facts};
 use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 
@@ -31,6 +31,8 @@ pub struct DescribedRequest {
     pub headers: HeaderMap,
     /// The other end of the connection: a proxy in front, or the client itself. 0.0.0.0 if unknown.
     pub peer: IpAddr,
+    /// The certificate by which the client authenticates itself. A part that is empty was not described.
+    pub client_certificate: ClientCertificate,
     /// The listener's place in the configuration.
     pub listener: usize,
 }
@@ -120,6 +122,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
             extensions: None,
             body_length: described.body_length(),
             client_ip: Some(origin.client_ip),
+            client_certificate: Some(&described.client_certificate),
             host: RequestHost::Known(&host),
             route: route.map_or(UNROUTED, |route| &route.name),
             param: &|name| route?.matches.path.param(name, &path),

@@ -9,6 +9,7 @@ pub mod account;
 mod exchange;
 pub mod explain;
 mod layers;
+pub mod listener_rules;
 mod panic_guard;
 pub mod route_metrics;
 mod runtime;

@@ -9,10 +9,12 @@ use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
 
 use super::exchange::{RouteTarget, Upstreams, Worker};
+use super::listener_rules::ListenerRules;
 use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
+use crate::transport::tls::server::acceptor::TlsAcceptor;
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// A configuration at work. Immutable; [`crate::app`] assembles it.
@@ -26,6 +28,8 @@ pub struct Gateway {
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
     pub trusted_proxies: TrustedProxies,
+    /// What requests through each listener are held to, besides its limits.
+    pub listeners: Vec<ListenerRules>,
     pub access_log: Option<AccessLog>,
     /// For requests that no route takes: a listener's limits count them too.
     pub unrouted: RouteGuard,
@@ -54,6 +58,8 @@ pub struct WorkerListener {
     /// The listener's place in the configuration.
     pub index: usize,
     pub worker: Worker,
+    /// `None`: it speaks HTTP in the clear.
+    pub tls: Option<Arc<TlsAcceptor>>,
 }
 
 impl Gateway {

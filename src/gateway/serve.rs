@@ -2,7 +2,6 @@
 //!
 //! Guarantees one answer for each request, whatever happens.
 
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use crate::header_map_pool;
 use crate::http::interim::InterimSlot;
 use crate::route::path;
 use crate::route::table::RouteLookup;
+use crate::server::ConnectionInfo;
 
 type AnswerResult = Result<Response<Body>, Failure>;
 
@@ -34,14 +34,15 @@ type AnswerResult = Result<Response<Body>, Failure>;
 pub fn serve(
     gateway: Arc<Gateway>,
     listener: &WorkerListener,
-    peer: IpAddr,
+    connection: &Arc<ConnectionInfo>,
     interim: &InterimSlot,
     mut request: Request<Body>,
 ) -> impl Future<Output = Response<Body>> + Send {
     async move {
         let worker = &listener.worker;
         // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-        let context = RequestContext::open(&gateway.trusted_proxies, worker, peer, &request);
+        let hsts = gateway.listeners[listener.index].hsts.as_ref();
+        let context = RequestContext::open(&gateway.trusted_proxies, worker, connection, &request).with_hsts(hsts);
         let (metrics, log) = (&gateway.unrouted.metrics, gateway.access_log.as_ref());
         let mut exchange = Exchange {
             account: context.account(worker, metrics, log, Some(&request)),
@@ -57,7 +58,7 @@ pub fn serve(
         };
         let deadline = context.call_deadline(exchange.request.headers());
         // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
-        let guarded = panic_guard::guard(answer(&gateway, listener.index, &mut exchange));
+        let guarded = panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange));
         let result = match within(deadline, guarded).await {
             Ok(result) => result,
             Err(panic_guard::Panicked) => {
@@ -90,16 +91,32 @@ async fn within(
 }
 
 /// Answers a request that could not be read.
-pub fn refuse(gateway: &Gateway, listener: &WorkerListener, peer: IpAddr, failure: Failure) -> Response<Body> {
+pub fn refuse(
+    gateway: &Gateway,
+    listener: &WorkerListener,
+    connection: &ConnectionInfo,
+    failure: Failure,
+) -> Response<Body> {
     let worker = &listener.worker;
-    let context = RequestContext::open(&gateway.trusted_proxies, worker, peer, &Request::new(Body::empty()));
+    let context = RequestContext::open(&gateway.trusted_proxies, worker, connection, &Request::new(Body::empty()));
+    let context = context.with_hsts(gateway.listeners[listener.index].hsts.as_ref());
     let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
     context.close(Err(failure), RateLimitFields::default(), account)
 }
 
 /// Finds the request's route and lets its chain answer.
-async fn answer<'g>(gateway: &'g Gateway, listener: usize, exchange: &mut Exchange<'g>) -> AnswerResult {
-    // Dot segments go first: routes, limits and upstreams must see one and the same path. Then routing: everything after it
+async fn answer<'g>(
+    gateway: &'g Gateway,
+    listener: usize,
+    connection: &ConnectionInfo,
+    exchange: &mut Exchange<'g>,
+) -> AnswerResult {
+    // The listener first: what belongs elsewhere is no route's.
+    if let Some(response) = gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request)? {
+        return Ok(exchange.context.with_id(response));
+    }
+
+    // Dot segments go next: routes, limits and upstreams must see one and the same path. Then routing: everything after it
     // differs from route to route. A listener's limits count a path that is refused, too, or nonsense would be free.
     let guard = match path::settle(exchange.request.uri_mut()) {
         Ok(normalized) => {

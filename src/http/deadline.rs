@@ -44,7 +44,6 @@ pub trait Wait: Copy + Eq {
 
 /// The waits for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "those of TLS, the PROXY protocol and HTTP/2 come with their code"))]
 pub enum ClientWait {
     ProxyHeader,
     TlsHandshake,

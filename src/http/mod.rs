@@ -8,6 +8,7 @@ pub mod h2;
 pub mod interim;
 pub mod request_rules;
 pub mod response_rules;
+pub mod scheme;
 pub mod syntax;
 pub mod timer;
 pub mod trailers;

@@ -57,6 +57,39 @@ impl ReloadMetrics {
     }
 }
 
+/// Outcomes of reading certificate files again.
+pub struct CertificateMetrics {
+    applied: Counter,
+    rejected: Counter,
+}
+
+impl CertificateMetrics {
+    /// For files that were just read for the first time.
+    pub fn new() -> Self {
+        let count = |outcome| counter!("tollgate_tls_certificate_reloads_total", "outcome" => outcome);
+        let metrics = Self { applied: count("applied"), rejected: count("rejected") };
+        metrics.applied.increment(0);
+        metrics.rejected.increment(0);
+        metrics
+    }
+
+    /// Counts files that were taken over.
+    pub fn applied(&self) {
+        self.applied.increment(1);
+    }
+
+    /// Counts files that cannot be used and changed nothing.
+    pub fn rejected(&self) {
+        self.rejected.increment(1);
+    }
+}
+
+impl Default for CertificateMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Default for ReloadMetrics {
     fn default() -> Self {
         Self::new()
@@ -171,6 +204,17 @@ fn describe() {
     describe_counter!("tollgate_upstream_connects_total", "Connections tried to an upstream, by outcome.");
     describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");
     describe_histogram!("tollgate_upstream_response_seconds", "From sending a request upstream to its answer's head.");
+    describe_counter!("tollgate_tls_handshakes_total", "TLS handshakes with clients, by outcome.");
+    describe_histogram!("tollgate_tls_handshake_duration_seconds", "How long TLS handshakes that succeeded took.");
+    describe_counter!(
+        "tollgate_tls_certificate_reloads_total",
+        "Times that changed certificate files were read, by outcome."
+    );
+    describe_gauge!("tollgate_tls_certificate_expiry_timestamp_seconds", "When each certificate ends to be valid.");
+    describe_counter!(
+        "tollgate_proxy_protocol_connections_total",
+        "Connections that had to begin with a header of the PROXY protocol, by outcome."
+    );
     describe_counter!("tollgate_config_reloads_total", "Reloads of the configuration, by outcome.");
     describe_gauge!(
         "tollgate_config_last_reload_successful",

@@ -1,10 +1,16 @@
-//! An accepted connection: from its socket to the codec that speaks on it.
+//! An accepted connection: from its socket to the codec that speaks on it. A header of the PROXY protocol comes first,
+//! then TLS, then HTTP.
+//!
+//! Guarantees that nothing is read from a peer that must not send what the listener waits for, and that each step has a
+//! time limit.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
+use bytes::{Bytes, BytesMut};
+use metrics::{Counter, counter};
+use tokio::time::timeout;
 
+use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
 use super::connection_limit::ConnectionPermit;
 use super::drain::Drain;
@@ -13,6 +19,15 @@ use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
 use super::spec::ListenerSpec;
+use crate::http::deadline::{ClientWait, Wait};
+use crate::http::h1::upgrade::Upgraded;
+use crate::transport::peer::PeerAddress;
+use crate::transport::proxy_protocol::{self, ProxiedClient, ProxyHeaderError};
+use crate::transport::tls::server::acceptor::{Accepted, TlsAcceptor};
+use crate::transport::{ClearStream, Stream};
+
+/// The answer to HTTP in the clear on a port for TLS.
+const PLAIN_HTTP: &str = "the client sent HTTP in the clear to a port for HTTPS";
 
 /// Everything that the connections of a listener share.
 pub struct ListenerContext<H> {
@@ -20,25 +35,142 @@ pub struct ListenerContext<H> {
     pub spec: Arc<ListenerSpec>,
     pub drain: Drain,
     pub http2: Http2,
+    pub proxy_headers: ProxyHeaderMetrics,
+}
+
+/// Counts connections by what became of their header of the PROXY protocol.
+pub struct ProxyHeaderMetrics {
+    accepted: Counter,
+    untrusted: Counter,
+    malformed: Counter,
+    timeout: Counter,
+    closed: Counter,
+}
+
+/// A connection on which HTTP comes next.
+struct OpenedConnection {
+    stream: Stream,
+    /// Bytes that were read already.
+    early: Bytes,
+    info: ConnectionInfo,
+}
+
+impl ProxyHeaderMetrics {
+    pub fn new() -> Self {
+        let count = |outcome| counter!("tollgate_proxy_protocol_connections_total", "outcome" => outcome);
+        Self {
+            accepted: count("accepted"),
+            untrusted: count("untrusted"),
+            malformed: count("malformed"),
+            timeout: count("timeout"),
+            closed: count("closed"),
+        }
+    }
 }
 
 /// Serves the connection that was accepted as `stream` from `peer`, to its end.
 pub async fn serve_one<H: Handler>(
     context: Arc<ListenerContext<H>>,
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: ClearStream,
+    peer: PeerAddress,
     permit: ConnectionPermit,
 ) {
-    let Ok(local) = stream.local_addr() else { return };
-    // Answers are written whole: Nagle's algorithm would only delay them.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY could not be set");
-    }
-    let connection = Arc::new(ConnectionInfo::new(peer, local));
+    stream.set_nodelay();
+    let opened = if context.spec.proxy_protocol || context.handler.tls().is_some() {
+        // Boxed: an open connection does not carry the room for its handshake.
+        match Box::pin(open(&context, stream, peer)).await {
+            Some(opened) => opened,
+            None => return,
+        }
+    } else {
+        OpenedConnection { stream: stream.into(), early: Bytes::new(), info: ConnectionInfo::in_clear(peer) }
+    };
+    let OpenedConnection { stream, early, info } = opened;
+    let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
+    let connection = Arc::new(info);
     let activity = Arc::clone(permit.activity());
-    let ListenerContext { handler, spec, drain, http2 } = &*context;
-    if let Some(socket) = h1::drive(Socket { stream: stream.into(), permit }, &connection, handler, spec, drain).await {
+    let ListenerContext { handler, spec, drain, http2, .. } = &*context;
+    let left = if is_http2 {
+        let socket = Socket { stream, early: Bytes::new(), permit };
+        Some(Upgraded::new(CoalescedWrite(socket), early))
+    } else {
+        h1::drive(Socket { stream, early, permit }, &connection, handler, spec, drain).await
+    };
+    if let Some(socket) = left {
         let leave = LeaveSignal { drain, activity: &activity };
         http2.drive(socket, &connection, handler.clone(), leave).await;
+    }
+}
+
+/// Brings the connection to where HTTP begins. `None`: it ends here.
+async fn open<H: Handler>(
+    context: &ListenerContext<H>,
+    mut stream: ClearStream,
+    mut peer: PeerAddress,
+) -> Option<OpenedConnection> {
+    let mut early = BytesMut::new();
+    if context.spec.proxy_protocol {
+        peer = context.read_proxy_header(&mut stream, &mut early, peer).await?;
+    }
+    match context.handler.tls() {
+        Some(tls) => secure(context, tls, stream, early, peer).await,
+        None => {
+            let info = ConnectionInfo::in_clear(peer);
+            Some(OpenedConnection { stream: stream.into(), early: early.freeze(), info })
+        }
+    }
+}
+
+async fn secure<H>(
+    context: &ListenerContext<H>,
+    tls: &TlsAcceptor,
+    stream: ClearStream,
+    early: BytesMut,
+    peer: PeerAddress,
+) -> Option<OpenedConnection> {
+    let limit = ClientWait::TlsHandshake.limit(&context.spec.timeouts());
+    match tls.accept(stream, early, limit).await {
+        Ok(Accepted::Tls(stream, session)) => {
+            let info = ConnectionInfo { tls: Some(session), ..ConnectionInfo::in_clear(peer) };
+            Some(OpenedConnection { stream: Stream::Tls(stream), early: Bytes::new(), info })
+        }
+        Ok(Accepted::PlainHttp(stream, early)) => {
+            let info = ConnectionInfo { refusal: Some(PLAIN_HTTP), ..ConnectionInfo::in_clear(peer) };
+            Some(OpenedConnection { stream: stream.into(), early: early.freeze(), info })
+        }
+        Err(error) => {
+            tracing::debug!(%error, %peer, "a TLS handshake failed");
+            None
+        }
+    }
+}
+
+impl<H: Handler> ListenerContext<H> {
+    /// Whose connection it is, as the proxy at `peer` says. `None`: the connection ends here.
+    async fn read_proxy_header(
+        &self,
+        stream: &mut ClearStream,
+        early: &mut BytesMut,
+        peer: PeerAddress,
+    ) -> Option<PeerAddress> {
+        let metrics = &self.proxy_headers;
+        if !self.handler.is_trusted(peer) {
+            metrics.untrusted.increment(1);
+            tracing::debug!(%peer, "a connection to a port for trusted proxies, from none of them");
+            return None;
+        }
+        let limit = ClientWait::ProxyHeader.limit(&self.spec.timeouts());
+        let (counter, result) = match timeout(limit, proxy_protocol::read_header(stream, early)).await {
+            Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(client.into())),
+            Ok(Ok(ProxiedClient::Unnamed)) => (&metrics.accepted, Some(peer)),
+            Ok(Err(ProxyHeaderError::Malformed)) => (&metrics.malformed, None),
+            Ok(Err(ProxyHeaderError::Io(_))) => (&metrics.closed, None),
+            Err(_) => (&metrics.timeout, None),
+        };
+        counter.increment(1);
+        if result.is_none() {
+            tracing::debug!(%peer, "a connection without a header of the PROXY protocol");
+        }
+        result
     }
 }

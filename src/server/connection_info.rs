@@ -1,24 +1,27 @@
-//! The addresses at the two ends of a client's connection.
+//! What is known about a client's connection, for all requests on it.
 
-use std::net::{IpAddr, SocketAddr};
+use crate::http::scheme::RequestScheme;
+use crate::transport::peer::PeerAddress;
+use crate::transport::tls::server::session::TlsSession;
 
-/// The addresses of a client's connection. An IPv4 address that came through an IPv6 socket is shown as IPv4.
+/// A client's connection.
 #[derive(Debug)]
 pub struct ConnectionInfo {
-    /// The client.
-    pub peer: SocketAddr,
-    pub local: SocketAddr,
+    /// The client, or the proxy in front. Where a trusted proxy sent a header of the PROXY protocol, whom that names.
+    pub peer: PeerAddress,
+    /// `None`: in the clear.
+    pub tls: Option<TlsSession>,
+    /// Why every request on it is refused.
+    pub refusal: Option<&'static str>,
 }
 
 impl ConnectionInfo {
-    pub(super) fn new(peer: SocketAddr, local: SocketAddr) -> Self {
-        Self { peer: canonical(peer), local: canonical(local) }
+    /// A connection in the clear.
+    pub fn in_clear(peer: PeerAddress) -> Self {
+        Self { peer, tls: None, refusal: None }
     }
-}
 
-fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        IpAddr::V6(_) => address,
+    pub fn scheme(&self) -> RequestScheme {
+        if self.tls.is_some() { RequestScheme::Https } else { RequestScheme::Http }
     }
 }

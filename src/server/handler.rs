@@ -1,7 +1,6 @@
-//! The code that answers requests, as the server sees it.
+//! The code behind a listener, as the server sees it: it answers requests, and decides whom and what to trust.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{Request, Response};
@@ -10,8 +9,10 @@ use super::connection_info::ConnectionInfo;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::http::interim::InterimSlot;
+use crate::transport::peer::PeerAddress;
+use crate::transport::tls::server::acceptor::TlsAcceptor;
 
-/// Answers requests.
+/// The code behind a listener.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// Answers a request. Dropped when the client goes away. Interim responses that it leaves in `interim` are sent
     /// before its answer.
@@ -22,9 +23,15 @@ pub trait Handler: Clone + Send + Sync + 'static {
         request: Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Whether `peer` is a proxy that stands for many clients: bounds on each client are not for it.
-    fn is_trusted(&self, _peer: IpAddr) -> bool {
+    /// Whether the claims of this peer about its clients are believed. It stands for many clients: bounds on each client
+    /// are not for it.
+    fn is_trusted(&self, _peer: PeerAddress) -> bool {
         false
+    }
+
+    /// The TLS side of the listener, if it speaks TLS.
+    fn tls(&self) -> Option<&TlsAcceptor> {
+        None
     }
 
     /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_limit::ConnectionPermit;
@@ -13,6 +14,8 @@ use crate::transport::Stream;
 #[derive(Debug)]
 pub struct Socket {
     pub stream: Stream,
+    /// Bytes that were read already, for the codec.
+    pub early: Bytes,
     pub permit: ConnectionPermit,
 }
 

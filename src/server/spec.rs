@@ -12,6 +12,8 @@ pub struct ListenerSpec {
     pub address: SocketAddr,
     /// The name of its socket, where systemd opens several.
     pub socket_name: Option<Arc<str>>,
+    /// Connections begin with a header of the PROXY protocol, and come from trusted peers only.
+    pub proxy_protocol: bool,
     /// Longest time from the first byte of a header section to its last; then 408. A new connection gets as long for
     /// its first byte; then it is closed without an answer.
     pub header_timeout: Duration,

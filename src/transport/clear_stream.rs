@@ -22,6 +22,15 @@ impl ClearStream {
         }
     }
 
+    /// Sends what is written at once: messages are written whole, and Nagle's algorithm would only delay them.
+    pub fn set_nodelay(&self) {
+        if let Self::Tcp(tcp) = self
+            && let Err(error) = tcp.set_nodelay(true)
+        {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+    }
+
     /// Reads what is there already, if anything is.
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -145,6 +145,12 @@ impl AsyncWrite for Stream {
     }
 }
 
+impl From<ClearStream> for Stream {
+    fn from(clear: ClearStream) -> Self {
+        Self::Clear(clear)
+    }
+}
+
 impl From<TcpStream> for Stream {
     fn from(tcp: TcpStream) -> Self {
         Self::Clear(ClearStream::Tcp(tcp))

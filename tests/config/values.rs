@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
 use tollgate::transport::tls::client::PeerName;
+use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
 use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::{Balance, Http2Policy};
 use tollgate_limiter::algorithm::concurrency::Scope;
@@ -15,7 +16,7 @@ use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRa
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
 use tollgate_limiter::limit::definition::{AfterLocal, Consistency, OnOutage};
-use tollgate_limiter::limit::key::{KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{CertificatePart, KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
@@ -166,6 +167,16 @@ fn reads_every_key() {
     assert_eq!(server.max_connections_per_client, Some(4));
     assert_eq!(server.socket_name.as_deref(), Some("web"));
 
+    assert_eq!((server.proxy_protocol, listener.redirect_to_https), (true, Some(8443)));
+    assert_eq!(listener.tls, None);
+    let secured = &config.listeners[1];
+    let tls = secured.tls.as_ref().unwrap();
+    let files = CertificateFiles { cert: "/etc/a.pem".into(), key: "/etc/a.key".into() };
+    assert_eq!((&tls.certificates[..], tls.min_version, tls.max_handshakes), (&[files][..], MinTlsVersion::Tls13, 4));
+    let clients = ClientAuthSpec { ca: "/etc/ca.pem".into(), requirement: ClientAuthRequirement::Optional };
+    assert_eq!(tls.client_auth, Some(clients));
+    assert_eq!(secured.hsts.as_ref().unwrap(), "max-age=63072000; includeSubDomains; preload");
+
     let store = config.store.unwrap();
     assert_eq!((&*store.url, &*store.key_prefix), ("rediss://user:hunter2@redis:6380/1", "gate:"));
     assert_eq!((store.timeout, store.expected_nodes), (Duration::from_millis(10), 3));
@@ -176,8 +187,12 @@ fn reads_every_key() {
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
     assert_eq!((everyone.consistency, two.consistency), (Consistency::Leased, Consistency::Exact));
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
+    let san = KeyPart::ClientCertificate(CertificatePart::AlternativeNames);
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
-    assert_eq!(one.key.parts, [header, cookie, query, KeyPart::PathParam(text("id")), KeyPart::Method, KeyPart::Host]);
+    assert_eq!(
+        one.key.parts,
+        [header, cookie, query, KeyPart::PathParam(text("id")), san, KeyPart::Method, KeyPart::Host]
+    );
     assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));

@@ -122,7 +122,7 @@ async fn forwarding_fields_of_a_trusted_peer_are_extended() {
     assert_eq!(values(&head, "x-forwarded-for"), ["203.0.113.9, 127.0.0.2, 127.0.0.1"]);
     assert_eq!(values(&head, "x-forwarded-proto"), ["https"]);
     assert_eq!(values(&head, "x-forwarded-host"), ["b"]);
-    assert_eq!(values(&head, "forwarded"), ["for=203.0.113.9, for=127.0.0.1;host=\"a\";proto=http"]);
+    assert_eq!(values(&head, "forwarded"), ["for=203.0.113.9, for=127.0.0.1;host=\"a\";proto=https"]);
     assert_eq!(values(&head, "via"), ["1.0 edge", "1.1 tollgate"]);
 }
 

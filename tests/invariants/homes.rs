@@ -5,7 +5,8 @@ use crate::paths::paths;
 use crate::source::Source;
 
 /// Crates that one place names, or one place of each crate, so that they can be replaced there.
-const HOMES: [(&str, &[&str], &str); 7] = [
+const HOMES: [(&str, &[&str], &str); 8] = [
+    ("x509_parser", &["src/transport/tls"], "ask for a `ClientIdentity`"),
     ("jiff", &["crates/limiter/src/algorithm/calendar"], "ask for a `Period`"),
     ("fred", &["crates/limiter/src/store/redis"], "ask for a `Store`"),
     ("rustls", &["crates/limiter/src/store/redis", "src/transport/tls"], "describe it with a spec"),

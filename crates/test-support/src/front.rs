@@ -125,7 +125,7 @@ impl Handler for ForwardingHandler {
         interim: &InterimSlot,
         request: Request<Body>,
     ) -> Response<Body> {
-        self.0.answer_after(request, interim, connection.peer).await
+        self.0.answer_after(request, interim, connection.peer.socket_address()).await
     }
 
     fn refuse(&self, _: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
@@ -139,6 +139,7 @@ fn listener_spec() -> ListenerSpec {
     ListenerSpec {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         socket_name: None,
+        proxy_protocol: false,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,

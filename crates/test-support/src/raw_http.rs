@@ -239,6 +239,7 @@ pub fn spec() -> ListenerSpec {
     ListenerSpec {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         socket_name: None,
+        proxy_protocol: false,
         header_timeout: PATIENCE * 2,
         keepalive_timeout: PATIENCE * 2,
         body_timeout: PATIENCE * 2,

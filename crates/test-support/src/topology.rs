@@ -73,13 +73,18 @@ impl CertificateAuthority {
 
     /// `{name}.pem` and `{name}.key`, for `subject` (`DNS:…` or `IP:…`).
     pub fn issue(&self, name: &str, subject: &str) {
+        self.issue_to(name, "/CN=a test", subject, "2");
+    }
+
+    /// As `issue`, to an owner (`/O=Example/CN=billing`), for `days`; none if negative.
+    pub fn issue_to(&self, name: &str, owner: &str, subject: &str, days: &str) {
         let [pem, key, request, extensions] = ["pem", "key", "csr", "ext"].map(|kind| format!("{name}.{kind}"));
         std::fs::write(self.path(&extensions), format!("subjectAltName={subject}\n")).unwrap();
         let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
-        let files = ["-keyout", &key, "-out", &request, "-subj", "/CN=a test"];
+        let files = ["-keyout", &key, "-out", &request, "-subj", owner];
         self.openssl(&[&["req", "-new"], &curve[..], &files[..]].concat());
         let sign =
-            ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2"];
+            ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days];
         self.openssl(&[&sign[..], &["-extfile", &extensions, "-out", &pem]].concat());
     }
 

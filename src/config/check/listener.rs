@@ -1,5 +1,7 @@
 //! The addresses of listeners and of the admin server, none of them twice.
 
+mod tls;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
@@ -74,13 +76,26 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
         }
         used.into_iter().map(|used| used.limit_use).collect()
     });
-    Some(ListenerConfig { server: server(raw)?, limits: limits? })
+    if let (Setting::Valid(redirect), true) = (&raw.redirect_to_https, raw.tls.is_present()) {
+        let problem = ValueProblem::new("a listener with tls has nobody to redirect to HTTPS");
+        report.mistake(&redirect.location, problem.hint("set it on the listener that speaks HTTP in the clear"));
+    }
+    let hsts = raw.tls.valid().map_or(Some(None), |raw| raw.hsts.build(|raw| tls::hsts(raw, report)));
+    let tls = raw.tls.build(|raw| tls::tls(raw, report));
+    Some(ListenerConfig {
+        server: server(raw)?,
+        tls: tls?,
+        hsts: hsts?,
+        redirect_to_https: raw.redirect_to_https.build(|at| Some(at.value.0))?,
+        limits: limits?,
+    })
 }
 
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
     Some(ListenerSpec {
         address: raw.address.value()?,
         socket_name: raw.socket_name.build(|at| Some(at.value.0.clone()))?,
+        proxy_protocol: raw.proxy_protocol.value()?,
         header_timeout: raw.header_timeout.value()?.0,
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
         body_timeout: raw.body_timeout.value()?.0,

@@ -25,7 +25,7 @@ record! {
         optional handover: Located<SocketPath>,
         /// A line of JSON per request on standard output, or `off`.
         default("off") access_log: Located<AccessLogFormat>,
-        /// Addresses or networks of the proxies in front, whose X-Forwarded-For is believed.
+        /// Addresses or networks of the proxies in front, whose claims about their clients are believed.
         optional trusted_proxies: Vec<Located<Cidr>>,
         /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
         optional max_requests: Located<WholeNumber<1, 1_000_000_000>>,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde_json::{Value as Json, json};
 
 use super::limit::RawLimitUse;
+use super::listener_tls::{HttpsPort, RawListenerTls};
 use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use crate::config::report::Report;
@@ -19,6 +20,12 @@ record! {
         required address: Located<SocketAddr>,
         /// The name of its socket, where systemd opens several (FileDescriptorName=).
         optional socket_name: Located<DefinedName>,
+        /// Speaks TLS: certificates and what clients must show. Without it, the listener speaks HTTP in the clear.
+        optional tls: RawListenerTls,
+        /// Connections begin with a header of the PROXY protocol, version 1 or 2. Only trusted_proxies may connect.
+        default(false) proxy_protocol: Located<bool>,
+        /// Sends every client to HTTPS: true, or the port of HTTPS if it is not 443. Not with tls.
+        optional redirect_to_https: Located<HttpsPort>,
         /// Limits that count every request through this listener, before the route's own.
         optional limits: Vec<RawLimitUse>,
         /// From the first byte of a header section to its last; then 408.

@@ -9,6 +9,7 @@ pub mod config;
 pub mod header;
 pub mod limit;
 pub mod listener;
+pub mod listener_tls;
 pub mod respond;
 pub mod route;
 pub mod scalar;

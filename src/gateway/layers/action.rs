@@ -90,6 +90,7 @@ fn last_hop(exchange: &Exchange<'_>) -> ActionResult {
 #[derive(Serialize)]
 struct Echo<'a> {
     method: &'a str,
+    scheme: &'a str,
     host: &'a str,
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +121,7 @@ fn echo(exchange: &Exchange<'_>) -> Response<Body> {
     let host = request.uri().authority().map(http::uri::Authority::as_str);
     let echo = Echo {
         method: request.method().as_str(),
+        scheme: context.origin.forwarded_scheme(request.headers()),
         host: host.or_else(|| headers.get("host")?.first().copied()).unwrap_or_default(),
         path: request.uri().path(),
         query: request.uri().query(),

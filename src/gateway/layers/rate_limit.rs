@@ -42,6 +42,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             extensions: None,
             body_length: request.body().size_hint().exact(),
             client_ip: Some(self.context.origin.client_ip),
+            client_certificate: self.context.client_certificate(),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: self.route_name(),
             param: &|name| self.route.as_ref().ok()?.route.matches.path.param(name, self.path()),

@@ -9,13 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use smallvec::SmallVec;
 use tollgate_limiter::limit::key::address_text as text;
 
-use super::forwarded::{ClientOrigin, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use super::forwarded::{ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use crate::http::h1::encode::field;
 use crate::observe::request_id::REQUEST_ID;
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
-
-/// The scheme by which clients reach this gateway: it has no TLS.
-const SCHEME: &[u8] = b"http";
 
 /// Bytes of the added fields of most requests.
 const ADDED_BYTES: usize = 384;
@@ -80,9 +77,14 @@ impl Additions<'_> {
         let mut peer: SmallVec<[u8; 48]> = SmallVec::new();
         text::push_address(&mut peer, self.origin.peer);
         self.write_list(out, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer));
-        self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer));
+        let scheme = self.origin.forwarded_scheme(fields);
+        self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer, scheme));
         if !trusted || !fields.contains_key(X_FORWARDED_PROTO) {
-            field(out, X_FORWARDED_PROTO.as_str(), SCHEME);
+            field(out, X_FORWARDED_PROTO.as_str(), self.origin.scheme.as_str().as_bytes());
+        }
+        if let Some(client) = &self.origin.client {
+            let certificate = client.forwarded.as_bytes();
+            self.write_list(out, fields, &X_FORWARDED_CLIENT_CERT, |out| out.extend_from_slice(certificate));
         }
         if let Some(host) = &self.host
             && (!trusted || !fields.contains_key(X_FORWARDED_HOST))
@@ -95,7 +97,11 @@ impl Additions<'_> {
 
     /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.
     fn replaces(&self, name: &HeaderName) -> bool {
-        self.origin.peer_trusted && (*name == X_FORWARDED_FOR || *name == FORWARDED || *name == REQUEST_ID)
+        self.origin.peer_trusted
+            && (*name == X_FORWARDED_FOR
+                || *name == FORWARDED
+                || *name == REQUEST_ID
+                || (*name == X_FORWARDED_CLIENT_CERT && self.origin.client.is_some()))
     }
 
     /// Writes a list with one more element, in one line: not every upstream reads a second line. A trusted peer's
@@ -121,7 +127,7 @@ impl Additions<'_> {
 
     /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its
     /// port.
-    fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8]) {
+    fn write_forwarded(&self, out: &mut BytesMut, peer: &[u8], scheme: &str) {
         let (before, after): (&[u8], &[u8]) =
             if self.origin.peer.is_ipv6() { (b"for=\"[", b"]\"") } else { (b"for=", b"") };
         for part in [before, peer, after] {
@@ -133,7 +139,7 @@ impl Additions<'_> {
             out.extend_from_slice(b"\"");
         }
         out.extend_from_slice(b";proto=");
-        out.extend_from_slice(SCHEME);
+        out.extend_from_slice(scheme.as_bytes());
     }
 
     fn write_hop(&self, out: &mut BytesMut) {
@@ -203,8 +209,12 @@ fn via(received: Version) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::http::scheme::RequestScheme;
     use crate::proxy::message::samples::{map, origin};
+    use crate::transport::tls::server::client_certificate::ClientIdentity;
 
     /// The lines of a request from `origin` that asked for `host` with `fields`.
     fn written(origin: &ClientOrigin, host: Option<&'static str>, fields: &[(&'static str, &str)]) -> Vec<String> {
@@ -231,7 +241,7 @@ mod tests {
             [
                 "x-forwarded-proto: https",
                 "x-forwarded-for: 203.0.113.9, 10.0.0.2, 10.0.0.1",
-                "forwarded: for=203.0.113.9, for=10.0.0.1;host=\"a.example:8080\";proto=http",
+                "forwarded: for=203.0.113.9, for=10.0.0.1;host=\"a.example:8080\";proto=https",
                 "x-forwarded-host: a.example:8080",
                 "x-request-id: id",
                 "via: 1.1 tollgate",
@@ -244,6 +254,42 @@ mod tests {
         let lines = written(&origin("2001:db8::1", false), Some("a\"b\\c"), &[]);
         assert_eq!(lines[0], "x-forwarded-for: 2001:db8::1");
         assert_eq!(lines[1], "forwarded: for=\"[2001:db8::1]\";host=\"a\\\"b\\\\c\";proto=http");
+    }
+
+    #[test]
+    fn the_scheme_is_that_of_the_connection_unless_a_trusted_proxy_says_another() {
+        let proto = |trusted: bool, said: &str| {
+            let origin = ClientOrigin { scheme: RequestScheme::Https, ..origin("10.0.0.1", trusted) };
+            let fields = [("x-forwarded-proto", said)];
+            let lines = written(&origin, None, if trusted { &fields } else { &[] });
+            let element = lines.iter().find_map(|line| line.strip_prefix("forwarded: ")?.split(';').next_back());
+            let field = lines.iter().find_map(|line| line.strip_prefix("x-forwarded-proto: "));
+            (field.unwrap().to_owned(), element.unwrap().to_owned())
+        };
+        assert_eq!(proto(false, ""), ("https".to_owned(), "proto=https".to_owned()));
+        assert_eq!(proto(true, "http"), ("http".to_owned(), "proto=http".to_owned()));
+        assert_eq!(proto(true, "http, https"), ("http, https".to_owned(), "proto=http".to_owned()));
+        // What is no scheme would add a parameter of its own.
+        assert_eq!(proto(true, "http;for=x"), ("http;for=x".to_owned(), "proto=https".to_owned()));
+    }
+
+    #[test]
+    fn the_certificate_of_a_client_is_told_and_claims_about_it_are_replaced() {
+        let identity = ClientIdentity { certificate: Default::default(), forwarded: "Hash=ab".parse().unwrap() };
+        let client = Some(Arc::new(identity));
+        let lines = |trusted: bool, client: &Option<Arc<ClientIdentity>>| {
+            let origin = ClientOrigin { client: client.clone(), ..origin("10.0.0.1", trusted) };
+            let fields = [("x-forwarded-client-cert", "Hash=cd")];
+            let lines = written(&origin, None, if trusted { &fields } else { &[] });
+            lines
+                .into_iter()
+                .filter_map(|line| line.strip_prefix("x-forwarded-client-cert: ").map(str::to_owned))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lines(false, &client), ["Hash=ab"]);
+        assert_eq!(lines(true, &client), ["Hash=cd, Hash=ab"]);
+        assert_eq!(lines(true, &None), ["Hash=cd"]);
+        assert!(lines(false, &None).is_empty());
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! Where a request comes from, as far as trusted proxies say so.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
+use crate::http::scheme::RequestScheme;
+use crate::transport::tls::server::client_certificate::ClientIdentity;
+
 pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// The certificate by which a client has authenticated itself, in the form that Envoy gave it.
+pub const X_FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 /// Where a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,15 +22,33 @@ pub struct ClientOrigin {
     /// The address at the other end of the connection.
     pub peer: IpAddr,
     pub peer_trusted: bool,
+    /// That of the connection.
+    pub scheme: RequestScheme,
+    /// `None`: it has not authenticated itself.
+    pub client: Option<Arc<ClientIdentity>>,
 }
 
 impl ClientOrigin {
-    /// Reads no header unless the peer is trusted.
+    /// The origin of a request in the clear. Reads no header unless the peer is trusted.
     pub fn resolve(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> Self {
         let peer = peer.to_canonical();
-        if !trusted.contains(peer) {
-            return Self { client_ip: peer, peer, peer_trusted: false };
-        }
-        Self { client_ip: trusted.client_address(headers, peer), peer, peer_trusted: true }
+        let peer_trusted = trusted.contains(peer);
+        let client_ip = if peer_trusted { trusted.client_address(headers, peer) } else { peer };
+        Self { client_ip, peer, peer_trusted, scheme: RequestScheme::Http, client: None }
     }
+
+    /// The scheme by which the client reached the outermost proxy that is trusted, as `X-Forwarded-Proto` says; else that
+    /// of the connection.
+    pub fn forwarded_scheme<'h>(&self, headers: &'h HeaderMap) -> &'h str {
+        let said = headers.get(X_FORWARDED_PROTO).filter(|_| self.peer_trusted);
+        let first = said.and_then(|value| value.to_str().ok()?.split(',').next());
+        let scheme = first.map(str::trim).filter(|scheme| is_scheme(scheme));
+        scheme.unwrap_or(self.scheme.as_str())
+    }
+}
+
+/// RFC 3986 §3.1.
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }

@@ -44,7 +44,8 @@ pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummar
 /// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from
 /// `-`; no proxy writes `_`, but a client that wants to pass for a proxy does.
 fn is_claim(name: &str) -> bool {
-    name.starts_with("x-forwarded-") || matches!(name, "x-real-ip" | "x-request-id")
+    name.starts_with("x-forwarded-")
+        || matches!(name, "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain")
 }
 
 /// Removes the fields of a response that are meant for this connection only.
@@ -180,6 +181,8 @@ mod tests {
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-proto", "https"),
             ("x-forwarded-port", "443"),
+            ("x-forwarded-client-cert", "Hash=ab"),
+            ("client-cert", ":ab:"),
             ("x-real-ip", "1.1.1.1"),
             ("forwarded", "for=1.1.1.1"),
         ];

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::forwarded::ClientOrigin;
+use crate::http::scheme::RequestScheme;
 
 pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -14,5 +15,5 @@ pub fn map(fields: &[(&'static str, &str)]) -> HeaderMap {
 
 pub fn origin(peer: &str, peer_trusted: bool) -> ClientOrigin {
     let peer = peer.parse().unwrap();
-    ClientOrigin { client_ip: peer, peer, peer_trusted }
+    ClientOrigin { client_ip: peer, peer, peer_trusted, scheme: RequestScheme::Http, client: None }
 }

@@ -94,6 +94,12 @@ impl ClientReader {
         }
     }
 
+    /// Takes in bytes that were read before. `may_be_http2`: HTTP/2 may be spoken without being announced.
+    pub fn begin_with(&mut self, early: &[u8], may_be_http2: bool) {
+        self.read.extend_from_slice(early);
+        self.fresh = may_be_http2;
+    }
+
     /// Waits for a request: one that has begun to arrive is read, also while the server drains (`draining`).
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>, draining: bool) -> Poll<Arrival> {
         loop {

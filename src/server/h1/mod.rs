@@ -21,6 +21,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::{Request, Response};
 
 use self::client_reader::{Arrival, ClientReader};
@@ -90,7 +91,11 @@ pub async fn drive<H: Handler>(
     .await;
 
     let (read, write) = socket.stream.into_split();
-    let reader = ReaderHandle::Held(Box::new(ClientReader::new(read, socket.permit, spec)));
+    let mut reader = ClientReader::new(read, socket.permit, spec);
+    if !socket.early.is_empty() || connection.tls.is_some() {
+        reader.begin_with(&socket.early, connection.tls.is_none() && connection.refusal.is_none());
+    }
+    let reader = ReaderHandle::Held(Box::new(reader));
     let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain, activity };
     let end = loop {
         if let Err(end) = http.serve_request(connection, handler).await {
@@ -110,8 +115,11 @@ impl H1Connection<'_> {
         let arrival = self.next().await;
         self.activity.set_active();
         let accepted = match arrival {
-            Arrival::Head(length) => self.accept(length),
-            Arrival::Refused(failure) => Err(failure),
+            Arrival::Head(length) => match connection.refusal {
+                None => self.accept(length),
+                Some(why) => Err(Failure::BadRequest(why)),
+            },
+            Arrival::Refused(failure) => Err(connection.refusal.map_or(failure, Failure::BadRequest)),
             Arrival::Http2 => return Err(ConnectionEnd::Http2),
             Arrival::Idle => return Err(ConnectionEnd::Closed),
             Arrival::Gone => return Err(ConnectionEnd::Gone),
@@ -308,6 +316,6 @@ impl H1Connection<'_> {
         let ReaderHandle::Held(reader) = self.reader else { return None };
         let (read, permit, early) = reader.into_parts();
         let stream = Stream::reunite(read, self.writer.into_half())?;
-        Some(Upgraded::new(CoalescedWrite(Socket { stream, permit }), early))
+        Some(Upgraded::new(CoalescedWrite(Socket { stream, early: Bytes::new(), permit }), early))
     }
 }

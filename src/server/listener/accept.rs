@@ -16,12 +16,14 @@ use tokio::time::sleep;
 use crate::server::connection::{self, ListenerContext};
 use crate::server::connection_limit::{ConnectionLimit, OpenConnections};
 use crate::server::handler::Handler;
+use crate::transport::ClearStream;
+use crate::transport::peer::PeerAddress;
 
 /// Pause in accepting after the process ran out of descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// A connection that waits for its place among those that are served.
-pub type AcceptedConnection = (TcpStream, SocketAddr);
+pub type AcceptedConnection = (ClearStream, PeerAddress);
 
 /// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn is in `waiting`.
 pub async fn accept_all<H: Handler>(
@@ -39,12 +41,12 @@ pub async fn accept_all<H: Handler>(
                 Ok((stream, peer)) => {
                     failing = false;
                     let handler = &context.handler;
-                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer.ip())) else {
+                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer.into())) else {
                         refuse(&stream);
                         continue;
                     };
                     // Kept outside: a drain may begin while it waits, and must not lose it.
-                    *waiting = Some((stream, peer));
+                    *waiting = Some((ClearStream::Tcp(stream), peer.into()));
                     let permit = limit.acquire(client, open).await;
                     if let Some((stream, peer)) = waiting.take() {
                         tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 pub use self::bind::{bind, check_free};
-use super::connection::{self, ListenerContext};
+use super::connection::{self, ListenerContext, ProxyHeaderMetrics};
 use super::connection_limit::{ConnectionLimit, OpenConnections};
 use super::drain::{Drain, Drained};
 use super::h2::Http2;
@@ -27,7 +27,13 @@ pub async fn serve<H: Handler>(
     limit: ConnectionLimit,
     drain: Drain,
 ) -> Drained {
-    let context = Arc::new(ListenerContext { http2: Http2::new(&spec), handler, spec, drain: drain.clone() });
+    let context = Arc::new(ListenerContext {
+        http2: Http2::new(&spec),
+        handler,
+        spec,
+        drain: drain.clone(),
+        proxy_headers: ProxyHeaderMetrics::new(),
+    });
     let open = Arc::new(OpenConnections::default());
     let mut tasks = JoinSet::new();
     let mut begun = drain;

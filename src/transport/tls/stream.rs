@@ -118,6 +118,10 @@ impl AsyncRead for EncryptedSocket {
         let taken = self.early.len().min(buf.remaining());
         buf.put_slice(&self.early[..taken]);
         self.early.advance(taken);
+        if self.early.is_empty() {
+            // An empty piece would still hold the whole buffer.
+            self.early = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::key::{KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{CertificatePart, KeyPart, OnMissing};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
@@ -31,6 +31,8 @@ record! {
     RawPartOptions at location {
         /// The client's address, by other prefixes than /32 and /64.
         optional client_ip: RawClientIp,
+        /// A part of the certificate by which the client has authenticated itself: subject, san or fingerprint.
+        optional client_certificate: Located<CertificatePart>,
         /// A header field by name.
         optional header: Located<HeaderName>,
         /// A cookie by name.
@@ -119,6 +121,7 @@ impl RawPartOptions {
         };
         let parts = [
             self.client_ip.build(RawClientIp::part),
+            self.client_certificate.build(|part| Some(KeyPart::ClientCertificate(part.value))),
             self.header.build(|name| Some(KeyPart::Header(name.value.clone()))),
             self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             text(&self.query, KeyPart::Query),
@@ -156,6 +159,14 @@ impl Scalar for CookieName {
 
     fn schema() -> Json {
         json!({ "type": "string" })
+    }
+}
+
+words! {
+    CertificatePart: "subject, san or fingerprint" {
+        "subject" => Subject,
+        "san" => AlternativeNames,
+        "fingerprint" => Fingerprint,
     }
 }
 

@@ -18,6 +18,7 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
     let spec = ListenerSpec {
         address: ([127, 0, 0, 1], 0).into(),
         socket_name: None,
+        proxy_protocol: false,
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
+use crate::limit::key::client_certificate::ClientCertificate;
 use crate::limit::key::host::RequestHost;
 
 /// The facts of a request that a key can be made of.
@@ -28,6 +29,8 @@ pub struct Facts<'a> {
     pub body_length: Option<u64>,
     /// `None` where the transport has no addresses.
     pub client_ip: Option<IpAddr>,
+    /// `None`: the client has not authenticated itself by one.
+    pub client_certificate: Option<&'a ClientCertificate>,
     pub host: RequestHost<'a>,
     /// The route's name.
     pub route: &'a str,
@@ -36,7 +39,8 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// The facts that the head of a request tells: no client's address, no length of the body, no route.
+    /// The facts that the head of a request and its extensions tell: no client's address, no length of the body, no
+    /// route.
     #[inline]
     pub fn of<B>(request: &'a Request<B>) -> Self {
         Self {
@@ -46,6 +50,7 @@ impl<'a> Facts<'a> {
             extensions: Some(request.extensions()),
             body_length: None,
             client_ip: None,
+            client_certificate: request.extensions().get(),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: "",
             param: &|_| None,

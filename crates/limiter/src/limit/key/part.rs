@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode;
 
 use crate::limit::key::bytes::Key;
+use crate::limit::key::client_certificate::CertificatePart;
 use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
 use crate::limit::key::spelling;
@@ -30,6 +31,8 @@ use crate::limit::key::spelling;
 pub enum KeyPart {
     /// The client's address; IPv6 addresses count by their leading `ipv6_prefix` bits, IPv4 by `ipv4_prefix`.
     ClientIp { ipv4_prefix: u8, ipv6_prefix: u8 },
+    /// A part of the certificate by which the client has authenticated itself.
+    ClientCertificate(CertificatePart),
     /// The value of a header field; of `authorization` the credentials, whatever their spelling.
     Header(HeaderName),
     /// A cookie by name (RFC 6265 §4.2).
@@ -83,6 +86,7 @@ impl KeyPart {
             Self::PathParam(name) => {
                 return Some(PartValue::Bytes(spelling::decoded((facts.param)(name)?.as_bytes())));
             }
+            Self::ClientCertificate(part) => part.of(facts.client_certificate?)?.as_bytes(),
             Self::Method => spelling::method(facts.method).as_bytes(),
             Self::Host => match facts.host.find() {
                 Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
@@ -101,7 +105,12 @@ impl KeyPart {
             Self::Header(name) => is_secret_header(name),
             Self::Cookie(_) | Self::Custom(_) => true,
             Self::Query(name) | Self::PathParam(name) => is_secret(name),
-            Self::ClientIp { .. } | Self::Method | Self::Host | Self::Route | Self::Constant(_) => false,
+            Self::ClientIp { .. }
+            | Self::ClientCertificate(_)
+            | Self::Method
+            | Self::Host
+            | Self::Route
+            | Self::Constant(_) => false,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::limit::key::host::RequestHost;
 fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip: &str) -> ExtractedKey {
     let facts = Facts {
         client_ip: ip.parse().ok(),
+        client_certificate: None,
         host: RequestHost::Known("h.example"),
         route: "orders",
         param: &|name| (name == "id").then_some("42"),
@@ -141,6 +142,7 @@ fn path_parameters_and_methods_have_one_key_however_they_are_spelt() {
             extensions: None,
             body_length: None,
             client_ip: None,
+            client_certificate: None,
             host: RequestHost::Known(""),
             route: "",
             param: &|_| Some(param),

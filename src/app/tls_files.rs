@@ -1,0 +1,167 @@
+//! The certificate files of all listeners: read at the start, and again when they or the configuration change.
+//!
+//! Guarantees that the files of all listeners are taken over together or not at all, and that a change is only read once
+//! no file is being written any more: a certificate and its key change one after the other.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{self, Instant};
+use crate::config::Config;
+use crate::config::watch::{FileWatch, Sighting};
+use crate::observe::metrics::CertificateMetrics;
+use crate::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
+use crate::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
+
+/// How often a certificate that expires soon is warned of.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// A certificate expires soon when it has less left than this, or than a fifth of its life if that is shorter.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The TLS sides of all listeners, and their files.
+pub struct TlsFiles {
+    /// By listener. `None`: it speaks HTTP in the clear.
+    acceptors: Vec<Option<Arc<TlsAcceptor>>>,
+    watches: Vec<FileWatch>,
+    /// A file has changed since they were read.
+    stale: bool,
+    /// When certificates are looked at for their expiry.
+    warn_at: Instant,
+    metrics: CertificateMetrics,
+}
+
+/// The settings of all listeners, read and not yet at work.
+pub struct PreparedTls(Vec<Option<TlsSettings>>);
+
+impl TlsFiles {
+    /// Reads all files that `config` names, for the first time.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn load(config: &Config) -> Result<Self, TlsFileError> {
+        let watches = watches(config);
+        let PreparedTls(settings) = prepare(config, &[])?;
+        let acceptor = |settings: Option<TlsSettings>| settings.map(|settings| Arc::new(TlsAcceptor::new(settings)));
+        let acceptors = settings.into_iter().map(acceptor).collect();
+        let (stale, warn_at, metrics) = (false, clock::now(), CertificateMetrics::new());
+        let mut this = Self { acceptors, watches, stale, warn_at, metrics };
+        this.installed();
+        Ok(this)
+    }
+
+    /// The TLS side of a listener, by its place in the configuration.
+    pub fn acceptor(&self, listener: usize) -> Option<Arc<TlsAcceptor>> {
+        self.acceptors.get(listener)?.clone()
+    }
+
+    /// Reads all files that `config` names, for the listeners that run.
+    ///
+    /// # Errors
+    /// The first file that cannot be used.
+    pub fn prepare(&self, config: &Config) -> Result<PreparedTls, TlsFileError> {
+        prepare(config, &self.acceptors)
+    }
+
+    /// Takes over the files that were read for `config`.
+    pub fn install(&mut self, PreparedTls(settings): PreparedTls, config: &Config) {
+        for (acceptor, settings) in self.acceptors.iter().zip(settings) {
+            if let (Some(acceptor), Some(settings)) = (acceptor, settings) {
+                acceptor.install(settings);
+            }
+        }
+        self.watches = watches(config);
+        self.stale = false;
+        self.installed();
+    }
+
+    /// Looks whether a file has changed, and if so takes all of them over, or logs why not and changes nothing.
+    pub fn check(&mut self, config: &Config) {
+        for watch in &mut self.watches {
+            match watch.look() {
+                Sighting::Same => {}
+                Sighting::Changed => self.stale = true,
+                Sighting::Gone => {
+                    tracing::warn!(file = %watch.path().display(), "a file of TLS is gone: its last version holds on");
+                }
+                Sighting::Back => tracing::info!(file = %watch.path().display(), "a file of TLS is back"),
+            }
+        }
+        if self.stale && !self.watches.iter().any(FileWatch::is_moving) {
+            self.stale = false;
+            self.reload(config);
+        }
+        self.warn_of_expiry();
+    }
+
+    fn reload(&mut self, config: &Config) {
+        match self.prepare(config) {
+            Ok(prepared) => {
+                self.install(prepared, config);
+                self.metrics.applied();
+                tracing::info!("certificates reloaded");
+            }
+            Err(error) => {
+                self.metrics.rejected();
+                tracing::error!(%error, "certificates not reloaded: nothing has changed");
+            }
+        }
+    }
+
+    fn installed(&mut self) {
+        self.each_certificate(ServerCertificate::record_expiry);
+        self.warn_at = clock::now();
+        self.warn_of_expiry();
+    }
+
+    fn warn_of_expiry(&mut self) {
+        let now = clock::now();
+        if now < self.warn_at {
+            return;
+        }
+        self.warn_at = now + WARN_EVERY;
+        let seconds = i64::try_from(clock::unix_micros() / 1_000_000).unwrap_or(i64::MAX);
+        self.each_certificate(|certificate| {
+            let file = certificate.file.display();
+            let (begins, ends) = certificate.validity;
+            let soon = SOON.as_secs().min(ends.saturating_sub(begins).unsigned_abs() / 5);
+            let left = ends.saturating_sub(seconds);
+            if left <= 0 {
+                tracing::error!(%file, "a certificate has expired");
+            } else if left.unsigned_abs() < soon {
+                tracing::warn!(%file, days = left / 86_400, "a certificate expires soon");
+            } else if seconds < begins {
+                tracing::warn!(%file, "a certificate is not valid yet");
+            }
+        });
+    }
+
+    fn each_certificate(&self, mut look: impl FnMut(&ServerCertificate)) {
+        for acceptor in self.acceptors.iter().flatten() {
+            acceptor.settings().certificates().iter().for_each(&mut look);
+        }
+    }
+}
+
+fn prepare(config: &Config, running: &[Option<Arc<TlsAcceptor>>]) -> Result<PreparedTls, TlsFileError> {
+    let settings = config.listeners.iter().enumerate().map(|(index, listener)| {
+        let before = running.get(index).and_then(Option::as_ref).map(|acceptor| acceptor.settings());
+        listener.tls.as_ref().map(|spec| TlsSettings::load(spec, before.as_deref())).transpose()
+    });
+    settings.collect::<Result<_, _>>().map(PreparedTls)
+}
+
+fn watches(config: &Config) -> Vec<FileWatch> {
+    let specs = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+    let files: BTreeSet<&PathBuf> = specs.flat_map(|spec| spec.files()).collect();
+    files.into_iter().cloned().map(FileWatch::new).collect()
+}
+
+/// Checks every file that `config` names.
+///
+/// # Errors
+/// The first that cannot be used.
+pub fn check(config: &Config) -> Result<(), TlsFileError> {
+    prepare(config, &[]).map(drop)
+}
