@@ -58,8 +58,15 @@ pub fn serve(
         };
         let deadline = context.call_deadline(exchange.request.headers());
         // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
-        let guarded = panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange));
-        let result = match within(deadline, guarded).await {
+        let result = {
+            // Pinned here and lent: the future is large, and an async function would move it.
+            let guarded = pin!(panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange)));
+            match deadline {
+                None => guarded.await,
+                Some(deadline) => Box::pin(within(deadline, guarded)).await,
+            }
+        };
+        let result = match result {
             Ok(result) => result,
             Err(panic_guard::Panicked) => {
                 gateway.panics.increment(1);
@@ -75,15 +82,11 @@ pub fn serve(
 }
 
 /// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the deadline too.
-#[inline]
 async fn within(
-    deadline: Option<CallDeadline>,
+    deadline: CallDeadline,
     answering: impl Future<Output = Result<AnswerResult, panic_guard::Panicked>>,
 ) -> Result<AnswerResult, panic_guard::Panicked> {
-    let mut answering = pin!(answering);
-    let Some(deadline) = deadline else { return answering.await };
-    // Boxed: rare, and every other request would carry the room for it.
-    match Box::pin(timeout_at(deadline.0, answering.as_mut())).await {
+    match timeout_at(deadline.0, answering).await {
         Ok(Ok(Ok(response))) => Ok(Ok(grpc::cut_body(response, deadline))),
         Ok(ended) => ended,
         Err(_) => Ok(Err(Failure::CallOverdue)),

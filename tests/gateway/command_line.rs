@@ -19,7 +19,7 @@ listeners:
 limits:
   per-client: {key: client_ip, rate: 10 per second, burst: 20}
 upstreams:
-  orders: {endpoints: [https://10.0.0.1]}
+  orders: {endpoints: [10.0.0.1]}
 routes:
   - name: orders
     match: {path: orders}
