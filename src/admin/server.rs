@@ -49,7 +49,8 @@ struct Pages(Router);
 /// When the socket has no address.
 pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> std::io::Result<()> {
     let spec = ListenerSpec {
-        address: listener.local_addr()?,
+        address: listener.local_addr()?.into(),
+        socket_mode: 0,
         socket_name: None,
         proxy_protocol: false,
         header_timeout: HEADER_TIMEOUT,

@@ -66,7 +66,7 @@ pub fn gateway(
         routes: config.routes.iter().map(runtime).collect::<Result<_, _>>()?,
         upstreams,
         limits: Catalog::of(&config.limits, &costs, &states.plans)?,
-        trusted_proxies: config.trusted_proxies.clone().into(),
+        trusted_proxies: config.trusted_proxies.clone(),
         listeners: config.listeners.iter().map(listener_rules).collect(),
         access_log,
         unrouted: guard(UNROUTED.into(), &[], None)?,

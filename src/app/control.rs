@@ -28,6 +28,7 @@ use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::server::{Drain, DrainSignal, drain};
+use crate::transport::listening_socket::SocketFile;
 use crate::{admin, clock};
 
 /// Everything that the control plane watches over.
@@ -42,6 +43,8 @@ pub struct ControlPlane {
     pub drain_signal: DrainSignal,
     /// Of a gateway that can be taken over from.
     pub handover: Option<(Receiver<Successor>, HandoverOffer)>,
+    /// Of the Unix sockets that clients connect to.
+    pub socket_files: Vec<SocketFile>,
     /// Of a gateway that takes over.
     pub predecessor: Option<Predecessor>,
 }
@@ -55,8 +58,18 @@ enum ShutdownCause {
 impl ControlPlane {
     /// Watches over the running gateway until a signal ends it, then drains it.
     pub async fn run(self) -> anyhow::Result<ExitCode> {
-        let Self { mut reloader, mut signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor } =
-            self;
+        let Self {
+            mut reloader,
+            mut signals,
+            shared,
+            workers,
+            admin,
+            prometheus,
+            drain_signal,
+            handover,
+            predecessor,
+            socket_files,
+        } = self;
         let readiness = Readiness::default();
         let exporter = Arc::new(Exporter::new(prometheus, shared.memory.clone(), workers.in_flight.clone()));
         let rendering = exporter.clone();
@@ -100,7 +113,11 @@ impl ControlPlane {
                 offer.into_iter().for_each(HandoverOffer::leave_to_successor);
                 admin_drain_signal.start(drain_timeout);
             }
-            (ShutdownCause::Signal, offer) => offer.into_iter().for_each(HandoverOffer::withdraw),
+            (ShutdownCause::Signal, offer) => {
+                if offer.is_none_or(HandoverOffer::withdraw) {
+                    socket_files.into_iter().for_each(SocketFile::remove);
+                }
+            }
         }
         tracing::info!(
             timeout_s = drain_timeout.as_secs_f64(),

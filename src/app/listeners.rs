@@ -1,6 +1,6 @@
 //! Opens the listeners: inherited sockets, or new ones, at least one per address and worker.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,11 +9,12 @@ use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
 use super::tls_files::TlsFiles;
 use crate::config::{Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
+use crate::transport::listening_socket::{ListenAddress, ListeningSocket, SocketFile};
 use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// A listener that is bound for one worker.
 pub struct BoundListener {
-    pub sockets: Vec<StdListener>,
+    pub sockets: Vec<ListeningSocket>,
     pub spec: Arc<ListenerSpec>,
     pub limit: ConnectionLimit,
     pub tls: Option<Arc<TlsAcceptor>>,
@@ -28,20 +29,31 @@ pub struct SocketSources {
     pub predecessor: InheritedSockets,
 }
 
-/// Opens every address for every worker before any of them runs: an address that can't be bound stops the start. Returns a
-/// list of listeners for each worker.
+/// The listeners of all workers.
+pub struct BoundListeners {
+    /// A list of listeners for each worker.
+    pub workers: Vec<Vec<BoundListener>>,
+    /// Those of Unix sockets, to be removed at the end. Those of systemd stay.
+    pub files: Vec<SocketFile>,
+}
+
+/// Opens every address for every worker before any of them runs: an address that can't be bound stops the start.
 pub fn bind(
     config: &Config,
     tls: &TlsFiles,
     mut sources: SocketSources,
     process: &ProcessLimit,
-) -> anyhow::Result<Vec<Vec<BoundListener>>> {
+) -> anyhow::Result<BoundListeners> {
+    let mut files = Vec::new();
     let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for (index, ListenerConfig { server: spec, .. }) in config.listeners.iter().enumerate() {
         let mut spec = spec.clone();
         let (shares, origin) = open(&mut spec, workers.len(), &mut sources)
             .with_context(|| format!("cannot listen on {}", spec.address))?;
+        if let (ListenAddress::Unix(path), "predecessor" | "own") = (&spec.address, origin) {
+            files.extend(SocketFile::at(path));
+        }
         let limit = ConnectionLimit::new(spec.max_connections).within(process, index);
         let limit = limit.per_client(spec.max_connections_per_client);
         let spec = Arc::new(spec);
@@ -53,7 +65,7 @@ pub fn bind(
     }
     sources.systemd.close();
     sources.predecessor.close();
-    Ok(workers)
+    Ok(BoundListeners { workers, files })
 }
 
 /// The sockets of each worker, and where they come from.
@@ -61,37 +73,37 @@ fn open(
     spec: &mut ListenerSpec,
     workers: usize,
     sources: &mut SocketSources,
-) -> anyhow::Result<(Vec<Vec<StdListener>>, &'static str)> {
+) -> anyhow::Result<(Vec<Vec<ListeningSocket>>, &'static str)> {
     let name = spec.socket_name.as_deref();
-    if let Some(group) = sources.systemd.take(spec.address, name) {
+    if let Some(group) = sources.systemd.take(&spec.address, name) {
         return Ok((inherit(spec, group, workers)?, "systemd"));
     }
-    if let Some(mut group) = sources.predecessor.take(spec.address, name) {
-        spec.address = group.address().unwrap_or(spec.address);
+    if let Some(mut group) = sources.predecessor.take(&spec.address, name) {
         // It had fewer workers: more sockets spread connections better, where the address lets others in.
-        while group.sockets.len() < workers {
-            let Ok(socket) = server::bind(spec) else { break };
-            group.sockets.push(socket);
+        while let (Some(ListenAddress::Tcp(address)), true) = (group.address(), group.sockets.len() < workers) {
+            let Ok(socket) = server::bind_shared(address) else { break };
+            group.sockets.push(ListeningSocket::Tcp(socket));
         }
         return Ok((inherit(spec, group, workers)?, "predecessor"));
     }
-    server::check_free(spec)?;
-    let mut sockets = Vec::new();
-    for _ in 0..workers {
-        let socket = server::bind(spec)?;
-        // Port 0 is any free port, the same for all workers.
-        spec.address = socket.local_addr()?;
-        sockets.push(socket);
-    }
+    let sockets = server::bind(spec, workers)?;
+    learn_address(spec, &sockets);
     Ok((share_out(sockets, workers)?, "own"))
 }
 
-fn inherit(spec: &mut ListenerSpec, group: SocketGroup, workers: usize) -> anyhow::Result<Vec<Vec<StdListener>>> {
-    spec.address = group.address().unwrap_or(spec.address);
+fn inherit(spec: &mut ListenerSpec, group: SocketGroup, workers: usize) -> anyhow::Result<Vec<Vec<ListeningSocket>>> {
+    learn_address(spec, &group.sockets);
     for socket in &group.sockets {
-        socket.set_nonblocking(true)?;
+        socket.set_nonblocking()?;
     }
     Ok(share_out(group.sockets, workers)?)
+}
+
+/// Port 0 has become a port, and an inherited socket may be at another address.
+fn learn_address(spec: &mut ListenerSpec, sockets: &[ListeningSocket]) {
+    if let Some(address) = sockets.first().and_then(ListeningSocket::address) {
+        spec.address = address;
+    }
 }
 
 /// Duplicates of the sockets of all `workers`, as the file of `config` names them: to hand them over later.
@@ -102,8 +114,8 @@ pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> std::io::Re
     let mut groups = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let sockets = workers.iter().flat_map(|listeners| &listeners[index].sockets);
-        let sockets = sockets.map(StdListener::try_clone).collect::<std::io::Result<_>>()?;
-        let (configured, name) = (Some(listener.server.address), listener.server.socket_name.clone());
+        let sockets = sockets.map(ListeningSocket::try_clone).collect::<std::io::Result<_>>()?;
+        let (configured, name) = (Some(listener.server.address.clone()), listener.server.socket_name.clone());
         groups.push(SocketGroup { configured, name: name.map(|name| name.to_string()), sockets });
     }
     Ok(groups)
@@ -113,10 +125,10 @@ pub fn duplicate(config: &Config, workers: &[Vec<BoundListener>]) -> std::io::Re
 ///
 /// # Errors
 /// When it can't be bound.
-pub fn open_admin(address: SocketAddr, inherited: &mut InheritedSockets) -> anyhow::Result<StdListener> {
-    let handed_over = inherited.take(address, None).and_then(|mut group| group.sockets.pop());
+pub fn open_admin(address: SocketAddr, inherited: &mut InheritedSockets) -> anyhow::Result<TcpListener> {
+    let handed_over = inherited.take(&address.into(), None).and_then(|mut group| group.sockets.pop());
     match handed_over {
-        Some(socket) => Ok(socket),
-        None => StdListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin")),
+        Some(ListeningSocket::Tcp(socket)) => Ok(socket),
+        _ => TcpListener::bind(address).with_context(|| format!("cannot listen on {address} for the admin")),
     }
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use control::ControlPlane;
-use listeners::{BoundListener, SocketSources};
+use listeners::{BoundListener, BoundListeners, SocketSources};
 use reload::Reloader;
 use restart::predecessor::{HandoverOffer, HandoverPoint, OfferedSockets, Successor};
 use restart::successor::HandedOver;
@@ -81,7 +81,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     };
     let process = ProcessLimit::new(descriptors::client_connections(&config, descriptors::raise_limit()));
     let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
-    let listeners = listeners::bind(&config, &tls, sources, &process)?;
+    let BoundListeners { workers: listeners, files: socket_files } = listeners::bind(&config, &tls, sources, &process)?;
     let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
@@ -97,8 +97,18 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let certificates = reload::certificates_of(&config);
     let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics, tls };
     let predecessor = handed_over.predecessor;
-    let control =
-        ControlPlane { reloader, signals, shared, workers, admin, prometheus, drain_signal, handover, predecessor };
+    let control = ControlPlane {
+        reloader,
+        signals,
+        shared,
+        workers,
+        admin,
+        prometheus,
+        drain_signal,
+        handover,
+        predecessor,
+        socket_files,
+    };
     let ended = runtime.block_on(control.run());
     // A thread of the runtime may still wait for workers that drain, and the operator may have said not to wait for them.
     runtime.shutdown_background();

@@ -59,7 +59,7 @@ async fn serve() -> std::net::SocketAddr {
     let worker = Worker { limiter, proxy: Arc::default(), in_flight: Arc::default() };
     let handler = WorkerListener { gateway, index: 0, worker, tls: None };
     let spec = Arc::new(config.listeners[0].server.clone());
-    let listener = TcpListener::bind(spec.address).await.unwrap();
+    let listener = TcpListener::bind(spec.address.tcp().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (_signal, drain) = drain::channel();

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::future::join_all;
 use http::{Request, Response};
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::decide::limiter::Limiter;
@@ -25,6 +24,7 @@ use crate::gateway::{Worker, WorkerListener, serve};
 use crate::http::interim::InterimSlot;
 use crate::proxy::Proxy;
 use crate::server::{self, ConnectionInfo, Drained, Handler, worker};
+use crate::transport::listening_socket::AcceptingSocket;
 use crate::transport::peer::PeerAddress;
 use crate::transport::tls::server::acceptor::TlsAcceptor;
 
@@ -142,7 +142,8 @@ async fn work(
             WorkerListener { gateway: shared.gateway.clone(), index, worker: worker.clone(), tls: listener.tls };
         let drain = shared.drain.clone();
         async move {
-            let sockets = listener.sockets.into_iter().map(TcpListener::from_std).collect::<std::io::Result<_>>()?;
+            let sockets =
+                listener.sockets.into_iter().map(AcceptingSocket::try_from).collect::<std::io::Result<Vec<_>>>()?;
             Ok(server::serve(sockets, listener.spec, handler, listener.limit, drain).await)
         }
     });
@@ -183,7 +184,7 @@ impl Handler for WorkerListener {
     }
 
     fn is_trusted(&self, peer: PeerAddress) -> bool {
-        self.gateway.load().trusted_proxies.contains(peer.ip())
+        self.gateway.load().trusted_proxies.contains(peer)
     }
 
     fn tls(&self) -> Option<&TlsAcceptor> {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
-use ipnet::IpNet;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::route::Route;
 use crate::server::ListenerSpec;
+use crate::transport::peer::TrustedPeers;
 use crate::transport::tls::server::spec::TlsServerSpec;
 use crate::upstream::UpstreamSpec;
 
@@ -22,8 +22,7 @@ pub struct Config {
     pub workers: NonZeroUsize,
     pub listeners: Vec<ListenerConfig>,
     pub admin: Option<SocketAddr>,
-    /// Proxies whose claims about their clients are believed.
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: TrustedPeers,
     /// `None`: buckets live in this process.
     pub store: Option<RedisSpec>,
     /// Buckets kept in this process at most.

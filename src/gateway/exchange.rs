@@ -26,8 +26,8 @@ use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
 use crate::server::ConnectionInfo;
+use crate::transport::peer::TrustedPeers;
 use crate::upstream::Upstream;
-use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// The route of requests that no route takes, in metrics, logs and keys.
 pub const UNROUTED: &str = "none";
@@ -84,13 +84,8 @@ pub struct Exchange<'g> {
 
 impl RequestContext {
     /// Counts one more request in flight. Its account counts it out.
-    pub fn open(
-        trusted: &TrustedProxies,
-        worker: &Worker,
-        connection: &ConnectionInfo,
-        request: &Request<Body>,
-    ) -> Self {
-        let mut origin = ClientOrigin::resolve(request.headers(), connection.peer.ip(), trusted);
+    pub fn open(trusted: &TrustedPeers, worker: &Worker, connection: &ConnectionInfo, request: &Request<Body>) -> Self {
+        let mut origin = ClientOrigin::of_peer(request.headers(), connection.peer, trusted);
         if let Some(session) = &connection.tls {
             origin.scheme = RequestScheme::Https;
             origin.client.clone_from(&session.client);

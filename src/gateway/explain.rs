@@ -103,7 +103,7 @@ pub struct ForwardedRequest {
 /// Explains what `gateway` does with a request.
 pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     let mut request = described.request();
-    let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies);
+    let origin = ClientOrigin::resolve(request.headers(), described.peer, &gateway.trusted_proxies.proxies);
     let host = host::of(request.uri(), request.headers()).into_owned();
     let malformed = path::resolve_dots(request.uri_mut()).err();
     let path = path::normalize(request.uri().path()).into_owned();

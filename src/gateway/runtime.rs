@@ -14,8 +14,8 @@ use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
+use crate::transport::peer::TrustedPeers;
 use crate::transport::tls::server::acceptor::TlsAcceptor;
-use tollgate_limiter::limit::client_address::TrustedProxies;
 
 /// A configuration at work. Immutable; [`crate::app`] assembles it.
 pub struct Gateway {
@@ -27,7 +27,7 @@ pub struct Gateway {
     pub limits: Catalog,
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
-    pub trusted_proxies: TrustedProxies,
+    pub trusted_proxies: TrustedPeers,
     /// What requests through each listener are held to, besides its limits.
     pub listeners: Vec<ListenerRules>,
     pub access_log: Option<AccessLog>,

@@ -1,15 +1,17 @@
 //! The settings of a listener.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::http::deadline::ClientTimeouts;
+use crate::transport::listening_socket::ListenAddress;
 
 /// An address to listen on, and the time limits and bounds for its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
-    pub address: SocketAddr,
+    pub address: ListenAddress,
+    /// Who may connect to a Unix socket: the mode of its file.
+    pub socket_mode: u32,
     /// The name of its socket, where systemd opens several.
     pub socket_name: Option<Arc<str>>,
     /// Connections begin with a header of the PROXY protocol, and come from trusted peers only.

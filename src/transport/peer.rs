@@ -3,12 +3,31 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use tollgate_limiter::limit::client_address::TrustedProxies;
+
 /// The address of a client or of a proxy in front. An IPv4 address that came through an IPv6 socket is shown as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
     Ip(SocketAddr),
     /// A process of this machine, over a Unix socket.
     Unix,
+}
+
+/// The peers whose claims about their clients are believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedPeers {
+    pub proxies: TrustedProxies,
+    /// Processes of this machine, over Unix sockets.
+    pub unix: bool,
+}
+
+impl TrustedPeers {
+    pub fn contains(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Ip(address) => self.proxies.contains(address.ip()),
+            PeerAddress::Unix => self.unix,
+        }
+    }
 }
 
 impl PeerAddress {

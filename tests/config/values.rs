@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
 use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
 use tollgate::upstream::bounds::UpstreamBounds;
@@ -152,11 +153,14 @@ fn reads_every_key() {
     let config = good(EVERY_KEY);
     let seconds = Duration::from_secs;
     assert_eq!((config.workers.get(), config.drain_timeout, config.access_log), (3, seconds(5), AccessLogFormat::Json));
-    assert_eq!(config.trusted_proxies, ["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()]);
+    let proxies = vec!["10.0.0.0/8".parse().unwrap(), "fd00::1/128".parse().unwrap()];
+    assert_eq!(config.trusted_proxies, TrustedPeers { proxies: proxies.into(), unix: true });
     assert_eq!((config.max_requests, config.max_local_buckets.get()), (NonZeroUsize::new(1_000), 5_000));
     assert!(config.legacy_headers && !config.tunnels_count);
     assert_eq!(config.handover.as_deref(), Some(std::path::Path::new("/run/gate.sock")));
     assert_eq!(config.admin, None);
+    let unix = &config.listeners[2].server;
+    assert_eq!((unix.address.to_string().as_str(), unix.socket_mode), ("unix:/run/gate/http.sock", 0o600));
 
     let listener = &config.listeners[0];
     assert_eq!((listener.limits[0].limit.algorithm.burst().get(), &listener.limits[0].limit.cost), (6_000, &tokens(2)));
@@ -381,7 +385,7 @@ fn variables_are_substituted_before_types_are_read() {
          routes: [{name: all, respond: {body: \"$${PORT} is ${PORT}, ${EMPTY}$5\"}}]\n";
     let config = good(text);
     assert_eq!((config.workers.get(), config.max_requests), (6, NonZeroUsize::new(7)));
-    assert_eq!(config.listeners[0].server.address.port(), 8080);
+    assert_eq!(config.listeners[0].server.address.tcp().unwrap().port(), 8080);
     let Action::Respond(respond) = &config.routes[0].action else { panic!("{:?}", config.routes) };
     assert_eq!(respond.body, "${PORT} is 8080, $5");
 }

@@ -32,5 +32,6 @@ mod tls;
 mod torture;
 mod transfer;
 mod tunnels;
+mod unix_listener;
 mod upkeep;
 mod upstream_tls;

@@ -1,7 +1,7 @@
 //! A gateway as its users run it: the binary, on free ports, with a file of its own.
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -37,12 +37,12 @@ impl Gateway {
     }
 
     /// Like `start`, with the listening `socket` and the variables of a service that systemd starts.
-    pub fn start_as_service(socket: &TcpListener, variables: &[(&str, &str)], routes: &str) -> Self {
+    pub fn start_as_service(socket: &impl AsFd, variables: &[(&str, &str)], routes: &str) -> Self {
         let mut command = Command::new("sh");
         // The shell becomes the gateway, and keeps its process id.
         let script = "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" \"$@\"";
         command.args(["-c", script, env!("CARGO_BIN_EXE_tollgate")]).envs(variables.iter().copied());
-        command.stdin(OwnedFd::from(socket.try_clone().unwrap()));
+        command.stdin(socket.as_fd().try_clone_to_owned().unwrap());
         Self::start_as(command, routes)
     }
 
@@ -112,10 +112,11 @@ impl Gateway {
                 panic!("the gateway did not start:\n{}", self.log());
             };
             let Ok(entry) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
-            let address = || entry["address"].as_str().unwrap().parse().unwrap();
+            let address = entry["address"].as_str().and_then(|text| text.parse().ok());
             match entry["message"].as_str() {
-                Some("listening") => self.listeners.push(address()),
-                Some("admin port open") => self.admin = address(),
+                // A Unix socket has none.
+                Some("listening") => self.listeners.extend(address),
+                Some("admin port open") => self.admin = address.unwrap(),
                 Some("serving") => return,
                 _ => {}
             }

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tollgate::server::{self, worker};
+use tollgate::transport::listening_socket::AcceptingSocket;
 use tollgate_test_support::raw_http::{HandlerRecord, RawClient, ScriptedHandler, TestServer, spec};
 use tollgate_test_support::{PATIENCE, until};
 
@@ -124,26 +125,27 @@ async fn an_http_2_connection_ends_after_its_requests() {
 
 #[test]
 fn workers_share_a_port_and_drain_together() {
-    let mut spec = spec();
-    let first = server::bind(&spec).unwrap();
-    spec.address = first.local_addr().unwrap();
-    let second = server::bind(&spec).unwrap();
-    let spec = Arc::new(spec);
+    let spec = Arc::new(spec());
+    let sockets = server::bind(&spec, 2).unwrap();
+    let address = sockets[0].address().and_then(|address| address.tcp()).unwrap();
     let (signal, drain) = server::drain::channel();
     let slots = server::ConnectionLimit::new(spec.max_connections);
     let seen = Arc::new(HandlerRecord::default());
-    let workers = [first, second].map(|listener| {
-        let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
-        worker::spawn(7, move || async move {
-            assert_eq!(std::thread::current().name(), Some("worker-7"));
-            server::serve(vec![TcpListener::from_std(listener).unwrap()], spec, app, slots, drain).await
+    let workers: Vec<_> = sockets
+        .into_iter()
+        .map(|socket| {
+            let (spec, slots, drain, app) = (spec.clone(), slots.clone(), drain.clone(), ScriptedHandler(seen.clone()));
+            worker::spawn(7, move || async move {
+                assert_eq!(std::thread::current().name(), Some("worker-7"));
+                server::serve(vec![AcceptingSocket::try_from(socket).unwrap()], spec, app, slots, drain).await
+            })
+            .unwrap()
         })
-        .unwrap()
-    });
+        .collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for n in 1..=50 {
-            let stream = TcpStream::connect(spec.address).await.unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
             let mut client = RawClient { stream, buffer: Vec::new() };
             client.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n").await;
             assert_eq!(client.answer().await.status, 200, "{n}");

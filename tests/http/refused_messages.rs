@@ -70,7 +70,7 @@ async fn http_2(address: std::net::SocketAddr, bytes: &[u8]) -> Outcome {
 
 #[tokio::test]
 async fn every_message_of_the_table_is_refused_as_it_says() {
-    let listener = TcpListener::from_std(server::bind(&spec()).unwrap()).unwrap();
+    let listener = TcpListener::from_std(server::bind_shared(spec().address.tcp().unwrap()).unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let (_signal, drain) = drain::channel();
     let limit = ConnectionLimit::uncounted(1000);

@@ -48,7 +48,7 @@ impl ProxyServer {
         let mut plan = ForwarderConfig::new(endpoints);
         change(&mut plan);
         let spec = listener_spec();
-        let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
+        let listener = TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Arc::new(Forwarder::new(plan));
         let (handler, slots) = (ForwardingHandler(Arc::clone(&gate)), ConnectionLimit::uncounted(spec.max_connections));
@@ -137,7 +137,8 @@ impl Handler for ForwardingHandler {
 fn listener_spec() -> ListenerSpec {
     let minute = Duration::from_secs(60);
     ListenerSpec {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        socket_mode: 0,
         socket_name: None,
         proxy_protocol: false,
         header_timeout: minute,

@@ -237,7 +237,8 @@ fn upgrade(request: &mut Request<Body>) -> Response<Body> {
 /// Patient with everything, so that only what a test shortens runs out.
 pub fn spec() -> ListenerSpec {
     ListenerSpec {
-        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        socket_mode: 0,
         socket_name: None,
         proxy_protocol: false,
         header_timeout: PATIENCE * 2,
@@ -261,7 +262,7 @@ pub struct TestServer {
 impl TestServer {
     /// Serves until it is drained or the test ends.
     pub fn start(spec: ListenerSpec) -> Self {
-        let listener = TcpListener::from_std(server::bind(&spec).unwrap()).unwrap();
+        let listener = TcpListener::from_std(server::bind_shared(spec.address.tcp().unwrap()).unwrap()).unwrap();
         let (signal, drain): (DrainSignal, Drain) = server::drain::channel();
         let seen = Arc::new(HandlerRecord::default());
         let address = listener.local_addr().unwrap();

@@ -4,16 +4,17 @@
 //! never be served.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+
+use crate::transport::listening_socket::{ListenAddress, ListeningSocket};
 
 /// The listening sockets of one listener.
 #[derive(Debug)]
 pub struct SocketGroup {
     /// The address in the file of the process that handed it over: port 0 is not the port of the sockets.
-    pub configured: Option<SocketAddr>,
+    pub configured: Option<ListenAddress>,
     /// The name that systemd gives it.
     pub name: Option<String>,
-    pub sockets: Vec<TcpListener>,
+    pub sockets: Vec<ListeningSocket>,
 }
 
 /// Listening sockets that no listener has taken yet.
@@ -24,22 +25,22 @@ pub struct InheritedSockets {
 
 impl SocketGroup {
     /// The address of its sockets.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.sockets.first()?.local_addr().ok()
+    pub fn address(&self) -> Option<ListenAddress> {
+        self.sockets.first()?.address()
     }
 
-    fn is_for(&self, address: SocketAddr, name: Option<&str>) -> bool {
+    fn is_for(&self, address: &ListenAddress, name: Option<&str>) -> bool {
         match (name, self.name.as_deref()) {
             (Some(wanted), Some(given)) => wanted == given,
             // A socket that has a name was made for the listener of that name, unless systemd made it up.
-            _ => self.configured == Some(address) || self.address() == Some(address),
+            _ => self.configured.as_ref() == Some(address) || self.address().as_ref() == Some(address),
         }
     }
 }
 
 impl InheritedSockets {
     /// Takes the sockets for the listener at `address`, or of this `name`.
-    pub fn take(&mut self, address: SocketAddr, name: Option<&str>) -> Option<SocketGroup> {
+    pub fn take(&mut self, address: &ListenAddress, name: Option<&str>) -> Option<SocketGroup> {
         let named = self.groups.iter().position(|group| name.is_some() && group.name.as_deref() == name);
         let found = named.or_else(|| self.groups.iter().position(|group| group.is_for(address, name)))?;
         Some(self.groups.remove(found))
@@ -59,8 +60,8 @@ impl InheritedSockets {
 ///
 /// # Errors
 /// When a descriptor cannot be duplicated.
-pub fn share_out(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
-    let mut shares: Vec<Vec<TcpListener>> = Vec::new();
+pub fn share_out(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Vec<Vec<ListeningSocket>>> {
+    let mut shares: Vec<Vec<ListeningSocket>> = Vec::new();
     shares.resize_with(workers, Vec::new);
     for (index, share) in shares.iter_mut().enumerate().skip(sockets.len()) {
         // All workers of one socket wait for its connections, and the first takes each.
@@ -74,22 +75,27 @@ pub fn share_out(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Ve
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
+    fn open() -> ListeningSocket {
+        ListeningSocket::Tcp(TcpListener::bind("127.0.0.1:0").unwrap())
+    }
+
     fn group(name: Option<&str>) -> SocketGroup {
-        let sockets = vec![TcpListener::bind("127.0.0.1:0").unwrap()];
-        SocketGroup { configured: None, name: name.map(str::to_owned), sockets }
+        SocketGroup { configured: None, name: name.map(str::to_owned), sockets: vec![open()] }
     }
 
     #[test]
     fn each_worker_has_a_socket_and_each_socket_a_worker() {
         for (sockets, workers) in [(1, 1), (1, 4), (3, 4), (4, 3), (5, 2), (2, 2)] {
-            let open: Vec<_> = (0..sockets).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-            let mut addresses: Vec<_> = open.iter().map(|socket| socket.local_addr().unwrap()).collect();
+            let open: Vec<_> = (0..sockets).map(|_| open()).collect();
+            let mut addresses: Vec<_> = open.iter().map(|socket| socket.address().unwrap()).collect();
             let shares = share_out(open, workers).unwrap();
             assert_eq!(shares.len(), workers);
             assert!(shares.iter().all(|share| !share.is_empty()), "{sockets} sockets, {workers} workers");
-            let mut shared: Vec<_> = shares.iter().flatten().map(|socket| socket.local_addr().unwrap()).collect();
+            let mut shared: Vec<_> = shares.iter().flatten().map(|socket| socket.address().unwrap()).collect();
             shared.sort();
             shared.dedup();
             addresses.sort();
@@ -102,12 +108,12 @@ mod tests {
         let mut inherited = InheritedSockets { groups: vec![group(Some("api")), group(Some("unknown")), group(None)] };
         let address = |index: usize| inherited.groups[index].address().unwrap();
         let (unknown, unnamed) = (address(1), address(2));
-        let elsewhere = "127.0.0.1:1".parse().unwrap();
+        let elsewhere = &"127.0.0.1:1".parse().unwrap();
         assert_eq!(inherited.take(elsewhere, Some("api")).unwrap().name.as_deref(), Some("api"));
         assert!(inherited.take(elsewhere, Some("api")).is_none());
         assert!(inherited.take(elsewhere, None).is_none());
-        assert!(inherited.take(unknown, None).is_some());
-        assert!(inherited.take(unnamed, Some("web")).is_some());
+        assert!(inherited.take(&unknown, None).is_some());
+        assert!(inherited.take(&unnamed, Some("web")).is_some());
         assert!(inherited.groups.is_empty());
     }
 }

@@ -17,6 +17,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::transport::listening_socket::ListenAddress;
+
 /// Descriptors of one line. Linux takes 253 (SCM_MAX_FD); a listener of more workers has several lines.
 pub const MOST_DESCRIPTORS: usize = 64;
 
@@ -35,7 +37,7 @@ pub enum HandoverMessage {
     /// The predecessor ends, or cannot hand anything over.
     Refused { reason: String },
     /// Sockets of the listener at this address; this many descriptors come with the line.
-    Listener { configured: SocketAddr, name: Option<String>, descriptors: usize },
+    Listener { configured: ListenAddress, name: Option<String>, descriptors: usize },
     /// The socket of the admin port.
     Admin { configured: SocketAddr, descriptors: usize },
     /// The socket that hand-overs are asked for at. The last of the sockets.

@@ -3,12 +3,10 @@
 //!
 //! Guarantees that a successor which fails to start changes nothing.
 
-use std::fs::Permissions;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -19,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::inherited::SocketGroup;
 use super::message::{HandoverMessage, HandoverStream, MOST_DESCRIPTORS, PROMPT, PROTOCOL};
+use crate::transport::listening_socket::bind_unix;
 
 /// Where a successor asks, and what it gets.
 pub struct HandoverPoint {
@@ -94,16 +93,18 @@ impl HandoverPoint {
 }
 
 impl HandoverOffer {
-    /// Closes the duplicates: this process accepts nothing any more, and hands nothing over.
-    pub fn withdraw(self) {
+    /// Closes the duplicates: this process accepts nothing any more, and hands nothing over. False: a process has the
+    /// sockets already, and clients find it at their paths.
+    pub fn withdraw(self) -> bool {
         let mut state = self.state.lock();
         state.sockets = None;
-        // A process that has the sockets has this one, too: it is found at the path.
-        if !state.is_handing_over
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
+        if state.is_handing_over {
+            return false;
+        }
+        if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::debug!(%error, path = %self.path.display(), "the hand-over socket could not be removed");
         }
+        true
     }
 
     /// Like `withdraw`, and leaves the path to the successor.
@@ -113,16 +114,12 @@ impl HandoverOffer {
 }
 
 fn bind(path: &Path) -> anyhow::Result<UnixListener> {
-    match UnixStream::connect(path) {
-        Ok(_) => anyhow::bail!("another gateway listens there: take over from it with --take-over, or stop it"),
-        // Left by a process that was killed.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error.into()),
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
+    bind_unix(path, 0o600).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            anyhow::anyhow!("another gateway listens there: take over from it with --take-over, or stop it")
+        }
+        _ => error.into(),
+    })
 }
 
 /// Answers one process. `None`: it has not taken over.
@@ -169,11 +166,12 @@ fn hand_over(
 
 fn send_all(stream: &mut HandoverStream, own: &UnixListener, sockets: &OfferedSockets) -> io::Result<()> {
     for SocketGroup { configured, name, sockets } in &sockets.listeners {
-        let Some(configured) = *configured else { continue };
+        let Some(configured) = configured else { continue };
         for some in sockets.chunks(MOST_DESCRIPTORS) {
             let descriptors: Vec<BorrowedFd<'_>> = some.iter().map(AsFd::as_fd).collect();
-            let (name, count) = (name.clone(), descriptors.len());
-            stream.send(&HandoverMessage::Listener { configured, name, descriptors: count }, &descriptors)?;
+            let (configured, name) = (configured.clone(), name.clone());
+            let line = HandoverMessage::Listener { configured, name, descriptors: descriptors.len() };
+            stream.send(&line, &descriptors)?;
         }
     }
     if let Some((configured, socket)) = &sockets.admin {

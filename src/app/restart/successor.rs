@@ -1,7 +1,6 @@
 //! The side of a hand-over that takes over: asks a running gateway for its sockets, and tells it once they are served.
 
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,6 +9,7 @@ use anyhow::Context as _;
 
 use super::inherited::{InheritedSockets, SocketGroup};
 use super::message::{HandoverMessage, HandoverStream, PROMPT, PROTOCOL};
+use crate::transport::listening_socket::{ListenAddress, ListeningSocket};
 
 /// A running gateway that has given its sockets away, and serves them until it hears that this process does.
 pub struct Predecessor {
@@ -53,7 +53,9 @@ fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>>
                 let sockets = listeners(stream.take_descriptors(descriptors)?);
                 match all.listeners.groups.last_mut() {
                     // A listener of many workers has several lines.
-                    Some(group) if group.configured == Some(configured) && group.address() == address(&sockets) => {
+                    Some(group)
+                        if group.configured.as_ref() == Some(&configured) && group.address() == address(&sockets) =>
+                    {
                         group.sockets.extend(sockets);
                     }
                     _ => all.listeners.groups.push(SocketGroup { configured: Some(configured), name, sockets }),
@@ -61,7 +63,7 @@ fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>>
             }
             Some(HandoverMessage::Admin { configured, descriptors }) => {
                 let sockets = listeners(stream.take_descriptors(descriptors)?);
-                all.admin.groups.push(SocketGroup { configured: Some(configured), name: None, sockets });
+                all.admin.groups.push(SocketGroup { configured: Some(configured.into()), name: None, sockets });
             }
             Some(HandoverMessage::Handover { pid, descriptors }) => {
                 all.handover = stream.take_descriptors(descriptors)?.pop().map(UnixListener::from);
@@ -79,12 +81,12 @@ fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>>
     }
 }
 
-fn listeners(descriptors: Vec<OwnedFd>) -> Vec<TcpListener> {
-    descriptors.into_iter().map(TcpListener::from).collect()
+fn listeners(descriptors: Vec<OwnedFd>) -> Vec<ListeningSocket> {
+    descriptors.into_iter().map(ListeningSocket::from).collect()
 }
 
-fn address(sockets: &[TcpListener]) -> Option<std::net::SocketAddr> {
-    sockets.first()?.local_addr().ok()
+fn address(sockets: &[ListeningSocket]) -> Option<ListenAddress> {
+    sockets.first()?.address()
 }
 
 impl Predecessor {

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use listenfd::ListenFd;
 
 use super::inherited::{InheritedSockets, SocketGroup};
+use crate::transport::listening_socket::ListeningSocket;
 
 /// How far this process is.
 #[derive(Clone, Copy, Debug)]
@@ -27,17 +28,18 @@ pub fn inherited_sockets() -> InheritedSockets {
     let mut inherited = InheritedSockets::default();
     for index in 0..given.len() {
         let name = names.next().filter(|name| !name.is_empty());
-        match given.take_tcp_listener(index) {
+        let tcp = given.take_tcp_listener(index).map(|socket| socket.map(ListeningSocket::Tcp));
+        match tcp.or_else(|_| given.take_unix_listener(index).map(|socket| socket.map(ListeningSocket::Unix))) {
             Ok(Some(socket)) => add(&mut inherited, name, socket),
             Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "systemd gave a descriptor that is no TCP socket: left alone"),
+            Err(error) => tracing::warn!(%error, "systemd gave a descriptor that is no listening socket: left alone"),
         }
     }
     inherited
 }
 
-fn add(inherited: &mut InheritedSockets, name: Option<String>, socket: std::net::TcpListener) {
-    let address = socket.local_addr().ok();
+fn add(inherited: &mut InheritedSockets, name: Option<String>, socket: ListeningSocket) {
+    let address = socket.address();
     match inherited.groups.iter_mut().find(|group| group.address() == address && group.name == name) {
         Some(group) => group.sockets.push(socket),
         None => inherited.groups.push(SocketGroup { configured: None, name, sockets: vec![socket] }),

@@ -20,11 +20,12 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let admin = listener::admin(&file.admin);
     let listeners = listener::build(&file.listeners, &limits, report);
     listener::check_admin(file, admin.flatten(), report);
+    listener::check_handover(file, report);
     let routes = route::build(file, &limits, &upstreams, report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     let workers = file.workers.build(|at| Some(at.value.count()));
-    let trusted_proxies = file.trusted_proxies.build(|proxies| Some(proxies.iter().map(|at| at.value.0).collect()));
+    let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies)));
     Some(Config {
         workers: workers?.unwrap_or_else(one_per_core),
         listeners: listeners?,

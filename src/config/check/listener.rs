@@ -12,14 +12,20 @@ use super::limit_use::{path_params, uses};
 use super::named::NamedSection;
 use crate::config::file::config::RawConfig;
 use crate::config::file::listener::{RawAdmin, RawAdminServer, RawListener};
+use crate::config::file::scalar::address::TrustedProxy;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::settings::ListenerConfig;
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
 use crate::server::ListenerSpec;
+use crate::transport::listening_socket::ListenAddress;
+use crate::transport::peer::TrustedPeers;
 
 /// The address of the admin server when the file has none.
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9901);
+
+/// Its owner and its group may connect to a Unix socket.
+const DEFAULT_SOCKET_MODE: u32 = 0o660;
 
 /// The address of the admin server. `Some(None)`: turned off. `None`: a mistake was reported.
 pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
@@ -29,6 +35,17 @@ pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
         Setting::Valid(RawAdmin::Off) => Some(None),
         Setting::Valid(RawAdmin::On(server)) => server.address.value().map(Some),
     }
+}
+
+/// The proxies whose claims about their clients are believed.
+pub fn trusted_peers(proxies: &[Located<TrustedProxy>]) -> TrustedPeers {
+    let networks = proxies.iter().filter_map(|at| match at.value {
+        TrustedProxy::Network(network) => Some(network),
+        TrustedProxy::Unix => None,
+    });
+    let proxies_of_networks = networks.collect::<Vec<_>>().into();
+    let unix = proxies.iter().any(|at| matches!(at.value, TrustedProxy::Unix));
+    TrustedPeers { proxies: proxies_of_networks, unix }
 }
 
 /// All listeners. `None`: a mistake was reported.
@@ -48,10 +65,10 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
     let mut lines = HashMap::new();
     for Located { location, value } in raws.iter().filter_map(|raw| raw.address.valid()) {
         // Each port 0 becomes a port of its own.
-        if value.port() == 0 {
+        if value.tcp().is_some_and(|address| address.port() == 0) {
             continue;
         }
-        match lines.entry(*value) {
+        match lines.entry(value) {
             Entry::Vacant(entry) => {
                 entry.insert(location.line);
             }
@@ -65,6 +82,10 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
 }
 
 fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report) -> Option<ListenerConfig> {
+    if let (Setting::Valid(mode), Some(ListenAddress::Tcp(_))) = (&raw.socket_mode, raw.address.value()) {
+        let problem = ValueProblem::new("only a Unix socket has a mode");
+        report.mistake(&mode.location, problem.hint("leave it out, or listen on unix:/path"));
+    }
     let limits = uses(&raw.limits, limits, report).map(|used| {
         for used in &used {
             if let Some(param) = path_params(&used.limit_use.limit).next() {
@@ -94,6 +115,7 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
 fn server(raw: &RawListener) -> Option<ListenerSpec> {
     Some(ListenerSpec {
         address: raw.address.value()?,
+        socket_mode: raw.socket_mode.build(|at| Some(at.value.0))?.unwrap_or(DEFAULT_SOCKET_MODE),
         socket_name: raw.socket_name.build(|at| Some(at.value.0.clone()))?,
         proxy_protocol: raw.proxy_protocol.value()?,
         header_timeout: raw.header_timeout.value()?.0,
@@ -108,12 +130,26 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
     })
 }
 
+/// Hand-overs are asked for at a socket of their own.
+pub fn check_handover(file: &RawConfig, report: &mut Report) {
+    let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
+    let Some(handover) = file.handover.valid() else { return };
+    for Located { location, value } in listeners.iter().filter_map(|raw| raw.address.valid()) {
+        if matches!(value, ListenAddress::Unix(path) if **path == *handover.value.0) {
+            let problem = ValueProblem::new(format!("the socket of handover is at {value}, too"));
+            report.mistake(location, problem.hint("give each socket a path of its own"));
+        }
+    }
+}
+
 /// The admin server shares a port with no listener: on a wildcard address the one would take the other's connections.
 pub fn check_admin(file: &RawConfig, admin: Option<SocketAddr>, report: &mut Report) {
     let listeners = file.listeners.valid().map_or(&[][..], |raws| &raws.0);
-    let addresses = listeners.iter().filter_map(|raw| raw.address.valid());
+    let mut addresses = listeners.iter().filter_map(|raw| raw.address.valid());
     let Some(admin) = admin else { return };
-    let Some(listener) = addresses.into_iter().find(|at| overlap(at.value, admin)) else { return };
+    let Some(listener) = addresses.find(|at| at.value.tcp().is_some_and(|address| overlap(address, admin))) else {
+        return;
+    };
     let location = match &file.admin {
         Setting::Valid(RawAdmin::On(RawAdminServer { address: Setting::Valid(address), .. })) => &address.location,
         _ => &listener.location,

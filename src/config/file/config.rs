@@ -3,7 +3,7 @@
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
-use super::scalar::address::{Cidr, SocketPath};
+use super::scalar::address::{SocketPath, TrustedProxy};
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use super::store::RawStore;
@@ -25,8 +25,8 @@ record! {
         optional handover: Located<SocketPath>,
         /// A line of JSON per request on standard output, or `off`.
         default("off") access_log: Located<AccessLogFormat>,
-        /// Addresses or networks of the proxies in front, whose claims about their clients are believed.
-        optional trusted_proxies: Vec<Located<Cidr>>,
+        /// Proxies in front, whose claims about their clients are believed: addresses, networks, and unix for Unix sockets.
+        optional trusted_proxies: Vec<Located<TrustedProxy>>,
         /// Requests in flight per worker; further ones are answered with 503. Default: no bound.
         optional max_requests: Located<WholeNumber<1, 1_000_000_000>>,
         /// Whether tunnels, such as WebSockets, count as requests in flight for max_requests.

@@ -6,18 +6,22 @@ use serde_json::{Value as Json, json};
 
 use super::limit::RawLimitUse;
 use super::listener_tls::{HttpsPort, RawListenerTls};
+use super::scalar::address::SocketMode;
 use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use crate::config::report::Report;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
+use crate::transport::listening_socket::ListenAddress;
 
 record! {
     /// An address to listen on, with bounds and timeouts for its clients.
     RawListener at location {
-        /// Address and port, such as 0.0.0.0:8080 or [::]:8080. Port 0 takes any free one.
-        required address: Located<SocketAddr>,
+        /// Address and port, such as 0.0.0.0:8080 or [::]:8080, or unix:/path for a Unix socket. Port 0 takes any free one.
+        required address: Located<ListenAddress>,
+        /// Who may connect to a Unix socket, as chmod(1) takes it. Default: 0660, its owner and its group.
+        optional socket_mode: Located<SocketMode>,
         /// The name of its socket, where systemd opens several (FileDescriptorName=).
         optional socket_name: Located<DefinedName>,
         /// Speaks TLS: certificates and what clients must show. Without it, the listener speaks HTTP in the clear.

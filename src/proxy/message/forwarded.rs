@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
 use crate::http::scheme::RequestScheme;
+use crate::transport::peer::{PeerAddress, TrustedPeers};
 use crate::transport::tls::server::client_certificate::ClientIdentity;
 
 pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -32,9 +33,18 @@ impl ClientOrigin {
     /// The origin of a request in the clear. Reads no header unless the peer is trusted.
     pub fn resolve(headers: &HeaderMap, peer: IpAddr, trusted: &TrustedProxies) -> Self {
         let peer = peer.to_canonical();
-        let peer_trusted = trusted.contains(peer);
-        let client_ip = if peer_trusted { trusted.client_address(headers, peer) } else { peer };
-        Self { client_ip, peer, peer_trusted, scheme: RequestScheme::Http, client: None }
+        Self::behind(headers, peer, trusted.contains(peer).then_some(trusted))
+    }
+
+    /// As [`ClientOrigin::resolve`], for a peer that may be on a Unix socket.
+    pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: &TrustedPeers) -> Self {
+        Self::behind(headers, peer.ip(), trusted.contains(peer).then_some(&trusted.proxies))
+    }
+
+    /// `trusted`: the proxies beside the peer, if that is one.
+    fn behind(headers: &HeaderMap, peer: IpAddr, trusted: Option<&TrustedProxies>) -> Self {
+        let client_ip = trusted.map_or(peer, |trusted| trusted.client_behind(headers, peer));
+        Self { client_ip, peer, peer_trusted: trusted.is_some(), scheme: RequestScheme::Http, client: None }
     }
 
     /// The scheme by which the client reached the outermost proxy that is trusted, as `X-Forwarded-Proto` says; else that

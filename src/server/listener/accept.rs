@@ -4,12 +4,10 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -17,6 +15,7 @@ use crate::server::connection::{self, ListenerContext};
 use crate::server::connection_limit::{ConnectionLimit, OpenConnections};
 use crate::server::handler::Handler;
 use crate::transport::ClearStream;
+use crate::transport::listening_socket::AcceptingSocket;
 use crate::transport::peer::PeerAddress;
 
 /// Pause in accepting after the process ran out of descriptors or memory.
@@ -27,7 +26,7 @@ pub type AcceptedConnection = (ClearStream, PeerAddress);
 
 /// Accepts connections for ever, and serves each in a task of `tasks`. One that waits for its turn is in `waiting`.
 pub async fn accept_all<H: Handler>(
-    sockets: &[TcpListener],
+    sockets: &[AcceptingSocket],
     limit: &ConnectionLimit,
     open: &Arc<OpenConnections>,
     context: &Arc<ListenerContext<H>>,
@@ -41,12 +40,13 @@ pub async fn accept_all<H: Handler>(
                 Ok((stream, peer)) => {
                     failing = false;
                     let handler = &context.handler;
-                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer.into())) else {
-                        refuse(&stream);
+                    let Some(client) = limit.admit(peer.ip(), || handler.is_trusted(peer)) else {
+                        // An orderly close would be kept in mind for a minute.
+                        stream.reset_on_drop();
                         continue;
                     };
                     // Kept outside: a drain may begin while it waits, and must not lose it.
-                    *waiting = Some((ClearStream::Tcp(stream), peer.into()));
+                    *waiting = Some((stream, peer));
                     let permit = limit.acquire(client, open).await;
                     if let Some((stream, peer)) = waiting.take() {
                         tasks.spawn(connection::serve_one(Arc::clone(context), stream, peer, permit));
@@ -67,7 +67,7 @@ pub async fn accept_all<H: Handler>(
 }
 
 /// Accepts from whichever socket has a connection. Begins with another one each time, so that none is forgotten.
-async fn accept(sockets: &[TcpListener], first: &mut usize) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept(sockets: &[AcceptingSocket], first: &mut usize) -> io::Result<AcceptedConnection> {
     poll_fn(|cx| {
         *first = (*first + 1) % sockets.len().max(1);
         let (before, after) = sockets.split_at(*first);
@@ -75,13 +75,6 @@ async fn accept(sockets: &[TcpListener], first: &mut usize) -> io::Result<(TcpSt
         accepted.unwrap_or(Poll::Pending)
     })
     .await
-}
-
-/// Resets a connection that its client may not have: an orderly close would be kept in mind for a minute.
-fn refuse(stream: &TcpStream) {
-    if let Err(error) = stream.set_zero_linger() {
-        tracing::debug!(%error, "a connection could not be reset");
-    }
 }
 
 /// Whether an accept error concerns one connection only: its client went away before it was accepted (accept(2)).

@@ -3,33 +3,48 @@
 //! Guarantees that the workers of one process share a port, and that no other process shares it unnoticed.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 
 use crate::server::spec::ListenerSpec;
+use crate::transport::listening_socket::{BACKLOG, ListenAddress, ListeningSocket, bind_unix};
 
-/// Connections that wait in the kernel's queue while none is accepted; the kernel may cap this (`net.core.somaxconn`).
-const BACKLOG: i32 = 4096;
+/// The listening sockets for `spec`, one for each of `sockets`: the kernel spreads connections over those of TCP
+/// (SO_REUSEPORT). A Unix socket is only one. Port 0 is any free port, the same for all.
+///
+/// # Errors
+/// When the address cannot be had, or another process listens there.
+pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSocket>> {
+    match &spec.address {
+        ListenAddress::Unix(path) => Ok(vec![ListeningSocket::Unix(bind_unix(path, spec.socket_mode)?)]),
+        ListenAddress::Tcp(address) => {
+            check_free(*address)?;
+            let first = bind_shared(*address)?;
+            let address = first.local_addr()?;
+            let others = (1..sockets).map(|_| bind_shared(address));
+            let all = std::iter::once(Ok(first)).chain(others);
+            all.map(|socket| socket.map(ListeningSocket::Tcp)).collect()
+        }
+    }
+}
 
-/// A listening socket for `spec`. Called once per worker: the kernel spreads connections over the sockets
-/// (SO_REUSEPORT). Port 0 picks a new port each time: the other workers must bind the address of the first worker's
-/// socket.
-pub fn bind(spec: &ListenerSpec) -> io::Result<TcpListener> {
-    let socket = RawSocket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
+/// One more socket at `address`, which sockets of this process or of its predecessor may have.
+pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&spec.address.into())?;
+    socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// Checks that no other process listens on the address of `spec`. Two processes that share a port, as workers do, would
-/// share its connections unnoticed, each with its own configuration.
-pub fn check_free(spec: &ListenerSpec) -> io::Result<()> {
-    let socket = RawSocket::new(Domain::for_address(spec.address), Type::STREAM, Some(Protocol::TCP))?;
+/// Checks that no other process listens at `address`. Two processes that share a port, as workers do, would share its
+/// connections unnoticed, each with its own configuration.
+fn check_free(address: SocketAddr) -> io::Result<()> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Connections left by an earlier gateway (TIME_WAIT) are not listeners.
     socket.set_reuse_address(true)?;
-    socket.bind(&spec.address.into())
+    socket.bind(&address.into())
 }

@@ -5,28 +5,29 @@ mod bind;
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-pub use self::bind::{bind, check_free};
+pub use self::bind::{bind, bind_shared};
 use super::connection::{self, ListenerContext, ProxyHeaderMetrics};
 use super::connection_limit::{ConnectionLimit, OpenConnections};
 use super::drain::{Drain, Drained};
 use super::h2::Http2;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
+use crate::transport::listening_socket::AcceptingSocket;
 
 /// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. A worker may
 /// have several `sockets` of one listener. `limit` is shared by the workers of a listener. An accepted connection over the limit waits, unread, and nothing else is
 /// accepted meanwhile.
 pub async fn serve<H: Handler>(
-    sockets: Vec<TcpListener>,
+    sockets: Vec<impl Into<AcceptingSocket>>,
     spec: Arc<ListenerSpec>,
     handler: H,
     limit: ConnectionLimit,
     drain: Drain,
 ) -> Drained {
+    let sockets: Vec<AcceptingSocket> = sockets.into_iter().map(Into::into).collect();
     let context = Arc::new(ListenerContext {
         http2: Http2::new(&spec),
         handler,

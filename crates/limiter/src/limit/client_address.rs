@@ -41,7 +41,13 @@ impl TrustedProxies {
     /// Reads no field unless the peer is trusted.
     pub fn client_address(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
         let peer = peer.to_canonical();
-        if self.contains(peer) { client_behind(headers, peer, self) } else { peer }
+        if self.contains(peer) { self.client_behind(headers, peer) } else { peer }
+    }
+
+    /// As [`TrustedProxies::client_address`], for a peer at `proxy` that is trusted whatever its address, such as one on
+    /// a Unix socket.
+    pub fn client_behind(&self, headers: &HeaderMap, proxy: IpAddr) -> IpAddr {
+        client_behind(headers, proxy, self)
     }
 }
 

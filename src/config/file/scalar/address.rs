@@ -1,7 +1,7 @@
 //! Addresses: of sockets, networks and endpoints.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
@@ -9,11 +9,23 @@ use serde_json::{Value as Json, json};
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
+use crate::transport::listening_socket::{ListenAddress, UNIX_PREFIX};
 use crate::upstream::url::{EndpointUrl, InvalidEndpointUrl};
 
 /// A network, or one address as the smallest network.
 #[derive(Clone, Copy)]
 pub struct Cidr(pub IpNet);
+
+/// A proxy in front: a network, or the word `unix` for whoever connects to a Unix socket.
+#[derive(Clone, Copy)]
+pub enum TrustedProxy {
+    Network(IpNet),
+    Unix,
+}
+
+/// Who may connect to a Unix socket: bits of a file's mode, in octal.
+#[derive(Clone, Copy)]
+pub struct SocketMode(pub u32);
 
 /// The longest path of a Unix socket, everywhere (sun_path of unix(7), less a zero byte; macOS has 104).
 const LONGEST_SOCKET_PATH: usize = 103;
@@ -26,19 +38,68 @@ impl Scalar for SocketPath {
     const WHAT: &'static str = "a path";
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
-        if !text.starts_with('/') {
-            return Err(ValueProblem::new(format!("{} is not an absolute path", quote(text)))
-                .hint("write all of it, such as /run/tollgate/handover.sock"));
-        }
-        if text.len() > LONGEST_SOCKET_PATH {
-            let problem = ValueProblem::new(format!("the path has {} bytes", text.len()));
-            return Err(problem.hint(format!("the path of a Unix socket has {LONGEST_SOCKET_PATH} bytes at most")));
-        }
-        Ok(Self(PathBuf::from(text)))
+        socket_path(text, "/run/tollgate/handover.sock").map(|path| Self(path.to_owned()))
     }
 
     fn schema() -> Json {
         json!({ "type": "string", "pattern": or_variable("/.*") })
+    }
+}
+
+/// Reads the path of a Unix socket. `example`: a value that is right.
+fn socket_path<'t>(text: &'t str, example: &str) -> Result<&'t Path, ValueProblem> {
+    if !text.starts_with('/') || text.ends_with('/') {
+        let problem = ValueProblem::new(format!("{} is not an absolute path", quote(text)));
+        return Err(problem.hint(format!("write all of it, such as {example}")));
+    }
+    if text.len() > LONGEST_SOCKET_PATH {
+        let problem = ValueProblem::new(format!("the path has {} bytes", text.len()));
+        return Err(problem.hint(format!("the path of a Unix socket has {LONGEST_SOCKET_PATH} bytes at most")));
+    }
+    Ok(Path::new(text))
+}
+
+impl Scalar for ListenAddress {
+    const WHAT: &'static str = "an address and port, or a Unix socket";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        match text.strip_prefix(UNIX_PREFIX) {
+            Some(path) => socket_path(path, "unix:/run/tollgate/http.sock").map(|path| Self::Unix(path.into())),
+            None => SocketAddr::read(text).map(Self::Tcp),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Scalar for SocketMode {
+    const WHAT: &'static str = "a file's mode";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let digits = text.strip_prefix("0o").unwrap_or(text);
+        let is_octal = (3..=4).contains(&digits.len()) && digits.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+        let mode = u32::from_str_radix(digits, 8).ok().filter(|&mode| is_octal && mode <= 0o777);
+        mode.map(Self).ok_or_else(|| {
+            ValueProblem::new(format!("{} is not a file's mode", quote(text))).hint("write 0600, 0660 or 0666")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "integer" }, { "type": "string", "pattern": or_variable("(0o)?0?[0-7]{3}") }] })
+    }
+}
+
+impl Scalar for TrustedProxy {
+    const WHAT: &'static str = "a network";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        if text == "unix" { Ok(Self::Unix) } else { Cidr::read(text).map(|cidr| Self::Network(cidr.0)) }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
     }
 }
 

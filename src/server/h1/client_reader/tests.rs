@@ -1,4 +1,5 @@
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -16,7 +17,8 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
     let (read, write) = Stream::from(listener.accept().await.unwrap().0).into_split();
     let minute = Duration::from_secs(60);
     let spec = ListenerSpec {
-        address: ([127, 0, 0, 1], 0).into(),
+        address: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
+        socket_mode: 0,
         socket_name: None,
         proxy_protocol: false,
         header_timeout: minute,
