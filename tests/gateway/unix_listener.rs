@@ -208,7 +208,7 @@ fn a_unix_socket_of_systemd_outlives_the_process() {
     let listener = UnixListener::bind(socket.path()).unwrap();
     for _ in 0..2 {
         let mut gateway = Gateway::start_as_service(&listener, &[], &socket.routes(""));
-        assert!(gateway.log().contains("systemd"), "{}", gateway.log());
+        assert!(gateway.log().contains("\"origin\":\"systemd\""), "{}", gateway.log());
         assert!(is_from(&socket.curl(&["http://a/"]), "127.0.0.1"));
         gateway.signal("TERM");
         assert!(gateway.wait().success());
