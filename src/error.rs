@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
@@ -21,6 +21,12 @@ pub enum Failure {
     /// A limit refuses the request.
     Denied(Denial),
     NoRoute,
+    /// The listener serves this by HTTPS only: the client is sent there for good, with 301 where every client knows what
+    /// to do, else with 308, which keeps the method and the body.
+    ServedByHttps {
+        location: HeaderValue,
+        safe_method: bool,
+    },
     /// The path takes other methods: these.
     MethodNotAllowed(HeaderValue),
     /// The client was too slow to send its header section or its body.
@@ -62,16 +68,6 @@ pub fn client_closed() -> StatusCode {
     StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// Sends a client to `location` for good: with 301 where every client knows what to do, else with 308, which keeps the
-/// method and the body.
-pub fn moved_to<B: From<Bytes>>(location: HeaderValue, method: &Method) -> Response<B> {
-    let safe = *method == Method::GET || *method == Method::HEAD;
-    let mut response = Response::new(B::from(Bytes::new()));
-    *response.status_mut() = if safe { StatusCode::MOVED_PERMANENTLY } else { StatusCode::PERMANENT_REDIRECT };
-    response.headers_mut().insert(LOCATION, location);
-    response
-}
-
 struct Row {
     status: StatusCode,
     /// The problem's name: the last part of its type, and a label in metrics and logs.
@@ -97,6 +93,10 @@ impl Failure {
         use StatusCode as S;
         match self {
             Self::BadRequest(why) => closing(S::BAD_REQUEST, "bad-request", why),
+            Self::ServedByHttps { safe_method, .. } => {
+                let status = if *safe_method { S::MOVED_PERMANENTLY } else { S::PERMANENT_REDIRECT };
+                row(status, "served-by-https", "this is served by HTTPS only: see Location")
+            }
             Self::NoRoute => row(S::NOT_FOUND, "no-route", "no route takes this host and path"),
             Self::MethodNotAllowed(_) => {
                 row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
@@ -157,6 +157,7 @@ impl Failure {
                 _ => GrpcStatus::Internal,
             },
             Self::NoRoute
+            | Self::ServedByHttps { .. }
             | Self::Misdirected
             | Self::MethodNotAllowed(_)
             | Self::NotImplemented(_)
@@ -229,8 +230,14 @@ impl Failure {
         if row.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        if let Self::MethodNotAllowed(allow) = self {
-            headers.insert(ALLOW, allow.clone());
+        match self {
+            Self::MethodNotAllowed(allow) => {
+                headers.insert(ALLOW, allow.clone());
+            }
+            Self::ServedByHttps { location, .. } => {
+                headers.insert(LOCATION, location.clone());
+            }
+            _ => {}
         }
         if let Some(seconds) = self.retry_after_secs() {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -102,7 +102,7 @@ impl Reloader {
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
         self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
-        self.tls.install(tls, &loaded.config);
+        self.tls.install(tls);
         self.access_log = access_log;
         self.certificates = certificates_of(&loaded.config);
         self.config = loaded.config;

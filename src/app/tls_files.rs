@@ -33,7 +33,11 @@ pub struct TlsFiles {
 }
 
 /// The settings of all listeners, read and not yet at work.
-pub struct PreparedTls(Vec<Option<TlsSettings>>);
+pub struct PreparedTls {
+    settings: Vec<Option<TlsSettings>>,
+    /// From before the files were read: a change meanwhile is found.
+    watches: Vec<FileWatch>,
+}
 
 impl TlsFiles {
     /// Reads all files that `config` names, for the first time.
@@ -41,8 +45,7 @@ impl TlsFiles {
     /// # Errors
     /// The first file that cannot be used.
     pub fn load(config: &Config) -> Result<Self, TlsFileError> {
-        let watches = watches(config);
-        let PreparedTls(settings) = prepare(config, &[])?;
+        let PreparedTls { settings, watches } = prepare(config, &[])?;
         let acceptor = |settings: Option<TlsSettings>| settings.map(|settings| Arc::new(TlsAcceptor::new(settings)));
         let acceptors = settings.into_iter().map(acceptor).collect();
         let (stale, warn_at, metrics) = (false, clock::now(), CertificateMetrics::new());
@@ -65,13 +68,13 @@ impl TlsFiles {
     }
 
     /// Takes over the files that were read for `config`.
-    pub fn install(&mut self, PreparedTls(settings): PreparedTls, config: &Config) {
+    pub fn install(&mut self, PreparedTls { settings, watches }: PreparedTls) {
         for (acceptor, settings) in self.acceptors.iter().zip(settings) {
             if let (Some(acceptor), Some(settings)) = (acceptor, settings) {
                 acceptor.install(settings);
             }
         }
-        self.watches = watches(config);
+        self.watches = watches;
         self.stale = false;
         self.installed();
     }
@@ -98,7 +101,7 @@ impl TlsFiles {
     fn reload(&mut self, config: &Config) {
         match self.prepare(config) {
             Ok(prepared) => {
-                self.install(prepared, config);
+                self.install(prepared);
                 self.metrics.applied();
                 tracing::info!("certificates reloaded");
             }
@@ -145,11 +148,12 @@ impl TlsFiles {
 }
 
 fn prepare(config: &Config, running: &[Option<Arc<TlsAcceptor>>]) -> Result<PreparedTls, TlsFileError> {
+    let watches = watches(config);
     let settings = config.listeners.iter().enumerate().map(|(index, listener)| {
         let before = running.get(index).and_then(Option::as_ref).map(|acceptor| acceptor.settings());
         listener.tls.as_ref().map(|spec| TlsSettings::load(spec, before.as_deref())).transpose()
     });
-    settings.collect::<Result<_, _>>().map(PreparedTls)
+    Ok(PreparedTls { settings: settings.collect::<Result<_, _>>()?, watches })
 }
 
 fn watches(config: &Config) -> Vec<FileWatch> {

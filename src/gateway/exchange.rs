@@ -85,6 +85,9 @@ pub struct Exchange<'g> {
 impl RequestContext {
     /// Counts one more request in flight. Its account counts it out.
     pub fn open(trusted: &TrustedPeers, worker: &Worker, connection: &ConnectionInfo, request: &Request<Body>) -> Self {
+        // The proxy is trusted, and whoever speaks through it is not.
+        let nobody = TrustedPeers::default();
+        let trusted = if connection.is_unnamed { &nobody } else { trusted };
         let mut origin = ClientOrigin::of_peer(request.headers(), connection.peer, trusted);
         if let Some(session) = &connection.tls {
             origin.scheme = RequestScheme::Https;

@@ -1,11 +1,11 @@
 //! What requests through a listener are held to before any route: they belong on the connection they came on, and they
 //! came by HTTPS where only that is served.
 
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Version};
 use tollgate_limiter::limit::key::host;
 
 use crate::body::Body;
-use crate::error::{self, Failure};
+use crate::error::Failure;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::server::ConnectionInfo;
 
@@ -19,39 +19,44 @@ pub struct ListenerRules {
 }
 
 impl ListenerRules {
-    /// The answer to a request that is sent elsewhere. `None`: it goes on.
+    /// Whether the request goes on.
     ///
     /// # Errors
-    /// When the request belongs on another connection, or cannot be sent to HTTPS.
+    /// When it belongs on another connection, or is served by HTTPS only.
     pub fn check(
         &self,
         connection: &ConnectionInfo,
         origin: &ClientOrigin,
         request: &Request<Body>,
-    ) -> Result<Option<Response<Body>>, Failure> {
+    ) -> Result<(), Failure> {
         if let Some(session) = &connection.tls {
             let host = host::of(request.uri(), request.headers());
             let shared = request.version() == Version::HTTP_2;
-            return if session.is_misdirected(&host, shared) { Err(Failure::Misdirected) } else { Ok(None) };
+            return if session.is_misdirected(&host, shared) { Err(Failure::Misdirected) } else { Ok(()) };
         }
         match self.redirect_to_https {
-            Some(port) if origin.forwarded_scheme(request.headers()) != "https" => redirect(request, port).map(Some),
-            _ => Ok(None),
+            Some(port) if origin.forwarded_scheme(request.headers()) != "https" => Err(redirect(request, port)),
+            _ => Ok(()),
         }
     }
 }
 
 /// Sends the client to the same host, path and query by HTTPS. The host is one that was checked when the request was read.
-fn redirect(request: &Request<Body>, port: u16) -> Result<Response<Body>, Failure> {
+fn redirect(request: &Request<Body>, port: u16) -> Failure {
     let host = host::of(request.uri(), request.headers());
     if host.is_empty() {
-        return Err(Failure::BadRequest("a request without a host cannot be sent to HTTPS"));
+        return Failure::BadRequest("a request without a host cannot be sent to HTTPS");
     }
     let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
     // `OPTIONS *` asks about the server as a whole.
     let target = if target == "*" { "/" } else { target };
     let port = if port == 443 { String::new() } else { format!(":{port}") };
-    let location = HeaderValue::try_from(format!("https://{host}{port}{target}"))
-        .map_err(|_| Failure::BadRequest("the target has a character that cannot be sent back"))?;
-    Ok(error::moved_to(location, request.method()))
+    match HeaderValue::try_from(format!("https://{host}{port}{target}")) {
+        Ok(location) => Failure::ServedByHttps { location, safe_method: is_safe(request.method()) },
+        Err(_) => Failure::BadRequest("the target has a character that cannot be sent back"),
+    }
+}
+
+fn is_safe(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
 }

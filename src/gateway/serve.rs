@@ -115,13 +115,11 @@ async fn answer<'g>(
     exchange: &mut Exchange<'g>,
 ) -> AnswerResult {
     // The listener first: what belongs elsewhere is no route's.
-    if let Some(response) = gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request)? {
-        return Ok(exchange.context.with_id(response));
-    }
+    let here = gateway.listeners[listener].check(connection, &exchange.context.origin, exchange.request);
 
     // Dot segments go next: routes, limits and upstreams must see one and the same path. Then routing: everything after it
-    // differs from route to route. A listener's limits count a path that is refused, too, or nonsense would be free.
-    let guard = match path::settle(exchange.request.uri_mut()) {
+    // differs from route to route. A listener's limits count what is refused here, too, or nonsense would be free.
+    let guard = match here.and_then(|()| path::settle(exchange.request.uri_mut())) {
         Ok(normalized) => {
             exchange.normalized_path = normalized;
             find_route(gateway, exchange)

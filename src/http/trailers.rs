@@ -47,7 +47,8 @@ fn belongs_before_content(name: &str) -> bool {
     if memchr::memchr(b'_', name.as_bytes()).is_some() {
         return belongs_before_content(&name.replace('_', "-"));
     }
-    const PREFIXES: [&str; 7] = ["access-control-", "content-", "if-", "proxy-", "sec-", "x-forwarded-", "x-real-"];
+    const PREFIXES: [&str; 8] =
+        ["access-control-", "client-cert", "content-", "if-", "proxy-", "sec-", "x-forwarded-", "x-real-"];
     const NAMES: [&str; 30] = [
         "age",
         "allow",
@@ -105,7 +106,15 @@ mod tests {
     #[test]
     fn fields_that_belong_before_the_content_are_stripped() {
         let mut trailers = HeaderMap::new();
-        for name in ["content-length", "set-cookie", "x-request-id", "x_forwarded_for", "X_Real_IP", "grpc-status"] {
+        for name in [
+            "content-length",
+            "set-cookie",
+            "x-request-id",
+            "client-cert",
+            "x_forwarded_for",
+            "X_Real_IP",
+            "grpc-status",
+        ] {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             trailers.append(name.clone(), "1".parse().unwrap());
             trailers.append(name, "2".parse().unwrap());

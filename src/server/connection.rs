@@ -106,19 +106,23 @@ pub async fn serve_one<H: Handler>(
 async fn open<H: Handler>(
     context: &ListenerContext<H>,
     mut stream: ClearStream,
-    mut peer: PeerAddress,
+    peer: PeerAddress,
 ) -> Option<OpenedConnection> {
     let mut early = BytesMut::new();
-    if context.spec.proxy_protocol {
-        peer = context.read_proxy_header(&mut stream, &mut early, peer).await?;
-    }
-    match context.handler.tls() {
-        Some(tls) => secure(context, tls, stream, early, peer).await,
+    let named = match context.spec.proxy_protocol {
+        true => context.read_proxy_header(&mut stream, &mut early, peer).await?,
+        false => Some(peer),
+    };
+    let client = named.unwrap_or(peer);
+    let mut opened = match context.handler.tls() {
+        Some(tls) => secure(context, tls, stream, early, client).await?,
         None => {
-            let info = ConnectionInfo::in_clear(peer);
-            Some(OpenedConnection { stream: stream.into(), early: early.freeze(), info })
+            let info = ConnectionInfo::in_clear(client);
+            OpenedConnection { stream: stream.into(), early: early.freeze(), info }
         }
-    }
+    };
+    opened.info.is_unnamed = named.is_none();
+    Some(opened)
 }
 
 async fn secure<H>(
@@ -146,13 +150,14 @@ async fn secure<H>(
 }
 
 impl<H: Handler> ListenerContext<H> {
-    /// Whose connection it is, as the proxy at `peer` says. `None`: the connection ends here.
+    /// Whose connection it is, as the proxy at `peer` says: nobody's in particular, perhaps. `None`: the connection ends
+    /// here.
     async fn read_proxy_header(
         &self,
         stream: &mut ClearStream,
         early: &mut BytesMut,
         peer: PeerAddress,
-    ) -> Option<PeerAddress> {
+    ) -> Option<Option<PeerAddress>> {
         let metrics = &self.proxy_headers;
         if !self.handler.is_trusted(peer) {
             metrics.untrusted.increment(1);
@@ -161,8 +166,8 @@ impl<H: Handler> ListenerContext<H> {
         }
         let limit = ClientWait::ProxyHeader.limit(&self.spec.timeouts());
         let (counter, result) = match timeout(limit, proxy_protocol::read_header(stream, early)).await {
-            Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(client.into())),
-            Ok(Ok(ProxiedClient::Unnamed)) => (&metrics.accepted, Some(peer)),
+            Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(Some(client.into()))),
+            Ok(Ok(ProxiedClient::Unnamed)) => (&metrics.accepted, Some(None)),
             Ok(Err(ProxyHeaderError::Malformed)) => (&metrics.malformed, None),
             Ok(Err(ProxyHeaderError::Io(_))) => (&metrics.closed, None),
             Err(_) => (&metrics.timeout, None),

@@ -11,6 +11,9 @@ pub struct ConnectionInfo {
     pub peer: PeerAddress,
     /// `None`: in the clear.
     pub tls: Option<TlsSession>,
+    /// A trusted proxy opened it, and said in its header of the PROXY protocol not for whom: what requests on it claim may
+    /// be anybody's.
+    pub is_unnamed: bool,
     /// Why every request on it is refused.
     pub refusal: Option<&'static str>,
 }
@@ -18,7 +21,7 @@ pub struct ConnectionInfo {
 impl ConnectionInfo {
     /// A connection in the clear.
     pub fn in_clear(peer: PeerAddress) -> Self {
-        Self { peer, tls: None, refusal: None }
+        Self { peer, tls: None, is_unnamed: false, refusal: None }
     }
 
     pub fn scheme(&self) -> RequestScheme {

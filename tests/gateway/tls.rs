@@ -448,6 +448,20 @@ fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
 }
 
 #[test]
+fn limits_of_a_listener_count_what_it_sends_elsewhere() {
+    let gateway = Gateway::start(
+        "workers: 1
+listeners: [{address: '127.0.0.1:0', redirect_to_https: true, limits: [l]}]
+admin: {address: '127.0.0.1:0'}
+limits: {l: {key: client_ip, rate: 1/h, burst: 2}}
+routes: [{name: echo, echo: true}]
+",
+    );
+    let statuses: Vec<u16> = (0..4).map(|_| crate::process::status(&[&gateway.url("/")])).collect();
+    assert_eq!(statuses, [301, 301, 429, 429]);
+}
+
+#[test]
 fn clients_in_the_clear_are_sent_to_https_and_told_to_stay_there() {
     let authority = CertificateAuthority::create();
     authority.issue("a", "DNS:a.example");

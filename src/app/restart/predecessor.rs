@@ -10,6 +10,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
@@ -18,6 +19,9 @@ use tokio::sync::oneshot;
 use super::inherited::SocketGroup;
 use super::message::{HandoverMessage, HandoverStream, MOST_DESCRIPTORS, PROMPT, PROTOCOL};
 use crate::transport::listening_socket::bind_unix;
+
+/// Pause after a hand-over could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a successor asks, and what it gets.
 pub struct HandoverPoint {
@@ -74,7 +78,16 @@ impl HandoverPoint {
         let offer = HandoverOffer { state: Arc::new(Mutex::new(state)), path: self.path };
         let (listener, state) = (self.listener, offer.state.clone());
         thread::Builder::new().name("handover".to_owned()).spawn(move || {
-            while let Ok((stream, _)) = listener.accept() {
+            loop {
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => stream,
+                    // Out of descriptors, perhaps: a successor tries again.
+                    Err(error) => {
+                        tracing::warn!(%error, "a hand-over was not accepted");
+                        thread::sleep(PAUSE);
+                        continue;
+                    }
+                };
                 let result = hand_over(HandoverStream::new(stream), &listener, &state);
                 state.lock().is_handing_over = false;
                 match result {
@@ -86,7 +99,6 @@ impl HandoverPoint {
                     Err(error) => tracing::warn!(error = %format!("{error:#}"), "a hand-over failed: nothing changes"),
                 }
             }
-            tracing::error!("hand-overs cannot be answered any more");
         })?;
         Ok((receiver, offer))
     }

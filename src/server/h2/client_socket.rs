@@ -139,9 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        if flushed.is_pending() {
-            self.traffic.write_blocked.store(true, Relaxed);
-        }
+        self.traffic.write_blocked.store(flushed.is_pending(), Relaxed);
         flushed
     }
 
