@@ -172,16 +172,21 @@ async fn a_complete_response_before_the_end_of_its_request_is_delivered() {
 
 #[tokio::test]
 async fn a_response_that_is_reset_in_the_middle_is_visibly_incomplete() {
-    let server = Http2Server::raw(&[], |mut wire, _| async move {
-        let request = wire.next(HEADERS).await;
-        let head = frame(HEADERS, END_HEADERS, request.stream, &block(&[(":status", "200")]));
-        wire.send([head, frame(DATA, 0, request.stream, b"half")].concat()).await;
-        wire.send(frame(RST_STREAM, 0, request.stream, &u32::from(Reason::INTERNAL_ERROR).to_be_bytes())).await;
-        while wire.frame().await.is_some() {}
-    })
-    .await;
-    let front = server.behind().await;
-    assert_eq!(exchange(&front, GET).await, ("200".into(), "half (cut off)".into()));
+    for (reason, length) in [(Reason::INTERNAL_ERROR, None), (Reason::NO_ERROR, None), (Reason::NO_ERROR, Some("9"))] {
+        let server = Http2Server::raw(&[], move |mut wire, _| async move {
+            let request = wire.next(HEADERS).await;
+            let length = length.map(|length| ("content-length", length));
+            let fields: Vec<_> = [(":status", "200")].into_iter().chain(length).collect();
+            let head = frame(HEADERS, END_HEADERS, request.stream, &block(&fields));
+            wire.send([head, frame(DATA, 0, request.stream, b"half")].concat()).await;
+            wire.send(frame(RST_STREAM, 0, request.stream, &u32::from(reason).to_be_bytes())).await;
+            while wire.frame().await.is_some() {}
+        })
+        .await;
+        let front = server.behind().await;
+        let broken = if length.is_some() { "half" } else { "half (cut off)" };
+        assert_eq!(exchange(&front, GET).await, ("200".into(), broken.into()), "{reason:?}");
+    }
 }
 
 #[tokio::test]

@@ -54,9 +54,10 @@ impl Http2ResponseBody {
     }
 
     /// A reset without an error follows a complete response: the upstream wants no more of the request (RFC 9113 §8.1).
+    /// An end that came before the reset is known already, so that only a length can tell that all is here.
     fn ends_here(&self, error: &BoxError) -> bool {
         let reason = error.downcast_ref::<h2::Error>().filter(|error| error.is_reset()).and_then(h2::Error::reason);
-        reason == Some(Reason::NO_ERROR) && self.received.size_hint().exact().unwrap_or(0) == 0
+        reason == Some(Reason::NO_ERROR) && self.received.size_hint().exact() == Some(0)
     }
 
     fn stalled(&self) -> BoxError {
