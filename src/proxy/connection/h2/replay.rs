@@ -1,6 +1,7 @@
 //! A request body of which the beginning is kept, so that it can be sent again.
 //!
 //! Guarantees that it streams, and that no more than [`MOST_KEPT`] bytes are kept, and none once the response has begun.
+//! They are copied: a piece that was kept as it came would hold all of the buffer that it was read into.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use crate::body::{Body, BodySource, BoxError};
 /// Bytes that are kept. A body that is longer can no longer be sent again once so much of it was sent.
 const MOST_KEPT: usize = 64 * 1024;
 
+/// Bytes that are handed out at once when they are read again.
+const AGAIN: usize = 16 * 1024;
+
 /// A body that can be read anew.
 #[derive(Clone)]
 pub struct ReplayBody(Arc<ReplayState>);
@@ -29,23 +33,23 @@ struct ReplayState {
 
 struct KeptBody {
     body: Body,
-    pieces: Vec<Bytes>,
-    bytes: usize,
+    bytes: Vec<u8>,
     trailers: Option<HeaderMap>,
-    /// All that was read is in `pieces` and `trailers`.
+    /// All that was read is in `bytes` and `trailers`.
     whole: bool,
 }
 
 /// Reads the body, from its beginning if that is kept.
 struct ReplayReader {
     state: Arc<ReplayState>,
+    /// Bytes that were read, as far as they are kept.
     position: usize,
     ended: bool,
 }
 
 impl ReplayBody {
     pub fn new(body: Body) -> Self {
-        let kept = KeptBody { body, pieces: Vec::new(), bytes: 0, trailers: None, whole: true };
+        let kept = KeptBody { body, bytes: Vec::new(), trailers: None, whole: true };
         Self(Arc::new(ReplayState { kept: Mutex::new(kept), pieces: AtomicUsize::new(0) }))
     }
 
@@ -74,18 +78,17 @@ impl ReplayBody {
 impl KeptBody {
     fn forget(&mut self) {
         self.whole = false;
-        (self.pieces, self.trailers) = (Vec::new(), None);
+        (self.bytes, self.trailers) = (Vec::new(), None);
     }
 
     fn keep(&mut self, frame: &Frame<Bytes>) {
         if let Some(trailers) = frame.trailers_ref() {
             self.trailers = Some(trailers.clone());
         } else if let Some(piece) = frame.data_ref() {
-            self.bytes += piece.len();
-            self.pieces.push(piece.clone());
-        }
-        if self.bytes > MOST_KEPT {
-            self.forget();
+            if self.bytes.len() + piece.len() > MOST_KEPT {
+                return self.forget();
+            }
+            self.bytes.extend_from_slice(piece);
         }
     }
 }
@@ -94,9 +97,11 @@ impl BodySource for ReplayReader {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut kept = self.state.kept.lock();
         if kept.whole {
-            if let Some(piece) = kept.pieces.get(self.position) {
-                self.position += 1;
-                return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
+            let rest = kept.bytes.get(self.position..).unwrap_or_default();
+            if !rest.is_empty() {
+                let again = Bytes::copy_from_slice(&rest[..rest.len().min(AGAIN)]);
+                self.position += again.len();
+                return Poll::Ready(Some(Ok(Frame::data(again))));
             }
             if let Some(trailers) = &kept.trailers {
                 let again = (!self.ended).then(|| Ok(Frame::trailers(trailers.clone())));
@@ -107,7 +112,7 @@ impl BodySource for ReplayReader {
         let polled = Pin::new(&mut kept.body).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             self.state.pieces.fetch_add(1, Ordering::Relaxed);
-            self.position += usize::from(frame.is_data());
+            self.position += frame.data_ref().map_or(0, Bytes::len);
             self.ended |= frame.is_trailers();
             if kept.whole {
                 kept.keep(frame);
@@ -118,13 +123,13 @@ impl BodySource for ReplayReader {
 
     fn is_over(&self) -> bool {
         let kept = self.state.kept.lock();
-        let unread = kept.whole && (self.position < kept.pieces.len() || (kept.trailers.is_some() && !self.ended));
+        let unread = kept.whole && (self.position < kept.bytes.len() || (kept.trailers.is_some() && !self.ended));
         !unread && kept.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let kept = self.state.kept.lock();
-        let again: usize = kept.pieces.iter().skip(self.position).map(Bytes::len).sum();
+        let again = if kept.whole { kept.bytes.len().saturating_sub(self.position) } else { 0 };
         kept.body.size_hint().exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(rest + again as u64))
     }
 
@@ -173,6 +178,23 @@ mod tests {
         first.frame().await;
         assert!(replay.read().is_none());
         assert!(first.frame().await.unwrap().unwrap().is_trailers());
+    }
+
+    #[tokio::test]
+    async fn many_small_pieces_hold_no_more_than_their_bytes() {
+        // Each is one byte of a large buffer.
+        let buffer = Bytes::from(vec![b'a'; 1 << 20]);
+        let pieces = (0..MOST_KEPT).map({
+            let buffer = buffer.clone();
+            move |n| Ok(Frame::data(buffer.slice(n..=n)))
+        });
+        let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))));
+        assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
+        assert!(replay.0.kept.lock().bytes.capacity() <= 2 * MOST_KEPT);
+        assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
+        // The pieces' own references are gone with the iterator: what is kept holds nothing of the buffer.
+        drop(std::mem::replace(&mut replay.0.kept.lock().body, Body::empty()));
+        assert!(buffer.is_unique());
     }
 
     #[tokio::test]
