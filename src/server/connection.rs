@@ -8,26 +8,31 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use metrics::{Counter, counter};
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
-use super::connection_limit::ConnectionPermit;
+use super::connection_limit::{ClientActivity, ConnectionPermit};
 use super::drain::Drain;
 use super::h1;
 use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
 use super::spec::ListenerSpec;
+use crate::clock;
 use crate::http::deadline::{ClientWait, Wait};
 use crate::http::h1::upgrade::Upgraded;
 use crate::transport::peer::PeerAddress;
 use crate::transport::proxy_protocol::{self, ProxiedClient, ProxyHeaderError};
-use crate::transport::tls::server::acceptor::{Accepted, TlsAcceptor};
+use crate::transport::tls::server::acceptor::{Accepted, HandshakeError};
 use crate::transport::{ClearStream, Stream};
 
 /// The answer to HTTP in the clear on a port for TLS.
 const PLAIN_HTTP: &str = "the client sent HTTP in the clear to a port for HTTPS";
+
+/// Bytes that the first read of a PROXY protocol header takes at most. Usual ones have 16 to 107.
+const PROXY_HEADER: usize = 128;
 
 /// Everything that the connections of a listener share.
 pub struct ListenerContext<H> {
@@ -76,11 +81,12 @@ pub async fn serve_one<H: Handler>(
     permit: ConnectionPermit,
 ) {
     stream.set_nodelay();
+    let activity = Arc::clone(permit.activity());
     let opened = if context.spec.proxy_protocol || context.handler.tls().is_some() {
         // Boxed: an open connection does not carry the room for its handshake.
-        match Box::pin(open(&context, stream, peer)).await {
-            Some(opened) => opened,
-            None => return,
+        match activity.unless_closing(Box::pin(open(&context, stream, peer, &activity))).await {
+            Some(Some(opened)) => opened,
+            Some(None) | None => return,
         }
     } else {
         OpenedConnection { stream: stream.into(), early: Bytes::new(), info: ConnectionInfo::in_clear(peer) }
@@ -88,7 +94,6 @@ pub async fn serve_one<H: Handler>(
     let OpenedConnection { stream, early, info } = opened;
     let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
     let connection = Arc::new(info);
-    let activity = Arc::clone(permit.activity());
     let ListenerContext { handler, spec, drain, http2, .. } = &*context;
     let left = if is_http2 {
         let socket = Socket { stream, early: Bytes::new(), permit };
@@ -102,38 +107,38 @@ pub async fn serve_one<H: Handler>(
     }
 }
 
-/// Brings the connection to where HTTP begins. `None`: it ends here.
+/// Brings the connection to where HTTP begins. `None`: it ends here. It is idle while nothing has come of a header or
+/// handshake.
 async fn open<H: Handler>(
     context: &ListenerContext<H>,
     mut stream: ClearStream,
     peer: PeerAddress,
+    activity: &ClientActivity,
 ) -> Option<OpenedConnection> {
     let mut early = BytesMut::new();
-    let named = match context.spec.proxy_protocol {
-        true => context.read_proxy_header(&mut stream, &mut early, peer).await?,
-        false => Some(peer),
-    };
+    let mut named = Some(peer);
+    if context.spec.proxy_protocol {
+        named = context.read_proxy_header(&mut stream, &mut early, peer, activity).await?;
+        activity.set_idle(clock::now());
+    }
     let client = named.unwrap_or(peer);
     let mut opened = match context.handler.tls() {
-        Some(tls) => secure(context, tls, stream, early, client).await?,
+        Some(tls) => {
+            let limit = ClientWait::TlsHandshake.limit(&context.spec.timeouts());
+            secured(tls.accept(stream, early, limit, || activity.set_active()).await, client)?
+        }
         None => {
             let info = ConnectionInfo::in_clear(client);
             OpenedConnection { stream: stream.into(), early: early.freeze(), info }
         }
     };
+    activity.set_idle(clock::now());
     opened.info.is_unnamed = named.is_none();
     Some(opened)
 }
 
-async fn secure<H>(
-    context: &ListenerContext<H>,
-    tls: &TlsAcceptor,
-    stream: ClearStream,
-    early: BytesMut,
-    peer: PeerAddress,
-) -> Option<OpenedConnection> {
-    let limit = ClientWait::TlsHandshake.limit(&context.spec.timeouts());
-    match tls.accept(stream, early, limit).await {
+fn secured(accepted: Result<Accepted, HandshakeError>, peer: PeerAddress) -> Option<OpenedConnection> {
+    match accepted {
         Ok(Accepted::Tls(stream, session)) => {
             let info = ConnectionInfo { tls: Some(session), ..ConnectionInfo::in_clear(peer) };
             Some(OpenedConnection { stream: Stream::Tls(stream), early: Bytes::new(), info })
@@ -157,6 +162,7 @@ impl<H: Handler> ListenerContext<H> {
         stream: &mut ClearStream,
         early: &mut BytesMut,
         peer: PeerAddress,
+        activity: &ClientActivity,
     ) -> Option<Option<PeerAddress>> {
         let metrics = &self.proxy_headers;
         if !self.handler.is_trusted(peer) {
@@ -164,8 +170,15 @@ impl<H: Handler> ListenerContext<H> {
             tracing::debug!(%peer, "a connection to a port for trusted proxies, from none of them");
             return None;
         }
+        let header = async {
+            early.reserve(PROXY_HEADER);
+            if stream.read_buf(early).await? > 0 {
+                activity.set_active();
+            }
+            proxy_protocol::read_header(stream, early).await
+        };
         let limit = ClientWait::ProxyHeader.limit(&self.spec.timeouts());
-        let (counter, result) = match timeout(limit, proxy_protocol::read_header(stream, early)).await {
+        let (counter, result) = match timeout(limit, header).await {
             Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(Some(client.into()))),
             Ok(Ok(ProxiedClient::Unnamed)) => (&metrics.accepted, Some(None)),
             Ok(Err(ProxyHeaderError::Malformed)) => (&metrics.malformed, None),

@@ -12,10 +12,14 @@ use crate::process::{Gateway, eventually};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(trusted: &str) -> Gateway {
+    start_with(trusted, "header_timeout: 1s")
+}
+
+fn start_with(trusted: &str, more: &str) -> Gateway {
     Gateway::start(&format!(
         "workers: 1
 trusted_proxies: [{trusted}]
-listeners: [{{address: '127.0.0.1:0', proxy_protocol: true, header_timeout: 1s}}]
+listeners: [{{address: '127.0.0.1:0', proxy_protocol: true, {more}}}]
 admin: {{address: '127.0.0.1:0'}}
 routes: [{{name: echo, echo: true}}]
 "
@@ -54,6 +58,26 @@ fn a_trusted_proxy_says_who_the_client_is() {
     assert_eq!(connections(&gateway, "accepted"), 4.0);
     let output = Command::new("curl").args(["-sS", "--haproxy-protocol", &gateway.url("/")]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"client\": \"127.0.0.1\""));
+}
+
+#[test]
+fn connections_that_have_sent_nothing_make_room_and_a_header_that_has_begun_does_not() {
+    let gateway = start_with("127.0.0.1", "header_timeout: 60s, max_connections: 2");
+    let mut begun = TcpStream::connect(gateway.listeners[0]).unwrap();
+    begun.write_all(&V1[..9]).unwrap();
+    let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
+    assert_eq!(client(&gateway, V1, "").as_deref(), Some("203.0.113.7"));
+    assert_eq!(gateway.metric("tollgate_connections_closed_for_room_total"), 4.0);
+    // Nor has one whose header has come begun anything.
+    let mut named = TcpStream::connect(gateway.listeners[0]).unwrap();
+    named.write_all(V1).unwrap();
+    assert_eq!(client(&gateway, V1, "").as_deref(), Some("203.0.113.7"));
+    begun.write_all(&[&V1[9..], b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"].concat()).unwrap();
+    begun.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = String::new();
+    begun.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    drop(silent);
 }
 
 #[test]

@@ -317,6 +317,42 @@ fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
     eventually("all are counted", || (handshakes(&gateway, "timeout") == 12.0).then_some(()));
 }
 
+#[test]
+fn connections_that_have_sent_nothing_make_room_before_and_after_their_handshake() {
+    let authority = CertificateAuthority::create();
+    authority.issue("a", "DNS:a.example");
+    authority.issue("b", "DNS:b.example");
+    let file = routes(&authority, "");
+    let bounds = "    header_timeout: 60s\n    keepalive_timeout: 60s\n    max_connections: 2\n    tls:";
+    let gateway = Gateway::start(&file.replace("    tls:", bounds));
+    let made_room = || gateway.metric("tollgate_connections_closed_for_room_total");
+    let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
+    assert_eq!(curl(&gateway, &authority, "a.example", "/", &[]).ended(), "2 200");
+    assert!(made_room() >= 3.0);
+    // And those that have agreed on a version of HTTP.
+    for protocol in ["h2", "http/1.1"] {
+        let before = handshakes(&gateway, "full");
+        let mut children: Vec<_> = (0..2)
+            .map(|_| {
+                Command::new("openssl")
+                    .args(["s_client", "-connect", &gateway.listeners[0].to_string(), "-alpn", protocol])
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+        eventually("both are open", || (handshakes(&gateway, "full") == before + 2.0).then_some(()));
+        assert_eq!(curl(&gateway, &authority, "a.example", "/", &[]).ended(), "2 200", "{protocol}");
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+    drop(silent);
+}
+
 /// The first flight of a client, as openssl makes it.
 fn client_hello(authority: &CertificateAuthority) -> Vec<u8> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

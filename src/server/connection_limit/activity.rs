@@ -3,10 +3,12 @@
 //! Guarantees that a connection with a request under way is never asked to close, and that a request costs two stores.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -71,6 +73,21 @@ impl ClientActivity {
     /// Nothing is under way since `now`.
     pub fn set_idle(&self, now: Instant) {
         self.idle_since.store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
+    }
+
+    /// The result of `opening`, before which a client's silence keeps nobody out. `None`: the connection is to close.
+    pub async fn unless_closing<T>(&self, opening: impl Future<Output = T>) -> Option<T> {
+        let mut opening = pin!(opening);
+        poll_fn(|cx| {
+            self.wake(cx.waker());
+            match opening.as_mut().poll(cx) {
+                Poll::Ready(opened) => Poll::Ready(Some(opened)),
+                // It was idle when it was asked, so nothing had begun.
+                Poll::Pending if self.must_close() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// Whether the connection is to close, after the request that may be under way.

@@ -17,7 +17,10 @@ mod stream;
 mod tunnel;
 mod websocket;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use h2::server::Builder;
 use metrics::Counter;
@@ -29,6 +32,7 @@ pub use self::connection::LeaveSignal;
 use self::frame_parser::Violation;
 use self::session::H2Session;
 use super::connection_info::ConnectionInfo;
+use super::connection_limit::ClientActivity;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
 use crate::http::deadline::{ClientWait, Wait as _};
@@ -80,10 +84,11 @@ impl Http2 {
     ) {
         let traffic = Arc::new(Traffic::default());
         let handshake = self.builder.handshake(ClientSocket::new(socket, Arc::clone(&traffic)));
+        let handshake = leave.activity.unless_closing(with_activity(handshake, &traffic, leave.activity));
         let http = match timeout(ClientWait::RequestHead.limit(&self.spec.timeouts()), handshake).await {
-            Ok(Ok(http)) => http,
-            Ok(Err(error)) => return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came"),
-            Err(_) => return,
+            Ok(Some(Ok(http))) => http,
+            Ok(Some(Err(error))) => return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came"),
+            Ok(None) | Err(_) => return,
         };
         let session = H2Session::new(handler, Arc::clone(connection), Arc::clone(&self.spec), traffic);
         let session = Arc::new(session);
@@ -115,6 +120,19 @@ impl Http2 {
             (None, Ok(())) => {}
         }
     }
+}
+
+/// The result of `handshake`. The connection is active once its preface has begun.
+async fn with_activity<T>(handshake: impl Future<Output = T>, traffic: &Traffic, activity: &ClientActivity) -> T {
+    let mut handshake = pin!(handshake);
+    poll_fn(|cx| {
+        let polled = handshake.as_mut().poll(cx);
+        if polled.is_pending() && traffic.reads.load(Relaxed) > 0 {
+            activity.set_active();
+        }
+        polled
+    })
+    .await
 }
 
 impl FloodMetrics {

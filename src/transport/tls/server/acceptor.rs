@@ -185,7 +185,8 @@ impl TlsAcceptor {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Makes the handshake on a connection from which `early` was read already, within `limit`.
+    /// Makes the handshake on a connection from which `early` was read already, within `limit`. Calls `begin` when its
+    /// first byte has come.
     ///
     /// # Errors
     /// When it came to nothing. The connection is closed then.
@@ -194,10 +195,11 @@ impl TlsAcceptor {
         stream: ClearStream,
         early: BytesMut,
         limit: Duration,
+        begin: impl FnOnce(),
     ) -> Result<Accepted, HandshakeError> {
         let begun = clock::now();
         let settings = self.settings.load_full();
-        let accepted = match timeout_at(begun + limit, handshake(&settings, stream, early)).await {
+        let accepted = match timeout_at(begun + limit, handshake(&settings, stream, early, begin)).await {
             Ok(accepted) => accepted,
             Err(_) => Err(HandshakeError { outcome: HandshakeOutcome::Timeout, error: io::ErrorKind::TimedOut.into() }),
         };
@@ -218,6 +220,7 @@ async fn handshake(
     settings: &TlsSettings,
     mut stream: ClearStream,
     mut early: BytesMut,
+    begin: impl FnOnce(),
 ) -> Result<(Accepted, HandshakeOutcome), HandshakeError> {
     if early.is_empty() {
         early.reserve(FIRST_READ);
@@ -225,6 +228,7 @@ async fn handshake(
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
     }
+    begin();
     // A record of TLS begins with a number below 32, a request with a method, and methods in use are upper-case words.
     if early[0].is_ascii_uppercase() {
         return Ok((Accepted::PlainHttp(stream, early), HandshakeOutcome::PlainHttp));
