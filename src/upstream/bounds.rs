@@ -3,7 +3,7 @@
 //! Guarantees that no more connections are open than the bound says, by all workers together, and that requests which wait
 //! for one are served in their order.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -37,7 +37,8 @@ pub struct ConnectionBound {
 #[derive(Default)]
 struct ConnectionQueue {
     open: usize,
-    waiting: VecDeque<QueuedConnect>,
+    /// By their numbers: the lowest waits in front. One that leaves is found without a look at the others.
+    waiting: BTreeMap<i64, QueuedConnect>,
 }
 
 struct QueuedConnect {
@@ -74,6 +75,8 @@ pub enum Entry {
 /// A request that waits for a connection, until it is dropped.
 pub struct PendingConnect {
     bound: Arc<ConnectionBound>,
+    place: PoolPlace,
+    number: i64,
     vacancy: oneshot::Receiver<Vacancy>,
 }
 
@@ -94,7 +97,7 @@ impl ConnectionBound {
 
     /// Whether requests wait for a connection.
     pub fn is_crowded(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// Asks for a connection. `in_front`: it has waited already, and its turn has come.
@@ -108,14 +111,10 @@ impl ConnectionBound {
             return Entry::Full;
         }
         let (sender, vacancy) = oneshot::channel();
-        let queued = QueuedConnect { place, sender };
-        if in_front {
-            queue.waiting.push_front(queued)
-        } else {
-            queue.waiting.push_back(queued)
-        }
+        let number = queue.number(in_front);
+        queue.waiting.insert(number, QueuedConnect { place: place.clone(), sender });
         self.record(&queue);
-        Entry::Pending(PendingConnect { bound: Arc::clone(self), vacancy })
+        Entry::Pending(PendingConnect { bound: Arc::clone(self), place, number, vacancy })
     }
 
     /// Lets the bound close idle connections of `pool` when others wait.
@@ -135,16 +134,32 @@ impl ConnectionBound {
         keys.any(|key| pools.iter().any(|pool| pool.close_one(key)));
     }
 
+    /// A connection lies idle in `place`. If requests wait, the first is told if it can take it up there, and gets the
+    /// slot of one that is closed otherwise. To be called once the connection is in its pool: a request that began to
+    /// wait before has not found it there.
+    pub fn offer_idle(&self, place: &PoolPlace) {
+        while self.is_crowded() {
+            let Some(first) = self.next(|queued| queued.place == *place) else {
+                return self.close_an_idle_one(std::iter::once(&*place.key));
+            };
+            // Otherwise it has left meanwhile.
+            if first.send(Vacancy::Idle).is_ok() {
+                return;
+            }
+        }
+    }
+
     fn record(&self, queue: &ConnectionQueue) {
-        self.waiting.store(queue.waiting.len(), Ordering::Relaxed);
+        self.waiting.store(queue.waiting.len(), Ordering::SeqCst);
         self.pending.set(queue.waiting.len() as f64);
     }
 
     fn next(&self, fits: impl FnOnce(&QueuedConnect) -> bool) -> Option<oneshot::Sender<Vacancy>> {
         let mut queue = self.queue.lock();
-        let next = if queue.waiting.front().is_some_and(fits) { queue.waiting.pop_front() } else { None };
+        let first = queue.waiting.first_entry().filter(|first| fits(first.get()))?;
+        let next = first.remove();
         self.record(&queue);
-        next.map(|queued| queued.sender)
+        Some(next.sender)
     }
 
     /// Gives the slot of a closed connection to the first that waits.
@@ -152,7 +167,7 @@ impl ConnectionBound {
         let mut slot = ConnectionSlot(Some(Arc::clone(&self)));
         loop {
             let mut queue = self.queue.lock();
-            let Some(next) = queue.waiting.pop_front() else {
+            let Some((_, next)) = queue.waiting.pop_first() else {
                 queue.open -= 1;
                 drop(slot.0.take());
                 return;
@@ -168,21 +183,16 @@ impl ConnectionBound {
 }
 
 impl ConnectionSlot {
-    /// Whether requests wait for a connection of this upstream.
-    pub fn is_wanted(&self) -> bool {
-        self.0.as_ref().is_some_and(|bound| bound.is_crowded())
+    /// The bound that it counts at.
+    pub fn bound(&self) -> Option<&Arc<ConnectionBound>> {
+        self.0.as_ref()
     }
+}
 
-    /// Offers a connection that is to be put into `place`. The sender tells the request that waits longest, if that can
-    /// take it up there. `None`: close the connection, and that request may open another.
-    pub fn offer(&self, place: &PoolPlace) -> Option<oneshot::Sender<Vacancy>> {
-        let bound = self.0.as_ref()?;
-        loop {
-            let sender = bound.next(|queued| queued.place == *place)?;
-            if !sender.is_closed() {
-                return Some(sender);
-            }
-        }
+impl ConnectionQueue {
+    fn number(&self, in_front: bool) -> i64 {
+        let end = if in_front { self.waiting.first_key_value() } else { self.waiting.last_key_value() };
+        end.map_or(0, |(number, _)| if in_front { number - 1 } else { number + 1 })
     }
 }
 
@@ -206,10 +216,18 @@ impl Drop for ConnectionSlot {
 impl Drop for PendingConnect {
     fn drop(&mut self) {
         self.vacancy.close();
-        drop(self.vacancy.try_recv());
-        let mut queue = self.bound.queue.lock();
-        queue.waiting.retain(|queued| !queued.sender.is_closed());
-        self.bound.record(&queue);
+        match self.vacancy.try_recv() {
+            Ok(Vacancy::Slot(slot)) => drop(slot),
+            Ok(Vacancy::Idle) => self.bound.offer_idle(&self.place),
+            Err(_) => {
+                let mut queue = self.bound.queue.lock();
+                // Its number may be another's by now, if it has left the queue.
+                if queue.waiting.get(&self.number).is_some_and(|queued| queued.sender.is_closed()) {
+                    queue.waiting.remove(&self.number);
+                    self.bound.record(&queue);
+                }
+            }
+        }
     }
 }
 
@@ -271,11 +289,51 @@ mod tests {
     #[tokio::test]
     async fn an_idle_connection_is_offered_to_the_first_only_and_only_in_its_own_pool() {
         let bound = bound(1, 9);
-        let held = slot(&bound);
+        let _held = slot(&bound);
         let (mut first, _second) = (pending(&bound, 1), pending(&bound, 0));
-        assert!(held.is_wanted() && held.offer(&place(0)).is_none());
-        assert!(held.offer(&place(1)).unwrap().send(Vacancy::Idle).is_ok());
+        bound.offer_idle(&place(0));
+        assert!(futures_util::poll!(Box::pin(first.turn())).is_pending());
+        bound.offer_idle(&place(1));
         assert!(matches!(first.turn().await, Vacancy::Idle));
         assert!(matches!(bound.enter(place(1), true), Entry::Pending(_)));
+    }
+
+    /// Holds the connection that lies idle in it.
+    struct FakePool(Mutex<Option<ConnectionSlot>>);
+
+    impl IdleConnections for FakePool {
+        fn close_one(&self, _: &str) -> bool {
+            let idle = self.0.lock().take();
+            idle.is_some()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_idle_connection_whose_request_has_left_goes_to_the_next_or_makes_room_for_it() {
+        for next in [1, 0] {
+            let bound = bound(1, 9);
+            let pool = Arc::new(FakePool(Mutex::new(Some(slot(&bound)))));
+            bound.watch(&pool);
+            let (left, mut next_one) = (pending(&bound, 1), pending(&bound, next));
+            bound.offer_idle(&place(1));
+            drop(left);
+            match next_one.turn().await {
+                Vacancy::Idle => assert_eq!(next, 1),
+                Vacancy::Slot(_) => assert_eq!(next, 0),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_that_leave_in_any_order_leave_nothing_behind() {
+        let bound = bound(1, usize::MAX);
+        let held = slot(&bound);
+        let mut waiting: Vec<_> = (0..100).map(|_| Some(pending(&bound, 0))).collect();
+        for n in (0..100).step_by(2).chain((1..99).step_by(2).rev()) {
+            waiting[n] = None;
+        }
+        assert_eq!(bound.queue.lock().waiting.len(), 1);
+        drop(held);
+        assert!(matches!(waiting[99].as_mut().unwrap().turn().await, Vacancy::Slot(_)));
     }
 }

@@ -1,11 +1,11 @@
 //! The metrics of an upstream. Guarantees that handles are resolved once: a request formats no label.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use tokio::sync::oneshot;
 
-use super::bounds::{ConnectionSlot, PoolPlace, Vacancy};
+use super::bounds::{ConnectionBound, ConnectionSlot};
 use super::endpoints::UpstreamConnectError;
 use crate::error::Failure;
 
@@ -171,14 +171,9 @@ impl Drop for OutcomeRecorder<'_> {
 }
 
 impl CountedConnection {
-    /// Whether requests wait for a connection of this upstream.
-    pub fn is_wanted(&self) -> bool {
-        self.slot.as_ref().is_some_and(ConnectionSlot::is_wanted)
-    }
-
-    /// See [`ConnectionSlot::offer`].
-    pub fn offer(&self, place: &PoolPlace) -> Option<oneshot::Sender<Vacancy>> {
-        self.slot.as_ref()?.offer(place)
+    /// See [`ConnectionSlot::bound`].
+    pub fn bound(&self) -> Option<&Arc<ConnectionBound>> {
+        self.slot.as_ref()?.bound()
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Guarantees that the connection goes back to the pool only once both messages have ended, and closes otherwise.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,7 +15,6 @@ use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::proxy::connection::pool::place;
-use crate::upstream::bounds::Vacancy;
 
 /// Why a response body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +50,12 @@ impl UpstreamConnection {
             && let Some(pool) = self.pool.upgrade()
         {
             self.used = true;
-            let next = if self.counted.is_wanted() { Some(self.counted.offer(&place(&pool, &self.key))) } else { None };
-            // A request waits that cannot take up this connection, but may open another once it has closed.
-            if matches!(next, Some(None)) {
-                return;
-            }
+            let bounded = self.counted.bound().map(|bound| (Arc::clone(bound), place(&pool, &self.key)));
             let (limit, expires) =
                 (self.spec.keepalive_connections, now + UpstreamWait::NextExchange.limit(&self.timeouts));
             pool.put(self, limit, expires);
-            if let Some(next) = next.flatten() {
-                let _ = next.send(Vacancy::Idle);
+            if let Some((bound, place)) = bounded {
+                bound.offer_idle(&place);
             }
         }
     }
