@@ -25,9 +25,10 @@ impl<'a> InterimRelay<'a> {
         Self((version != Version::HTTP_10).then_some(slot))
     }
 
-    /// Relays an interim response, without the fields that are for the upstream's connection.
+    /// Relays an interim response, without the fields that are for the upstream's connection. A 101 is none: what follows
+    /// it is no HTTP, to whoever reads it, and HTTP/2 has none at all (RFC 9113 §8.6).
     pub fn relay(self, status: StatusCode, mut fields: HeaderMap) {
-        if let Some(slot) = self.0 {
+        if let Some(slot) = self.0.filter(|_| status != StatusCode::SWITCHING_PROTOCOLS) {
             headers::strip_response(&mut fields);
             fields.remove(CONTENT_LENGTH);
             slot.push(status, fields);

@@ -484,6 +484,19 @@ fn the_metrics_say_when_certificates_expire_and_the_log_warns_before() {
 }
 
 #[test]
+fn a_certificate_that_is_no_file_is_not_waited_for() {
+    let authority = CertificateAuthority::create();
+    authority.issue("a", "DNS:a.example");
+    authority.issue("b", "DNS:b.example");
+    let gateway = Gateway::start(&routes(&authority, ""));
+    let certificate = authority.path("a.pem");
+    std::fs::remove_file(&certificate).unwrap();
+    assert!(Command::new("mkfifo").arg(&certificate).status().unwrap().success());
+    eventually("it is refused", || gateway.log().contains("is not a file").then_some(()));
+    assert!(gateway.metric("tollgate_connections") >= 0.0);
+}
+
+#[test]
 fn limits_of_a_listener_count_what_it_sends_elsewhere() {
     let gateway = Gateway::start(
         "workers: 1

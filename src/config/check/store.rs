@@ -1,7 +1,8 @@
 //! The store, and the certificates for its connections, which are read here.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::Path;
 
 use tollgate_limiter::store::redis::address::Address;
 use tollgate_limiter::store::redis::spec::RedisSpec;
@@ -76,8 +77,8 @@ fn certificates(raw: &RawTls, report: &mut Report) -> Option<TlsSpec> {
 /// The content of a PEM file. `None`: a mistake was reported.
 pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
-    let problem = |error: std::io::Error| {
+    let read = open(&value.0).and_then(|file| file.take(MAX_PEM).read_to_end(&mut bytes));
+    let problem = |error: io::Error| {
         let path = quote(&value.0.to_string_lossy());
         ValueProblem::new(format!("cannot read {path}: {error}")).hint(
             "a path counts from the directory that the gateway is started in, and its user must be able to read it",
@@ -85,6 +86,12 @@ pub fn pem(Located { location, value }: &Located<PemPath>, report: &mut Report) 
     };
     read.map_err(|error| report.mistake(location, problem(error))).ok()?;
     Some(bytes)
+}
+
+/// Opens a file. Not a pipe, which would keep its reader waiting for ever.
+fn open(path: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(path)?;
+    if kind.is_file() || kind.is_dir() { File::open(path) } else { Err(io::Error::other("it is not a file")) }
 }
 
 fn unusable(path: &Located<PemPath>, error: TlsError) -> ValueProblem {

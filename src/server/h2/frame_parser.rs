@@ -170,7 +170,7 @@ impl FrameParser {
             }
             CONTINUATION => self.in_block = flags & END_HEADERS == 0,
             DATA if length > 0 || flags & ACK != 0 => self.pay(length),
-            PING | SETTINGS if flags & ACK != 0 => {}
+            // Answers are charged like the rest: few are asked for, and others are a flood.
             _ => self.charge()?,
         }
         Ok(())
@@ -305,11 +305,11 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_frames_of_ours_are_free() {
-        let mut parser = begun();
-        for _ in 0..2 * CONTROL_FRAMES {
-            parser.follow(&frame(PING, ACK, &[0; 8])).unwrap();
-            parser.follow(&frame(SETTINGS, ACK, &[])).unwrap();
+    fn answers_that_nobody_asked_for_are_a_flood() {
+        for answer in [frame(PING, ACK, &[0; 8]), frame(SETTINGS, ACK, &[])] {
+            let mut parser = begun();
+            let refused = (0..2 * CONTROL_FRAMES).find_map(|_| parser.follow(&answer).err());
+            assert_eq!(refused, Some((0, Violation::ControlFrames)));
         }
     }
 }

@@ -116,9 +116,18 @@ impl ResolvesServerCert for ServerCertificates {
     }
 }
 
+/// The content of a file. Nothing else is opened: a pipe would keep its reader waiting for ever.
+fn read(path: &Path) -> Result<Vec<u8>, TlsFileError> {
+    let metadata = fs::metadata(path).map_err(TlsFileError::unreadable(path))?;
+    if !metadata.is_file() {
+        return Err(TlsFileError::new(path, "is not a file"));
+    }
+    fs::read(path).map_err(TlsFileError::unreadable(path))
+}
+
 /// The certificates in a file, at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let text = fs::read(path).map_err(TlsFileError::unreadable(path))?;
+    let text = read(path)?;
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -128,7 +137,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFile
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
-    let text = fs::read(path).map_err(TlsFileError::unreadable(path))?;
+    let text = read(path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
         pem::Error::NoItemsFound if memchr::memmem::find(&text, b"BEGIN ENCRYPTED PRIVATE KEY").is_some() => {
             TlsFileError::new(path, "is encrypted: store it without a passphrase (openssl pkey -in … -out …)")
