@@ -1,11 +1,13 @@
 //! Connections at their bounds: the one that is idle for longest makes room, active ones never, and a client has its share.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tollgate::server::ListenerSpec;
 use tollgate_test_support::PATIENCE;
 use tollgate_test_support::raw_http::{RawClient, TestServer, spec};
-use tollgate_test_support::raw_http2::{END_STREAM, FrameClient, GOAWAY, HEADERS, request};
+use tollgate_test_support::raw_http2::{END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, block, frame, request};
 
 const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -65,6 +67,36 @@ async fn an_idle_http_2_connection_makes_room_with_a_goaway() {
     other.send(GET).await;
     idle.next(GOAWAY).await;
     drop(idle);
+    assert_eq!(other.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn an_http_2_client_that_goes_on_after_its_goaway_makes_room_in_the_end() {
+    let limits = ListenerSpec { header_timeout: Duration::from_millis(500), ..spec() };
+    let server = TestServer::start(ListenerSpec { max_connections: 1, ..limits });
+    let mut stubborn = FrameClient::connect(server.address).await;
+    stubborn.request(1, END_STREAM, &request("GET", "/a", &[])).await;
+    assert_eq!(stubborn.next(HEADERS).await.status(), 200);
+    let mut other = server.connect().await;
+    other.send(GET).await;
+    // Nor does it answer the PING that comes with it.
+    stubborn.next(GOAWAY).await;
+    let going_on = async {
+        for stream in (3..).step_by(2) {
+            let head = frame(HEADERS, END_HEADERS | END_STREAM, stream, &block(&request("HEAD", "/a", &[])));
+            if stubborn.stream.write_all(&head).await.is_err() {
+                return;
+            }
+            loop {
+                match stubborn.frame().await {
+                    Some(frame) if frame.stream == stream => break,
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        }
+    };
+    timeout(PATIENCE, going_on).await.expect("the connection stays open");
     assert_eq!(other.answer().await.status, 200);
 }
 

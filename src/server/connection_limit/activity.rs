@@ -70,8 +70,11 @@ impl ClientActivity {
         self.idle_since.store(ACTIVE, Relaxed);
     }
 
-    /// Nothing is under way since `now`.
+    /// Nothing is under way since `now`. A connection that was asked to close is not asked again.
     pub fn set_idle(&self, now: Instant) {
+        if self.must_close() {
+            return;
+        }
         self.idle_since.store(micros(now.saturating_duration_since(self.epoch)), Relaxed);
     }
 
@@ -194,6 +197,9 @@ mod tests {
         assert!(connections.close_longest_idle(None));
         assert!(!connections.close_longest_idle(None));
         assert_eq!(closing(&all), [false, true, true, true]);
+        all[1].1.set_idle(clock::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!connections.close_longest_idle(None), "it was asked already");
     }
 
     #[tokio::test(start_paused = true)]

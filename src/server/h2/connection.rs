@@ -40,7 +40,7 @@ pub struct H2Connection<H, S> {
     deadlines: Deadlines,
     /// It ends as soon as its GOAWAY is written.
     closing: bool,
-    /// Requests were under way when somebody last looked.
+    /// It could not make room when somebody last looked: requests were under way, or it was leaving.
     busy: bool,
 }
 
@@ -92,6 +92,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
     }
 
     fn record_activity(&mut self, busy: bool, activity: &ClientActivity) {
+        let busy = busy || self.deadlines.is_leaving();
         if std::mem::replace(&mut self.busy, busy) != busy {
             if busy { activity.set_active() } else { activity.set_idle(clock::now()) }
         }
@@ -101,7 +102,11 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let mut arrived = None;
         while let Some(accepted) = ready!(pin!(self.http.accept()).poll(cx)) {
-            let (request, sender) = accepted?;
+            let (request, mut sender) = accepted?;
+            if self.deadlines.refuses_requests() {
+                sender.send_reset(Reason::REFUSED_STREAM);
+                continue;
+            }
             self.deadlines.record_request();
             // One look at the clock for all that came together.
             let arrived = *arrived.get_or_insert_with(clock::now);

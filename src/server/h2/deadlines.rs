@@ -27,6 +27,8 @@ pub struct Deadlines {
     timeouts: ClientTimeouts,
     timer: Timer,
     state: RequestState,
+    /// When the client was sent GOAWAY.
+    left_at: Option<Instant>,
     /// The count of finished units when the unfinished one was noticed, and when that was.
     unfinished: Option<(u64, Instant)>,
     ping: Option<PingPong>,
@@ -61,6 +63,7 @@ impl Deadlines {
             timeouts,
             timer: Timer::default(),
             state: RequestState::Fresh(now),
+            left_at: None,
             unfinished: None,
             ping: None,
             ping_due: now + ClientWait::SignOfLife.limit(&timeouts),
@@ -85,7 +88,13 @@ impl Deadlines {
     pub fn record_go_away(&mut self) {
         if !self.is_leaving() {
             self.state = RequestState::LeavingBusy;
+            self.left_at = Some(clock::now());
         }
+    }
+
+    /// Whether requests come too late: their client goes on although it was sent GOAWAY long ago.
+    pub fn refuses_requests(&self) -> bool {
+        self.left_at.is_some_and(|at| clock::now() >= at + ClientWait::LastStream.limit(&self.timeouts))
     }
 
     pub fn is_leaving(&self) -> bool {
@@ -124,7 +133,7 @@ impl Deadlines {
         self.state = match (self.state, busy) {
             (RequestState::Busy, false) => RequestState::Idle(clock::now()),
             (RequestState::LeavingBusy, false) => RequestState::Leaving(clock::now()),
-            (RequestState::Leaving(_), true) => RequestState::LeavingBusy,
+            (RequestState::Leaving(_), true) if !self.refuses_requests() => RequestState::LeavingBusy,
             (state, _) => state,
         };
         if !traffic.unfinished.load(Relaxed) {
