@@ -31,6 +31,8 @@ pub struct ConnectionBound {
     /// The length of the queue, to be read without its lock.
     waiting: AtomicUsize,
     pools: Mutex<Vec<Weak<dyn IdleConnections>>>,
+    /// Shared connections that will leave their slots to those that wait.
+    leaving: AtomicUsize,
     pending: Gauge,
 }
 
@@ -52,6 +54,15 @@ pub struct PoolPlace {
     pub pool: usize,
     pub key: Arc<str>,
 }
+
+/// Where an upstream's shared connection can be used: by the requests of its own place, and by no others.
+pub struct BoundedPlace {
+    bound: Arc<ConnectionBound>,
+    place: PoolPlace,
+}
+
+/// Counts a connection that closes as soon as its exchanges have ended, for a request that waits.
+pub struct LeavingConnection(Arc<ConnectionBound>);
 
 /// The right to have one connection open, until it is dropped.
 pub struct ConnectionSlot(Option<Arc<ConnectionBound>>);
@@ -92,7 +103,8 @@ impl ConnectionBound {
         let most = bounds.connections?.get();
         let most_pending = bounds.pending.unwrap_or(usize::MAX);
         let (queue, pools) = (Mutex::default(), Mutex::default());
-        Some(Arc::new(Self { most, most_pending, queue, waiting: AtomicUsize::new(0), pools, pending }))
+        let (waiting, leaving) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Some(Arc::new(Self { most, most_pending, queue, waiting, pools, leaving, pending }))
     }
 
     /// Whether requests wait for a connection.
@@ -186,6 +198,32 @@ impl ConnectionSlot {
     /// The bound that it counts at.
     pub fn bound(&self) -> Option<&Arc<ConnectionBound>> {
         self.0.as_ref()
+    }
+}
+
+impl BoundedPlace {
+    pub fn new(bound: Arc<ConnectionBound>, place: PoolPlace) -> Self {
+        Self { bound, place }
+    }
+
+    /// Begins to leave, if the request that waits longest cannot use this connection and no other one leaves for it.
+    pub fn leave(&self) -> Option<LeavingConnection> {
+        if !self.bound.is_crowded() {
+            return None;
+        }
+        let queue = self.bound.queue.lock();
+        let first = queue.waiting.values().next()?;
+        if first.place == self.place || self.bound.leaving.load(Ordering::Relaxed) >= queue.waiting.len() {
+            return None;
+        }
+        self.bound.leaving.fetch_add(1, Ordering::Relaxed);
+        Some(LeavingConnection(Arc::clone(&self.bound)))
+    }
+}
+
+impl Drop for LeavingConnection {
+    fn drop(&mut self) {
+        self.0.leaving.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

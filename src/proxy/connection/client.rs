@@ -2,24 +2,25 @@
 //!
 //! Guarantees that no connection is leased that is known to be closed.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
+use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
 use super::exchange::{UpstreamConnection, timeouts_of};
 use super::exhaustion::{Exhaustion, MakeRoom};
 use super::h2::MultiplexedConnection;
 use super::h2::exchange::Http2Exchange;
-use super::h2::group::{ConnectionGroups, StreamClaim, StreamLease};
+use super::h2::group::{ConnectionGroup, ConnectionGroups, StreamClaim, StreamLease};
 use super::pool::{self, Pool};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::transport::Stream;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::Upstream;
-use crate::upstream::bounds::{ConnectionBound, ConnectionSlot, Entry, Vacancy};
+use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
 use crate::upstream::endpoints::{Http2Use, PickedEndpoint, UpstreamConnectError};
 
 /// The upstream connections of a worker.
@@ -152,11 +153,15 @@ impl Client {
     ) -> Result<Lease, UpstreamConnectError> {
         let deadline = deadline(upstream);
         let group = self.groups.group(endpoint.key());
+        let mut in_front = false;
         loop {
             let mut freed = pin!(group.freed().notified());
             freed.as_mut().enable();
+            // An idle connection is for those who wait already.
+            let crowded = !in_front && upstream.connection_bound().is_some_and(|bound| bound.is_crowded());
             if endpoint.has_declined_http2()
-                && let Some(connection) = if fresh { None } else { self.pool.take(endpoint.key(), clock::now()) }
+                && let Some(connection) =
+                    if fresh || crowded { None } else { self.pool.take(endpoint.key(), clock::now()) }
             {
                 return Ok(Self::http1(connection, upstream, endpoint));
             }
@@ -173,32 +178,42 @@ impl Client {
                     continue;
                 }
             };
-            let entry = upstream.connection_bound().map(|bound| self.enter(upstream, bound, &endpoint, false));
+            let entry = upstream.connection_bound().map(|bound| self.enter(upstream, bound, &endpoint, in_front));
             let slot = match entry.transpose()? {
                 None => None,
                 Some(Entry::Slot(slot)) => Some(slot),
                 Some(Entry::Full) => return Err(UpstreamConnectError::Overloaded),
                 Some(Entry::Pending(mut pending)) => {
                     opening.withdraw();
-                    let turn = pin!(pending.turn());
-                    let either = select(turn, freed);
-                    let vacancy = timeout_at(deadline, either).await.map_err(|_| UpstreamConnectError::Overloaded)?;
-                    let Either::Left((Vacancy::Slot(slot), _)) = vacancy else { continue };
-                    opening = group.open();
-                    Some(slot)
+                    let turn = timeout_at(deadline, turn_or_stream(&mut pending, &group, freed.as_mut())).await;
+                    match turn.map_err(|_| UpstreamConnectError::Overloaded)? {
+                        Either::Left(Vacancy::Slot(slot)) => {
+                            opening.resume();
+                            Some(slot)
+                        }
+                        Either::Left(Vacancy::Idle) => {
+                            in_front = true;
+                            continue;
+                        }
+                        Either::Right(stream) => return Ok(Self::http2(stream, upstream, endpoint)),
+                    }
                 }
             };
+            // What it is told goes to another that waits.
+            freed.set(group.freed().notified());
             let stream = self.connect(upstream, &endpoint, deadline, HttpOffer::Any).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
             endpoint.record_http2(is_http2);
             let counted = upstream.metrics().connected(slot);
+            let place = pool::place(&self.pool, endpoint.key());
             if !is_http2 {
                 let connection = UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), counted);
                 return Ok(Self::http1(Box::new(connection), upstream, endpoint));
             }
             let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
-            let opened = MultiplexedConnection::open(stream, timeouts, counted, freed).await;
+            let bound = counted.bound().map(|bound| BoundedPlace::new(Arc::clone(bound), place));
+            let opened = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed).await;
             let connection = opened.map_err(|error| UpstreamConnectError::Failed(std::io::Error::other(error)))?;
             return Ok(Self::http2(opening.opened(&connection), upstream, endpoint));
         }
@@ -261,4 +276,22 @@ impl Client {
 /// The time by which a request must have its connection.
 fn deadline(upstream: &Upstream) -> Instant {
     clock::now() + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
+}
+
+/// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream.
+async fn turn_or_stream<'a>(
+    pending: &mut PendingConnect,
+    group: &'a Arc<ConnectionGroup>,
+    mut freed: Pin<&mut Notified<'a>>,
+) -> Either<Vacancy, StreamLease> {
+    loop {
+        if let Some(stream) = group.take() {
+            return Either::Right(stream);
+        }
+        if let Either::Left((vacancy, _)) = select(pin!(pending.turn()), freed.as_mut()).await {
+            return Either::Left(vacancy);
+        }
+        freed.set(group.freed().notified());
+        freed.as_mut().enable();
+    }
 }

@@ -7,8 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::{Reason, client};
 use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
+use tollgate::body::Body;
+use tollgate::proxy::Proxy;
+use tollgate_test_support::front::{Forwarder, ForwarderConfig};
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{RawConnection, values};
 
@@ -120,6 +124,38 @@ async fn at_the_bounds_requests_wait_for_a_stream() {
         }
     }
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_shared_connection_gives_way_to_a_request_of_another_worker() {
+    let turns = Arc::new(Semaphore::new(0));
+    let released = Arc::clone(&turns);
+    let server = Http2Server::start(100, move |_, sender, _| {
+        let turns = Arc::clone(&released);
+        async move {
+            turns.acquire().await.unwrap().forget();
+            answer(sender, "ok");
+        }
+    })
+    .await;
+    let mut plan = ForwarderConfig::new(&[]);
+    plan.spec.endpoints = vec![format!("h2c://{}", server.address).parse().unwrap()];
+    plan.spec.bounds.connections = NonZeroUsize::new(1);
+    let one = Forwarder::new(plan);
+    let mut other = Forwarder::new(ForwarderConfig::new(&["127.0.0.1:1".parse().unwrap()]));
+    (other.upstream, other.proxy) = (Arc::clone(&one.upstream), Proxy::default());
+    let ask = async |gate: &Forwarder| {
+        let request = Request::get("/").header("host", "a").body(Body::empty()).unwrap();
+        let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
+        response.into_body().collect().await.unwrap().to_bytes()
+    };
+    let release = async {
+        until("all are in flight or wait", || one.upstream.endpoints()[0].in_flight() == 4).await;
+        turns.add_permits(4);
+    };
+    let (first, second, third, fourth, ()) = tokio::join!(ask(&one), ask(&one), ask(&other), ask(&other), release);
+    assert_eq!([first, second, third, fourth].map(|body| body == "ok"), [true; 4]);
+    assert_eq!(server.connections(), 2);
 }
 
 #[tokio::test]

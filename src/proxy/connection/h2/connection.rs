@@ -22,6 +22,7 @@ use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use crate::http::h2::STREAM_WINDOW;
 use crate::proxy::connection::response::BOUNDS;
 use crate::transport::Stream;
+use crate::upstream::bounds::{BoundedPlace, LeavingConnection};
 use crate::upstream::metrics::CountedConnection;
 
 /// Streams under way on one connection, if the upstream takes as many. nginx takes 128.
@@ -36,6 +37,8 @@ pub struct MultiplexedConnection {
     /// It has carried an exchange to its end.
     used: AtomicBool,
     idle_since: Mutex<Instant>,
+    /// Of an upstream whose connections are bounded.
+    bounded: Option<BoundedPlace>,
     keepalive: Duration,
 }
 
@@ -47,6 +50,8 @@ struct ConnectionHealth {
     /// An exchange has waited in vain, and the upstream has answered no PING since.
     suspected: AtomicBool,
     suspicion: Notify,
+    /// It leaves its place to others once it has closed.
+    leaving: Mutex<Option<LeavingConnection>>,
 }
 
 impl MultiplexedConnection {
@@ -57,7 +62,7 @@ impl MultiplexedConnection {
     pub async fn open(
         stream: Stream,
         timeouts: UpstreamTimeouts,
-        counted: CountedConnection,
+        (counted, bounded): (CountedConnection, Option<BoundedPlace>),
         freed: Arc<Notify>,
     ) -> Result<Arc<Self>, h2::Error> {
         let mut builder = Builder::new();
@@ -77,10 +82,11 @@ impl MultiplexedConnection {
             driven.retired.store(true, Ordering::Relaxed);
             freed.notify_waiters();
             drop(counted);
+            driven.leaving.lock().take();
         });
         let (streams, used, idle_since) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(clock::now()));
         let keepalive = UpstreamWait::NextExchange.limit(&timeouts);
-        Ok(Arc::new(Self { sender, health, streams, used, idle_since, keepalive }))
+        Ok(Arc::new(Self { sender, health, streams, used, idle_since, bounded, keepalive }))
     }
 
     /// Where requests are sent.
@@ -102,7 +108,7 @@ impl MultiplexedConnection {
 
     /// The number of streams that are leased.
     pub fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
+        self.streams.load(Ordering::SeqCst)
     }
 
     /// Whether an exchange over it came to its end.
@@ -121,9 +127,19 @@ impl MultiplexedConnection {
 
     pub fn end_stream(&self) {
         self.used.store(true, Ordering::Relaxed);
-        if self.streams.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.streams.fetch_sub(1, Ordering::SeqCst) == 1 {
             *self.idle_since.lock() = clock::now();
         }
+    }
+
+    /// Whether it must get no more streams, so that a request which waits and cannot use it gets its place.
+    pub fn gives_way(&self) -> bool {
+        let Some(place) = &self.bounded else { return false };
+        let mut leaving = self.health.leaving.lock();
+        if leaving.is_none() {
+            *leaving = place.leave();
+        }
+        leaving.is_some()
     }
 
     /// An exchange has waited in vain: asks the upstream for a sign of life.

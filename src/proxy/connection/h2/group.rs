@@ -1,7 +1,8 @@
 //! The connections of a worker that carry many exchanges, by endpoint.
 //!
 //! Guarantees that a connection is opened only when all are full, one for all requests that wait for it, and that no
-//! more than [`MOST_CONNECTIONS`] lead to one endpoint.
+//! more than [`MOST_CONNECTIONS`] lead to one endpoint. At the bounds of its upstream, a connection gets no more streams
+//! once requests wait that cannot use it.
 
 use std::sync::Arc;
 
@@ -121,6 +122,14 @@ impl ConnectionGroup {
         StreamClaim::Wait(WaitingForStream(Arc::clone(self)))
     }
 
+    /// A stream of a connection that has room.
+    pub fn take(self: &Arc<Self>) -> Option<StreamLease> {
+        let members = self.members.lock();
+        let connection =
+            members.connections.iter().find(|connection| !connection.is_retired() && connection.has_room())?;
+        Some(self.lease(connection))
+    }
+
     /// Begins to open a connection, whatever the others do.
     pub fn open(self: &Arc<Self>) -> OpeningConnection {
         self.members.lock().opening += 1;
@@ -151,17 +160,26 @@ impl OpeningConnection {
     }
 
     /// It has to wait for its turn, and the others learn nothing from that: told, they would all ask for a turn again.
-    pub fn withdraw(mut self) {
+    /// Dropped after that, it tells one of them, which takes its part.
+    pub fn withdraw(&mut self) {
         self.withdrawn = true;
+        self.group.members.lock().opening -= 1;
+    }
+
+    /// Its turn has come.
+    pub fn resume(&mut self) {
+        self.withdrawn = false;
+        self.group.members.lock().opening += 1;
     }
 }
 
 impl Drop for OpeningConnection {
     fn drop(&mut self) {
-        self.group.members.lock().opening -= 1;
-        if !self.withdrawn {
-            self.group.freed.notify_waiters();
+        if self.withdrawn {
+            return self.group.freed.notify_one();
         }
+        self.group.members.lock().opening -= 1;
+        self.group.freed.notify_waiters();
     }
 }
 
@@ -174,6 +192,30 @@ impl Drop for WaitingForStream {
 impl Drop for StreamLease {
     fn drop(&mut self) {
         self.connection.end_stream();
+        if self.connection.gives_way() {
+            drop(self.group.retain(|connection| !std::ptr::eq(connection, &*self.connection)));
+        }
         self.group.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_leaves_before_it_has_opened_a_connection_tells_one_that_relies_on_it() {
+        let group = Arc::new(ConnectionGroup::default());
+        let StreamClaim::Open(mut opening) = group.claim() else { panic!("does not open") };
+        let StreamClaim::Wait(_waiting) = group.claim() else { panic!("does not wait") };
+        let mut freed = Box::pin(group.freed().notified());
+        assert!(poll!(&mut freed).is_pending());
+        opening.withdraw();
+        assert!(poll!(&mut freed).is_pending());
+        drop(opening);
+        assert!(poll!(&mut freed).is_ready());
+        assert!(matches!(group.claim(), StreamClaim::Open(_)));
     }
 }
