@@ -116,10 +116,8 @@ async fn a_post_that_was_cut_off_is_not_sent_again() {
     })
     .await;
     let front = server.behind().await;
-    let (log, _guard) = CapturedLog::start();
     let (status, body) = exchange(&front, POST).await;
     assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
-    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
 }
 
 #[tokio::test]
