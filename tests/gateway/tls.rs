@@ -328,7 +328,8 @@ fn connections_that_have_sent_nothing_make_room_before_and_after_their_handshake
     let made_room = || gateway.metric("tollgate_connections_closed_for_room_total");
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
     assert_eq!(curl(&gateway, &authority, "a.example", "/", &[]).ended(), "2 200");
-    assert!(made_room() >= 3.0);
+    // Each worker has a queue of its own: how many had to go before depends on whose the client came into.
+    assert!(made_room() >= 1.0);
     // And those that have agreed on a version of HTTP.
     for protocol in ["h2", "http/1.1"] {
         let before = handshakes(&gateway, "full");
