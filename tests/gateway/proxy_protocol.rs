@@ -65,6 +65,7 @@ fn connections_that_have_sent_nothing_make_room_and_a_header_that_has_begun_does
     let gateway = start_with("127.0.0.1", "header_timeout: 60s, max_connections: 2");
     let mut begun = TcpStream::connect(gateway.listeners[0]).unwrap();
     begun.write_all(&V1[..9]).unwrap();
+    eventually("it is accepted", || (gateway.metric("tollgate_connections") == 1.0).then_some(()));
     let silent: Vec<_> = (0..4).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
     assert_eq!(client(&gateway, V1, "").as_deref(), Some("203.0.113.7"));
     assert_eq!(gateway.metric("tollgate_connections_closed_for_room_total"), 4.0);
