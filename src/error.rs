@@ -85,7 +85,7 @@ const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -
     Row { status, name, detail, close: true }
 }
 
-/// What may be tried again at once is tried again after this.
+/// Seconds before a request is tried again that could be at once.
 const RETRY_AFTER_SECS: u64 = 1;
 
 impl Failure {

@@ -71,7 +71,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let tls = TlsFiles::load(&config)?;
-    // As late as can be: everything that is likely to fail has been done.
+    // Late: everything that is likely to fail has been done.
     let mut handed_over = match &config.handover {
         Some(handover) if take_over => successor::take_over(handover)?.unwrap_or_default(),
         None if take_over => {

@@ -10,7 +10,7 @@ use crate::http::h1::{BodyFraming, SectionBounds};
 
 const BOUNDS: SectionBounds = SectionBounds { bytes: 4096, fields: 16 };
 
-/// What a decoder made of bytes: content, trailers, whether it was all, and how many bytes are left.
+/// A decoder's reading of bytes: content, trailers, whether it was all, and how many bytes are left.
 type Decoded = Result<(Vec<u8>, Option<HeaderMap>, bool, usize), Malformed>;
 
 /// A chunked body that arrives in two pieces, or byte by byte, is the body that arrives whole.
@@ -20,7 +20,7 @@ pub fn pieces_make_no_difference(data: &[u8]) {
     let (before, after) = bytes.split_at(place);
     for pieces in [decode([before, after]), decode(bytes.chunks(1))] {
         match (&whole, &pieces) {
-            // What came before the fault may have been passed on.
+            // Content before the fault may have been passed on.
             (Err(_), Err(_)) => {}
             _ => assert_eq!(whole, pieces),
         }

@@ -100,7 +100,7 @@ mod tests {
         bytes
     }
 
-    /// What a fuzzer does in hours, for a moment. `FUZZ_ROUNDS=100000` goes on longer.
+    /// A fuzzer's work of hours, for a moment. `FUZZ_ROUNDS=100000` goes on longer.
     #[test]
     fn changed_inputs_hold_every_property() {
         let rounds = std::env::var("FUZZ_ROUNDS").map_or(2_000, |rounds| rounds.parse().unwrap());

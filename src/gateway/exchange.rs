@@ -171,7 +171,7 @@ impl RequestContext {
         }
         fields.apply(response.headers_mut());
         if let Some(hsts) = &self.hsts {
-            // What the upstream says for itself is kept.
+            // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
         }
         account.status = response.status();

@@ -1,5 +1,5 @@
-//! What requests through a listener are held to before any route: they belong on the connection they came on, and they
-//! came by HTTPS where only that is served.
+//! The rules of a listener, which hold before any route: requests belong on the connection they came on, and came by HTTPS
+//! where only that is served.
 
 use http::{HeaderValue, Method, Request, Version};
 use tollgate_limiter::limit::key::host;

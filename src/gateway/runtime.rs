@@ -28,7 +28,7 @@ pub struct Gateway {
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
     pub trusted_proxies: TrustedPeers,
-    /// What requests through each listener are held to, besides its limits.
+    /// The rules of each listener, besides its limits.
     pub listeners: Vec<ListenerRules>,
     pub access_log: Option<AccessLog>,
     /// For requests that no route takes: a listener's limits count them too.

@@ -51,7 +51,7 @@ impl InterimSlot {
         self.waiting.store(responses.waiting.len(), Relaxed);
     }
 
-    /// What waits, in order.
+    /// The interim responses that wait, in order.
     pub fn take(&self) -> Vec<InterimResponse> {
         if self.waiting.load(Relaxed) == 0 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What makes a request acceptable (RFC 9110, RFC 9112, RFC 9113), in every version of HTTP: each rule is one function.
+//! The rules for requests (RFC 9110, RFC 9112, RFC 9113), in every version of HTTP: each rule is one function.
 //!
 //! The codec of HTTP/1 calls them while it reads a section, that of HTTP/2 calls [`check`] with a section that its
 //! library has read. Guarantees that what one version refuses is refused in the other. Allocates nothing.

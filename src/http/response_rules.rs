@@ -1,4 +1,4 @@
-//! What a response must look like (RFC 9110 §6.4.1, §8.6; RFC 9113 §8.2.2), whatever versions it came in and goes out
+//! The rules for responses (RFC 9110 §6.4.1, §8.6; RFC 9113 §8.2.2), whatever versions they came in and go out
 //! in: which responses have content, what their Content-Length may say, which fields are for one connection only.
 //!
 //! The codec of HTTP/1 calls the rules while it writes, that of HTTP/2 calls [`prepare`] before. Guarantees that a

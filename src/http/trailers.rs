@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(trailers.len(), 2);
     }
 
-    /// As many as fit a header section: a search through all of them for each trailer would take as long as their
+    /// The names that fit a header section: a search through all of them for each trailer would take as long as their
     /// product.
     #[test]
     fn announced_trailers_are_found_without_a_search_through_all() {

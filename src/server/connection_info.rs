@@ -1,4 +1,4 @@
-//! What is known about a client's connection, for all requests on it.
+//! The facts about a client's connection, for all requests on it.
 
 use crate::http::scheme::RequestScheme;
 use crate::transport::peer::PeerAddress;

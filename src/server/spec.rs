@@ -10,7 +10,7 @@ use crate::transport::listening_socket::ListenAddress;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSpec {
     pub address: ListenAddress,
-    /// Who may connect to a Unix socket: the mode of its file.
+    /// The right to connect to a Unix socket: the mode of its file.
     pub socket_mode: u32,
     /// The name of its socket, where systemd opens several.
     pub socket_name: Option<Arc<str>>,

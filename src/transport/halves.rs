@@ -44,7 +44,7 @@ impl ReadHalf {
 }
 
 impl WriteHalf {
-    /// As `Stream::encrypted_bytes_sent`.
+    /// Like `Stream::encrypted_bytes_sent`.
     pub fn encrypted_bytes_sent(&self) -> u64 {
         match self {
             Self::Tcp(_) | Self::Unix(_) => 0,

@@ -36,7 +36,7 @@ impl PeerAddress {
         self.socket_address().ip()
     }
 
-    /// As [`PeerAddress::ip`], with a port; 0 if there is none.
+    /// Like [`PeerAddress::ip`], with a port; 0 if there is none.
     pub fn socket_address(self) -> SocketAddr {
         match self {
             Self::Ip(address) => address,

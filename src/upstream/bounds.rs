@@ -12,7 +12,7 @@ use metrics::Gauge;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// What an upstream takes at most. `None`: no bound.
+/// The most that an upstream takes. `None`: no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamBounds {
     /// Open connections, all workers together.
@@ -67,7 +67,7 @@ pub struct LeavingConnection(Arc<ConnectionBound>);
 /// The right to have one connection open, until it is dropped.
 pub struct ConnectionSlot(Option<Arc<ConnectionBound>>);
 
-/// What a waiting request gets.
+/// The outcome of a wait.
 pub enum Vacancy {
     /// It may open a connection.
     Slot(ConnectionSlot),
@@ -75,11 +75,11 @@ pub enum Vacancy {
     Idle,
 }
 
-/// What comes of asking for a connection.
+/// The outcome of asking for a connection.
 pub enum Entry {
     Slot(ConnectionSlot),
     Pending(PendingConnect),
-    /// As many wait as may.
+    /// The queue is full.
     Full,
 }
 

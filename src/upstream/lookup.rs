@@ -66,7 +66,7 @@ struct LookupAnswer {
     since: Option<Instant>,
 }
 
-/// What to do about a name.
+/// The next step for a name.
 enum LookupStep {
     Done(io::Result<Addresses>),
     /// Wait for the lookup, until then at most.

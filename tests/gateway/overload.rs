@@ -68,7 +68,7 @@ fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
 #[test]
 fn running_out_of_descriptors_is_not_the_upstreams_fault() {
     let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(Duration::from_millis(500)), ""));
-    // One connection of a client, with many requests under way, each of which needs a connection of its own.
+    // A connection of a client, with many requests under way, each of which needs a connection of its own.
     let output = Command::new("h2load").args(["-n", "100", "-c", "1", "-m", "100", &gateway.url("/")]).output();
     let output = output.unwrap_or_else(|error| panic!("cannot start h2load: {error}; `make test` installs it"));
     let report = String::from_utf8_lossy(&output.stdout);

@@ -86,7 +86,7 @@ fn the_client_that_a_proxy_names_is_trusted_no_more_than_it_would_be_itself() {
     let gateway = start("127.0.0.1");
     let forged = "X-Forwarded-For: 192.0.2.99\r\n";
     assert_eq!(client(&gateway, V1, forged).as_deref(), Some("203.0.113.7"));
-    // Whoever it is, the proxy vouches for nobody: it may tunnel what a client wrote.
+    // The proxy vouches for nobody: it may tunnel what a client wrote.
     for unnamed in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00"] {
         assert_eq!(client(&gateway, unnamed, forged).as_deref(), Some("127.0.0.1"));
     }

@@ -75,7 +75,7 @@ impl ClosedLoop {
     }
 }
 
-/// One connection, until the gateway says that it closes it.
+/// A connection, until the gateway says that it closes it.
 fn converse(address: SocketAddr, keeps: bool, stop: &AtomicBool, answered: &AtomicUsize) -> std::io::Result<()> {
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

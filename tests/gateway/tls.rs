@@ -13,7 +13,7 @@ use crate::process::{Gateway, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What curl printed, and what it complained of.
+/// The output of curl, and its complaints.
 struct Seen {
     out: String,
     errors: String,
@@ -77,7 +77,7 @@ impl Seen {
 
 const IDENTITY: [&str; 4] = ["--cert", "client.pem", "--key", "client.key"];
 
-/// What `openssl s_client` says of a connection on which it sends nothing.
+/// The report of `openssl s_client` of a connection on which it sends nothing.
 fn s_client(gateway: &Gateway, authority: &CertificateAuthority, arguments: &[&str]) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-ign_eof", "-connect", &gateway.listeners[0].to_string(), "-CAfile", "ca.pem"])
@@ -296,7 +296,7 @@ fn a_handshake_that_stalls_is_cut_and_holds_nobody_up() {
     authority.issue("b", "DNS:b.example");
     let file = routes(&authority, "max_handshakes: 1");
     let gateway = Gateway::start(&file.replace("    tls:", "    header_timeout: 1s\n    tls:"));
-    // One says nothing, one half of a hello, and one nothing more after its hello.
+    // The first says nothing, another half of a hello, and one nothing more after its hello.
     let hello = client_hello(&authority);
     let parts = [&hello[..0], &hello[..hello.len() / 2], &hello];
     let mut stalled: Vec<TcpStream> = parts

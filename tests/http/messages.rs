@@ -153,7 +153,7 @@ async fn no_trailer_of_a_response_passes_that_belongs_before_the_content() {
         last = client.of_stream(1).await;
     }
     assert_eq!(last.kind, HEADERS);
-    // One field, whose name and value have less than 16 bytes.
+    // A field whose name and value have less than 16 bytes.
     assert!(last.payload.len() < 16, "{last:?}");
 }
 

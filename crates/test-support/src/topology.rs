@@ -76,7 +76,7 @@ impl CertificateAuthority {
         self.issue_to(name, "/CN=a test", subject, "2");
     }
 
-    /// As `issue`, to an owner (`/O=Example/CN=billing`), for `days`; none if negative.
+    /// Like `issue`, to an owner (`/O=Example/CN=billing`), for `days`; none if negative.
     pub fn issue_to(&self, name: &str, owner: &str, subject: &str, days: &str) {
         let [pem, key, request, extensions] = ["pem", "key", "csr", "ext"].map(|kind| format!("{name}.{kind}"));
         std::fs::write(self.path(&extensions), format!("subjectAltName={subject}\n")).unwrap();

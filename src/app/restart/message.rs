@@ -51,7 +51,7 @@ pub enum HandoverMessage {
 /// Version of these messages.
 pub const PROTOCOL: u32 = 1;
 
-/// One end of a hand-over.
+/// An end of a hand-over.
 #[derive(Debug)]
 pub struct HandoverStream {
     stream: UnixStream,

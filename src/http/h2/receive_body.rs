@@ -125,7 +125,7 @@ impl BodySource for ReceivedBody {
 }
 
 impl Drop for ReceivedBody {
-    /// What was read last must not stay away from the connection's window until the stream ends.
+    /// The bytes that were read last must not stay away from the connection's window until the stream ends.
     fn drop(&mut self) {
         self.release();
     }

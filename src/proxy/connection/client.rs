@@ -31,13 +31,13 @@ pub struct Client {
     exhaustion: Exhaustion,
 }
 
-/// What carries one exchange.
+/// The carrier of one exchange.
 pub enum Lease {
     Http1(Box<UpstreamConnection>),
     Http2(Box<Http2Exchange>),
 }
 
-/// What a request needs of its connection.
+/// The needs of a request for its connection.
 #[derive(Clone, Copy)]
 pub struct LeaseNeeds {
     /// It was sent before: no connection that was used before will do.
@@ -199,7 +199,7 @@ impl Client {
                     }
                 }
             };
-            // What it is told goes to another that waits.
+            // Its notice goes to another that waits.
             freed.set(group.freed().notified());
             let stream = self.connect(upstream, &endpoint, deadline, HttpOffer::Any).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();

@@ -1,4 +1,4 @@
-//! What happens when the gateway itself has nothing left for a connection: no descriptor, no port, no buffer.
+//! The gateway itself has nothing left for a connection: no descriptor, no port, no buffer.
 //!
 //! Guarantees that idle connections give way to a request, and that the log has one line per period and not per request.
 

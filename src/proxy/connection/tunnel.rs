@@ -28,7 +28,7 @@ pub trait TunnelObserver: Send {
     fn on_end(self: Box<Self>, bytes: TunnelBytes, complete: bool);
 }
 
-/// What a tunnel has carried.
+/// The bytes that a tunnel has carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelBytes {
     pub from_client: u64,

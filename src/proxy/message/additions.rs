@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(proto(false, ""), ("https".to_owned(), "proto=https".to_owned()));
         assert_eq!(proto(true, "http"), ("http".to_owned(), "proto=http".to_owned()));
         assert_eq!(proto(true, "http, https"), ("http, https".to_owned(), "proto=http".to_owned()));
-        // What is no scheme would add a parameter of its own.
+        // A value that is no scheme would add a parameter of its own.
         assert_eq!(proto(true, "http;for=x"), ("http;for=x".to_owned(), "proto=https".to_owned()));
     }
 

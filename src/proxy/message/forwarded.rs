@@ -36,7 +36,7 @@ impl ClientOrigin {
         Self::behind(headers, peer, trusted.contains(peer).then_some(trusted))
     }
 
-    /// As [`ClientOrigin::resolve`], for a peer that may be on a Unix socket.
+    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket.
     pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: &TrustedPeers) -> Self {
         Self::behind(headers, peer.ip(), trusted.contains(peer).then_some(&trusted.proxies))
     }

@@ -25,7 +25,7 @@ const CANDIDATES: usize = 64;
 /// The value of `idle_since` while a request is under way.
 const ACTIVE: u64 = u64::MAX;
 
-/// What one client connection does.
+/// The activity of a client's connection.
 #[derive(Debug)]
 pub struct ClientActivity {
     /// Which listener accepted it.

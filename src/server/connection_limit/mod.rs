@@ -203,7 +203,7 @@ impl ConnectionLimit {
 }
 
 impl ConnectionPermit {
-    /// What the connection does. Outlives it.
+    /// The connection's activity. Outlives it.
     pub fn activity(&self) -> &Arc<ClientActivity> {
         &self.activity
     }

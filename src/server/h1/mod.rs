@@ -82,7 +82,7 @@ pub async fn drive<H: Handler>(
     // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
     let mut waiting = drain.clone();
     let mut begun = pin!(waiting.begun());
-    // So does another connection that needs room.
+    // Another connection that needs room does so, too.
     let activity = Arc::clone(socket.permit.activity());
     poll_fn(|cx| {
         activity.wake(cx.waker());

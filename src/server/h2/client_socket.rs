@@ -34,7 +34,7 @@ pub struct ClientSocket<S> {
     lingered: usize,
 }
 
-/// What a connection's task sees of its socket. All of it is written and read on one thread.
+/// A connection's socket, as its task sees it. All of it is written and read on one thread.
 #[derive(Debug, Default)]
 pub struct Traffic {
     /// Reads that brought something.

@@ -108,7 +108,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
                 continue;
             }
             self.deadlines.record_request();
-            // One look at the clock for all that came together.
+            // The clock is read once for all that came together.
             let arrived = *arrived.get_or_insert_with(clock::now);
             tokio::spawn(stream::serve(Arc::clone(&self.session), request, sender, arrived));
         }

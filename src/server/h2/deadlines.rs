@@ -13,7 +13,7 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{ClientTimeouts, ClientWait, Wait as _};
 use crate::http::timer::Timer;
 
-/// What is due.
+/// The step that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// The client is asked to make no more requests.
@@ -146,7 +146,7 @@ impl Deadlines {
         }
     }
 
-    /// What is due next, and when. `None`: the client is looked after.
+    /// The step that is due next, and when. `None`: the client is looked after.
     fn next(&self) -> (Instant, Option<Due>) {
         let mut next = (self.ping_due, None);
         let mut at_most = |due, what| {
@@ -199,7 +199,7 @@ mod tests {
         Deadlines::new(ClientTimeouts::new(SECOND, 5 * SECOND, 20 * SECOND))
     }
 
-    /// What becomes due, and after how many seconds.
+    /// The step that becomes due, and after how many seconds.
     async fn due(deadlines: &mut Deadlines, traffic: &Traffic, busy: bool) -> (Due, u64) {
         let begun = clock::now();
         let due = poll_fn(|cx| deadlines.poll(cx, traffic, busy)).await;

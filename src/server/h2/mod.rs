@@ -96,7 +96,7 @@ impl Http2 {
         self.record_end(&session, served);
     }
 
-    /// One line for a connection that was closed because of what its client sent, however much that was.
+    /// Logs a line for a connection that was closed because of what its client sent, however much that was.
     fn record_end<H>(&self, session: &H2Session<H>, served: Result<(), h2::Error>) {
         let peer = session.connection.peer;
         let is_flood = |error: &h2::Error| {

@@ -1,4 +1,4 @@
-//! What the streams of an HTTP/2 connection share with its task.
+//! The state that the streams of an HTTP/2 connection share with its task.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use crate::server::spec::ListenerSpec;
 /// Requests that a client may reset right after it made them, at once. A browser that leaves a page resets all that it
 /// has open.
 const EARLY_RESETS: u32 = 200;
-/// One such reset is forgotten after this time: nghttp2 allows 33 a second, too.
+/// Such a reset is forgotten after this time: nghttp2 allows 33 a second, too.
 const FORGET_RESET: Duration = Duration::from_millis(30);
 /// A request that lived longer had its use: Envoy calls a reset premature within this time.
 const EARLY: Duration = Duration::from_secs(1);

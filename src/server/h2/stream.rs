@@ -1,4 +1,4 @@
-//! One HTTP/2 stream: its request is handled and answered, in a task of its own.
+//! An HTTP/2 stream: its request is handled and answered, in a task of its own.
 //!
 //! Guarantees that the request is dropped when its client resets the stream or goes away, and that a client which takes
 //! nothing of its response for too long loses the stream and no other.

@@ -92,7 +92,7 @@ impl AsyncWrite for StreamTunnel {
 }
 
 impl Drop for StreamTunnel {
-    /// As a reset of the connection would be in HTTP/1 (RFC 8441 §5).
+    /// Like a reset of the connection in HTTP/1 (RFC 8441 §5).
     fn drop(&mut self) {
         if !self.ended || !self.receive.is_end_stream() {
             self.send.send_reset(Reason::CANCEL);

@@ -29,7 +29,7 @@ pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSock
     }
 }
 
-/// One more socket at `address`, which sockets of this process or of its predecessor may have.
+/// Another socket at `address`, which sockets of this process or of its predecessor may have.
 pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

@@ -36,7 +36,7 @@ impl TlsStream {
         &self.0.get_ref().0.stream
     }
 
-    /// What the handshake agreed on.
+    /// The outcome of the handshake.
     pub fn session(&self) -> &rustls::CommonState {
         self.0.get_ref().1
     }

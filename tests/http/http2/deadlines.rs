@@ -19,7 +19,7 @@ async fn a_client_has_the_header_timeout_for_its_first_request() {
     for said in [&b""[..], PREFACE, &[PREFACE, &settings[..5]].concat(), &[PREFACE, &settings].concat()] {
         let mut client = FrameClient::silent(server.address).await;
         client.send(said).await;
-        // Whoever has spoken HTTP/2 gets a GOAWAY; to others nothing was said yet.
+        // A client that has spoken HTTP/2 gets a GOAWAY; to others nothing was said yet.
         assert!([None, Some(NO_ERROR)].contains(&client.last_error().await), "{said:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What a client gets, and what becomes of one that does not take it.
+//! The answer that a client gets, and what becomes of one that does not take it.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -3,7 +3,7 @@
 
 use tollgate_test_support::raw_http2::{self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, block};
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is answered with this status.
@@ -57,7 +57,7 @@ impl Neutral<'_> {
         (text + "\r\n").into_bytes()
     }
 
-    /// One host is the authority, several are `host` fields.
+    /// A single host is the authority, several are `host` fields.
     fn to_http_2(self) -> Vec<u8> {
         let mut fields = vec![(":method", self.method), (":scheme", "http"), (":path", self.target)];
         match self.hosts {

@@ -44,7 +44,7 @@ impl TrustedProxies {
         if self.contains(peer) { self.client_behind(headers, peer) } else { peer }
     }
 
-    /// As [`TrustedProxies::client_address`], for a peer at `proxy` that is trusted whatever its address, such as one on
+    /// Like [`TrustedProxies::client_address`], for a peer at `proxy` that is trusted whatever its address, such as one on
     /// a Unix socket.
     pub fn client_behind(&self, headers: &HeaderMap, proxy: IpAddr) -> IpAddr {
         client_behind(headers, proxy, self)

@@ -9,7 +9,7 @@ use crate::config::report::{Report, ValueProblem};
 use crate::config::yaml::decode::Setting;
 use crate::transport::tls::server::spec::{CertificateFiles, ClientAuthSpec, TlsServerSpec};
 
-/// What browsers ask of a policy before they take it into their lists: a year (hstspreload.org).
+/// The age that browsers ask of a policy before they take it into their lists: a year (hstspreload.org).
 const PRELOAD_AGE: Duration = Duration::from_secs(31_536_000);
 
 /// The TLS settings. `None`: a mistake was reported.

@@ -42,7 +42,7 @@ pub struct MultiplexedConnection {
     keepalive: Duration,
 }
 
-/// What a connection's task and its users tell each other.
+/// The messages between a connection's task and its users.
 #[derive(Default)]
 struct ConnectionHealth {
     /// It takes no more streams.

@@ -36,7 +36,7 @@ struct GroupMembers {
     waiting: usize,
 }
 
-/// What a request that asks for a stream may do.
+/// The next step of a request that asks for a stream.
 pub enum StreamClaim {
     Take(StreamLease),
     /// Open a connection.

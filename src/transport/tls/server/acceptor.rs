@@ -45,7 +45,7 @@ pub struct TlsAcceptor {
     metrics: HandshakeMetrics,
 }
 
-/// One version of a listener's certificates and settings.
+/// A version of a listener's certificates and settings.
 pub struct TlsSettings {
     pub spec: TlsServerSpec,
     config: Arc<ServerConfig>,
@@ -127,7 +127,7 @@ impl TlsSettings {
         }
     }
 
-    /// What is known about a client once its handshake has ended. A client that resumes a session shows no certificate:
+    /// The facts about a client once its handshake has ended. A client that resumes a session shows no certificate:
     /// the one it showed then must still hold.
     fn session(&self, tls: &rustls::ServerConnection) -> Result<TlsSession, rustls::Error> {
         let presented = tls.peer_certificates().unwrap_or_default();

@@ -19,7 +19,7 @@ pub enum HandshakeOutcome {
     PlainHttp,
     /// The client has no certificate, or one that does not hold.
     ClientCertificate,
-    /// What came is not TLS, or both sides have no version or algorithm in common.
+    /// The bytes that came are not TLS, or both sides have no version or algorithm in common.
     Failed,
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateNames {
     exact: Vec<String>,
-    /// What follows the `*` of a wildcard: `.example.com`.
+    /// The part after the `*` of a wildcard: `.example.com`.
     suffixes: Vec<String>,
     addresses: Vec<IpAddr>,
 }

@@ -1,4 +1,4 @@
-//! What a handshake agreed on, as far as requests on the connection are concerned.
+//! The outcome of a handshake, as far as requests on the connection are concerned.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::client_certificate::ClientIdentity;
 pub struct TlsSession {
     /// The name that the client asked for (SNI), in lower case.
     pub server_name: Option<Box<str>>,
-    /// As the client has authenticated itself.
+    /// The identity by which the client has authenticated itself.
     pub client: Option<Arc<ClientIdentity>>,
     /// The client and this server agreed on HTTP/2.
     pub is_http2: bool,
