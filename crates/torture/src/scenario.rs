@@ -144,8 +144,8 @@ impl Scenario {
             Self::Partition => "the share of the nodes cut off more, until the others notice",
             Self::Stalls | Self::LateStore => "one burst more in the whole run",
             Self::ClusterNodeDown => {
-                "one burst more for each pause of their master; at least 99 % of the other keys decided by Redis, and no \
-                 node's breaker opened more than twice for a pause"
+                "one burst more for each pause of their master, and the tokens of the time until all nodes notice its end; at \
+                 least 99 % of the other keys decided by Redis, and no node's breaker opened more than twice for a pause"
             }
             Self::Reload => "by the larger limit",
             _ => "",

@@ -13,6 +13,9 @@ use crate::scenario::Scenario;
 
 /// The longest until a node knows that Redis is back: a round of probes, a connection, and its answer.
 const RECOVERY_US: u64 = 1_000_000;
+/// The time between two probes of a node whose Redis is away. The first node that notices its return is ahead of the last
+/// by that much and a call's time limit.
+const PROBE_US: u64 = 100_000;
 
 /// The time in which the other nodes notice that one has fallen silent.
 const NOTICE_US: u64 = 2_000_000;
@@ -92,7 +95,8 @@ impl Interruption {
                 every_us: 12_000_000,
                 for_us: 2_000_000,
                 nodes: 0,
-                conceded: Conceded::Each(burst),
+                // The bucket in Redis has refilled, and the nodes notice one after the other that it answers again.
+                conceded: Conceded::Each(plan.limit.bound(PROBE_US + timeout_us)),
                 repaid_us: u64::MAX,
             }),
             Scenario::Stalls => Some(Self {
