@@ -26,7 +26,7 @@ use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
 use crate::server::ConnectionInfo;
-use crate::transport::peer::TrustedPeers;
+use crate::transport::peer::{SocketPair, TrustedPeers};
 use crate::upstream::Upstream;
 
 /// The route of requests that no route takes, in metrics, logs and keys.
@@ -68,6 +68,8 @@ pub struct Exchange<'g> {
     pub upstreams: &'g Upstreams,
     /// Where interim responses go.
     pub interim: &'g InterimSlot,
+    /// The client's connection. `None`: its client has no IP address.
+    pub sockets: Option<&'g SocketPair>,
     pub worker: &'g Worker,
     pub context: &'g RequestContext,
     pub request: &'g mut Request<Body>,

@@ -48,6 +48,7 @@ pub fn serve(
             account: context.account(worker, metrics, log, Some(&request)),
             upstreams: &gateway.upstreams,
             interim,
+            sockets: connection.sockets.as_ref(),
             worker,
             context: &context,
             request: &mut request,

@@ -64,7 +64,7 @@ impl Proxy {
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
-                Ok(request) => self.exchange(request, upstream, source.request_id).await,
+                Ok(request) => self.exchange(request, upstream, source).await,
                 Err(failure) => Err(failure.clone()),
             };
             outcome.finish(&result);
@@ -76,7 +76,7 @@ impl Proxy {
         &self,
         request: &mut UpstreamRequest<'_>,
         upstream: &Upstream,
-        request_id: &HeaderValue,
+        source: RequestSource<'_>,
     ) -> Result<Response<Body>, Failure> {
         if !upstream.admits_request() {
             return Err(Failure::UpstreamOverloaded);
@@ -84,7 +84,8 @@ impl Proxy {
         upstream.budget().deposit();
         let mut retry = Retry::default();
         loop {
-            let needs = LeaseNeeds { fresh: retry.is_spent(), upgrade: request.upgrade.is_some() };
+            let upgrade = request.upgrade.is_some();
+            let needs = LeaseNeeds { fresh: retry.is_spent(), upgrade, client: source.sockets };
             let mut lease = self.connect(upstream, needs).await?;
             let (sent, leased_at) = match &mut lease {
                 Lease::Http1(connection) => (connection.send(request).await, connection.leased_at()),
@@ -95,7 +96,7 @@ impl Proxy {
                 Ok(response) => {
                     let now = clock::now();
                     upstream.metrics().responded(now.saturating_duration_since(leased_at));
-                    return relay(response, lease, request.upgrade.take(), request_id, now);
+                    return relay(response, lease, request.upgrade.take(), source.request_id, now);
                 }
                 Err(failed) => request.upload = Some(retry.decide(failed, request.method(), upstream)?),
             }
@@ -103,7 +104,7 @@ impl Proxy {
     }
 
     /// A connection to the first endpoint that accepts one.
-    async fn connect(&self, upstream: &Upstream, needs: LeaseNeeds) -> Result<Lease, Failure> {
+    async fn connect(&self, upstream: &Upstream, needs: LeaseNeeds<'_>) -> Result<Lease, Failure> {
         let mut tried = Tried::default();
         let mut failure = Failure::NoEndpoint;
         while tried.count() < MAX_ENDPOINTS

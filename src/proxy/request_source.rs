@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use super::message::forwarded::ClientOrigin;
 use super::message::headers;
 use crate::http::interim::InterimSlot;
+use crate::transport::peer::SocketPair;
 
 /// Where a request comes from, and where interim responses to it go.
 #[derive(Clone, Copy)]
@@ -13,6 +14,8 @@ pub struct RequestSource<'a> {
     pub origin: &'a ClientOrigin,
     pub request_id: &'a HeaderValue,
     pub interim: &'a InterimSlot,
+    /// The client's connection. `None`: its client has no IP address.
+    pub sockets: Option<&'a SocketPair>,
 }
 
 /// Where the upstream's interim responses go, if the client takes any.

@@ -82,6 +82,7 @@ pub async fn serve_one<H: Handler>(
 ) {
     stream.set_nodelay();
     let activity = Arc::clone(permit.activity());
+    let local = stream.local_address();
     let opened = if context.spec.proxy_protocol || context.handler.tls().is_some() {
         // Boxed: an open connection does not carry the room for its handshake.
         match activity.unless_closing(Box::pin(open(&context, stream, peer, &activity))).await {
@@ -93,7 +94,7 @@ pub async fn serve_one<H: Handler>(
     };
     let OpenedConnection { stream, early, info } = opened;
     let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
-    let connection = Arc::new(info);
+    let connection = Arc::new(info.with_local(local));
     let ListenerContext { handler, spec, drain, http2, .. } = &*context;
     let left = if is_http2 {
         let socket = Socket { stream, early: Bytes::new(), permit };

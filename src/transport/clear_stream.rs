@@ -1,11 +1,14 @@
 //! A connection in the clear: a socket of TCP or a Unix socket.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+
+use super::peer::canonical;
 
 /// A socket.
 #[derive(Debug)]
@@ -19,6 +22,14 @@ impl ClearStream {
         match self {
             Self::Tcp(tcp) => tcp.poll_read_ready(cx),
             Self::Unix(unix) => unix.poll_read_ready(cx),
+        }
+    }
+
+    /// The address at this end. `None`: a Unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(tcp) => tcp.local_addr().ok().map(canonical),
+            Self::Unix(_) => None,
         }
     }
 

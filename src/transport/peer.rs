@@ -13,6 +13,14 @@ pub enum PeerAddress {
     Unix,
 }
 
+/// Both ends of a client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketPair {
+    pub client: SocketAddr,
+    /// What the client has connected to.
+    pub server: SocketAddr,
+}
+
 /// The peers whose claims about their clients are believed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
@@ -47,10 +55,15 @@ impl PeerAddress {
 
 impl From<SocketAddr> for PeerAddress {
     fn from(address: SocketAddr) -> Self {
-        Self::Ip(match address.ip().to_canonical() {
-            ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-            IpAddr::V6(_) => address,
-        })
+        Self::Ip(canonical(address))
+    }
+}
+
+/// An IPv4 address that came through an IPv6 socket as IPv4.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
     }
 }
 

@@ -1,15 +1,18 @@
-//! The PROXY protocol, versions 1 and 2: what a proxy in front says about the client, before anything else.
+//! The PROXY protocol, versions 1 and 2: what a proxy in front says about the client, before anything else. To upstreams,
+//! version 2 is written.
 //!
 //! Guarantees that a header is read whole and within bounds, and that no byte behind it is lost.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::{Buf, BytesMut};
 use ppp::v1::Addresses as V1Addresses;
-use ppp::v2::{Addresses as V2Addresses, Command, PROTOCOL_PREFIX, Protocol};
+use ppp::v2::{AddressFamily, Addresses as V2Addresses, Builder, Command, PROTOCOL_PREFIX, Protocol, Version};
 use ppp::{v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::peer::SocketPair;
 
 /// Longest header of version 1, line end included.
 const MAX_V1: usize = 107;
@@ -33,6 +36,28 @@ pub enum ProxyHeaderError {
     Malformed,
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+/// A header of version 2 for a connection on behalf of a client. `None`: one without an IP address, for whom the
+/// connection is the gateway's own (LOCAL).
+///
+/// # Errors
+/// None with addresses: they always fit.
+pub fn v2_header(sockets: Option<&SocketPair>) -> io::Result<Vec<u8>> {
+    let Some(&SocketPair { client, server }) = sockets else {
+        return Builder::new(Version::Two | Command::Local, AddressFamily::Unspecified | Protocol::Unspecified).build();
+    };
+    let (client, server) =
+        if client.is_ipv4() == server.is_ipv4() { (client, server) } else { (mapped(client), mapped(server)) };
+    Builder::with_addresses(Version::Two | Command::Proxy, Protocol::Stream, (client, server)).build()
+}
+
+/// An IPv4 address as an IPv6 one: both of a header are of a family.
+fn mapped(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
 }
 
 /// Reads a header. What comes behind it is left in `read`.
@@ -181,6 +206,26 @@ mod tests {
         ] {
             let refused = read(&header).await;
             assert!(matches!(refused, Err(ProxyHeaderError::Malformed)), "{}: {refused:?}", header.escape_ascii());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_header_that_is_written_is_read_as_it_was_meant() {
+        let pair = |client: &str, server: &str| SocketPair {
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
+        };
+        for (sockets, client, length) in [
+            (Some(pair("192.0.2.1:8080", "198.51.100.1:443")), at("192.0.2.1:8080"), 28),
+            (Some(pair("[2001:db8::1]:8080", "[::1]:443")), at("[2001:db8::1]:8080"), 52),
+            // Both addresses are of one family.
+            (Some(pair("192.0.2.1:8080", "[::1]:443")), at("[::ffff:192.0.2.1]:8080"), 52),
+            (Some(pair("[2001:db8::1]:8080", "198.51.100.1:443")), at("[2001:db8::1]:8080"), 52),
+            (None, ProxiedClient::Unnamed, 16),
+        ] {
+            let header = v2_header(sockets.as_ref()).unwrap();
+            let (found, rest) = read(&header).await.unwrap();
+            assert_eq!((found, &*rest, header.len()), (client, &b"GET"[..], length), "{sockets:?}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use rustix::io::Errno;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
@@ -20,8 +21,9 @@ use super::lookup::{ResolvedName, Resolver};
 use super::tls::{Http2Policy, UpstreamTls};
 use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
 use crate::clock::{self, Instant};
+use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName};
-use crate::transport::{ClearStream, Stream};
+use crate::transport::{ClearStream, Stream, proxy_protocol};
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
 /// endpoint costs at most one connect attempt a second, short enough to notice a restart.
@@ -36,6 +38,8 @@ pub struct Endpoint {
     address: EndpointAddress,
     security: EndpointSecurity,
     http2: Http2Use,
+    /// Its connections begin with a header of the PROXY protocol.
+    proxy_protocol: bool,
     /// It was offered HTTP/2 and did not take it.
     declined_http2: AtomicBool,
     in_flight: AtomicUsize,
@@ -71,6 +75,16 @@ enum EndpointSecurity {
 /// An endpoint picked for a request. It counts the request until the response body has ended or was dropped.
 pub struct PickedEndpoint(Arc<Endpoint>);
 
+/// How a connection is opened.
+#[derive(Clone, Copy)]
+pub struct ConnectTerms<'a> {
+    pub deadline: Instant,
+    /// The versions of HTTP that are offered where it uses TLS.
+    pub offer: HttpOffer,
+    /// The client's connection, for endpoints that are told.
+    pub client: Option<&'a SocketPair>,
+}
+
 /// Why no connection could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConnectError {
@@ -105,11 +119,17 @@ impl Endpoint {
                 (EndpointScheme::Https, Http2Policy::Auto) => Http2Use::Offered,
                 (EndpointScheme::Http, _) | (EndpointScheme::Https, Http2Policy::Never) => Http2Use::Never,
             },
+            proxy_protocol: false,
             declined_http2: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             backing_off_until: AtomicU64::new(0),
             failures: FailureLog::default(),
         }
+    }
+
+    /// Whether its connections begin with a header of the PROXY protocol.
+    pub fn with_proxy_header(self, proxy_protocol: bool) -> Self {
+        Self { proxy_protocol, ..self }
     }
 
     /// Its URL, for logs.
@@ -175,9 +195,14 @@ impl Endpoint {
         self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
     }
 
-    /// Opens a connection by `deadline`, for the versions of HTTP in `offer` where it uses TLS.
-    pub async fn connect(&self, deadline: Instant, offer: HttpOffer) -> Result<Stream, UpstreamConnectError> {
-        let socket = self.connect_in_the_clear(deadline).await?;
+    /// Opens a connection on these terms.
+    pub async fn connect(&self, terms: ConnectTerms<'_>) -> Result<Stream, UpstreamConnectError> {
+        let ConnectTerms { deadline, offer, client } = terms;
+        let mut socket = self.connect_in_the_clear(deadline).await?;
+        if self.proxy_protocol {
+            let header = proxy_protocol::v2_header(client)?;
+            timeout_at(deadline, socket.write_all(&header)).await.map_err(|_| UpstreamConnectError::Timeout)??;
+        }
         match &self.security {
             EndpointSecurity::Clear => Ok(Stream::Clear(socket)),
             EndpointSecurity::Tls(tls, name) => {

@@ -48,6 +48,8 @@ pub struct UpstreamSpec {
     /// Idle connections kept per endpoint and worker.
     pub keepalive_connections: usize,
     pub bounds: UpstreamBounds,
+    /// Connections begin with a header of the PROXY protocol, version 2, and carry one request.
+    pub proxy_protocol: bool,
     /// Of `https://` endpoints.
     pub http2: Http2Policy,
     /// Of an upstream with `https://` endpoints.
@@ -67,7 +69,7 @@ pub struct Upstream {
 impl UpstreamSpec {
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
     fn needs_own_connections(&self) -> bool {
-        self.bounds.connections.is_some() || self.tls.is_some()
+        self.bounds.connections.is_some() || self.proxy_protocol || self.tls.is_some()
     }
 }
 
@@ -81,8 +83,10 @@ impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
     pub fn new(spec: Arc<UpstreamSpec>) -> Self {
         let own = spec.needs_own_connections().then(next_number);
-        let endpoints =
-            spec.endpoints.iter().map(|url| Arc::new(Endpoint::new(url, spec.tls.as_ref(), spec.http2, own))).collect();
+        // A connection that carries one request needs no streams.
+        let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
+        let endpoint = |url| Endpoint::new(url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
+        let endpoints = spec.endpoints.iter().map(|url| Arc::new(endpoint(url))).collect();
         let balancer = Balancer::new(spec.balance);
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());

@@ -34,4 +34,5 @@ mod transfer;
 mod tunnels;
 mod unix_listener;
 mod upkeep;
+mod upstream_proxy_protocol;
 mod upstream_tls;

@@ -87,6 +87,7 @@ impl ForwarderConfig {
             keepalive_connections: 8,
             bounds: UpstreamBounds::default(),
             tls: None,
+            proxy_protocol: false,
             http2: Http2Policy::Auto,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
@@ -108,7 +109,7 @@ impl Forwarder {
     async fn answer_after(&self, request: Request<Body>, interim: &InterimSlot, peer: SocketAddr) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
-        let source = RequestSource { origin: &origin, request_id: &id, interim };
+        let source = RequestSource { origin: &origin, request_id: &id, interim, sockets: None };
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, source).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }

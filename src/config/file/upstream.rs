@@ -34,6 +34,8 @@ record! {
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
         /// What it takes at most. Default: no bound.
         optional bounds: RawBounds,
+        /// Connections begin with a header of the PROXY protocol, v2, and carry one request. Default: none.
+        optional proxy_protocol: Located<ProxyHeaderVersion>,
         /// Whether https endpoints are offered HTTP/2: auto, or never.
         default("auto") http2: Located<Http2Policy>,
         /// How its https endpoints are verified, and what they are shown.
@@ -67,6 +69,16 @@ record! {
         /// Requests in flight, all workers together.
         optional requests: Located<WholeNumber<1, 1_000_000_000>>,
     }
+}
+
+/// The version of the PROXY protocol that upstreams get.
+#[derive(Clone, Copy)]
+pub enum ProxyHeaderVersion {
+    V2,
+}
+
+words! {
+    ProxyHeaderVersion: "v2" { "v2" => V2 }
 }
 
 words! {

@@ -15,7 +15,7 @@ use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
-use crate::gateway::exchange::Exchange;
+use crate::gateway::exchange::{Exchange, RequestContext};
 use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
 use crate::route::{Action, Forward, HostPolicy, Rewrite};
@@ -63,7 +63,8 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     }
     let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
-    let source = RequestSource { origin: &context.origin, request_id: &context.request_id, interim };
+    let RequestContext { origin, request_id, .. } = context;
+    let source = RequestSource { origin, request_id, interim, sockets: exchange.sockets };
     Box::pin(proxy.forward(request, &rule, upstream, source))
 }
 

@@ -18,10 +18,11 @@ use super::pool::{self, Pool};
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::transport::Stream;
+use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::Upstream;
 use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
-use crate::upstream::endpoints::{Http2Use, PickedEndpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{ConnectTerms, Http2Use, PickedEndpoint, UpstreamConnectError};
 
 /// The upstream connections of a worker.
 #[derive(Default)]
@@ -39,11 +40,13 @@ pub enum Lease {
 
 /// The needs of a request for its connection.
 #[derive(Clone, Copy)]
-pub struct LeaseNeeds {
+pub struct LeaseNeeds<'a> {
     /// It was sent before: no connection that was used before will do.
     pub fresh: bool,
     /// It asks to leave HTTP/1.1 for another protocol.
     pub upgrade: bool,
+    /// The client's connection, for upstreams that are told.
+    pub client: Option<&'a SocketPair>,
 }
 
 impl Client {
@@ -69,7 +72,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: PickedEndpoint,
-        needs: LeaseNeeds,
+        needs: LeaseNeeds<'_>,
     ) -> Result<Lease, UpstreamConnectError> {
         match endpoint.http2() {
             Http2Use::Never => {}
@@ -82,10 +85,13 @@ impl Client {
         let now = clock::now();
         let (mut connection, now) = match upstream.connection_bound() {
             // Boxed: rare, and large.
-            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, needs.fresh)).await?, clock::now()),
+            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, needs)).await?, clock::now()),
             None => match if needs.fresh { None } else { self.pool.take(endpoint.key(), now) } {
                 Some(connection) => (connection, now),
-                None => (Box::pin(self.open(upstream, &endpoint, deadline(upstream), None)).await?, clock::now()),
+                None => (
+                    Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream), needs), None)).await?,
+                    clock::now(),
+                ),
             },
         };
         connection.lease(upstream.spec(), endpoint, now);
@@ -98,10 +104,10 @@ impl Client {
         upstream: &Upstream,
         bound: &Arc<ConnectionBound>,
         endpoint: &PickedEndpoint,
-        fresh: bool,
+        needs: LeaseNeeds<'_>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
         let deadline = deadline(upstream);
-        let take = || if fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
+        let take = || if needs.fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
         let mut in_front = false;
         loop {
             // An idle connection is for those who wait already.
@@ -121,7 +127,7 @@ impl Client {
                     Err(_) => return Err(UpstreamConnectError::Overloaded),
                 },
             };
-            return self.open(upstream, endpoint, deadline, Some(slot)).await;
+            return self.open(upstream, endpoint, terms(deadline, needs), Some(slot)).await;
         }
     }
 
@@ -201,7 +207,8 @@ impl Client {
             };
             // Its notice goes to another that waits.
             freed.set(group.freed().notified());
-            let stream = self.connect(upstream, &endpoint, deadline, HttpOffer::Any).await?;
+            let terms = ConnectTerms { deadline, offer: HttpOffer::Any, client: None };
+            let stream = self.connect(upstream, &endpoint, terms).await?;
             let is_http2 = endpoint.http2() == Http2Use::Always || stream.is_http2();
             endpoint.record_http2(is_http2);
             let counted = upstream.metrics().connected(slot);
@@ -233,10 +240,10 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-        deadline: Instant,
+        terms: ConnectTerms<'_>,
         slot: Option<ConnectionSlot>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let stream = self.connect(upstream, endpoint, deadline, HttpOffer::Http1).await?;
+        let stream = self.connect(upstream, endpoint, terms).await?;
         let open = upstream.metrics().connected(slot);
         Ok(Box::new(UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), open)))
     }
@@ -245,14 +252,13 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: &PickedEndpoint,
-        deadline: Instant,
-        offer: HttpOffer,
+        terms: ConnectTerms<'_>,
     ) -> Result<Stream, UpstreamConnectError> {
         let name = &upstream.spec().name;
-        let mut connected = endpoint.connect(deadline, offer).await;
+        let mut connected = endpoint.connect(terms).await;
         if let Err(UpstreamConnectError::Exhausted(error)) = &connected {
             self.exhaustion.make_room(error, || self.pool.close_any()).await;
-            connected = endpoint.connect(deadline, offer).await;
+            connected = endpoint.connect(terms).await;
         }
         match connected {
             Ok(stream) => {
@@ -271,6 +277,11 @@ impl Client {
             }
         }
     }
+}
+
+/// How a connection of HTTP/1 is opened.
+fn terms(deadline: Instant, needs: LeaseNeeds<'_>) -> ConnectTerms<'_> {
+    ConnectTerms { deadline, offer: HttpOffer::Http1, client: needs.client }
 }
 
 /// The time by which a request must have its connection.

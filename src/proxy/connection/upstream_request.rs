@@ -40,7 +40,7 @@ impl<'a> UpstreamRequest<'a> {
     /// # Errors
     /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
     pub fn prepare(mut request: Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
-        let RequestSource { origin, request_id, interim } = source;
+        let RequestSource { origin, request_id, interim, .. } = source;
         if request.method() == Method::CONNECT {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }

@@ -7,10 +7,12 @@ use crate::config::file::upstream::{RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
 use crate::upstream::UpstreamSpec;
 use crate::upstream::bounds::UpstreamBounds;
+use crate::upstream::url::EndpointScheme;
 
 /// An upstream. `None`: a mistake was reported.
 pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Option<UpstreamSpec> {
     let bounds = raw.bounds.build(|raw| bounds(raw, report));
+    check_proxy_protocol(raw, report);
     let tls = tls::build(raw, report);
     Some(UpstreamSpec {
         name: name.0.clone(),
@@ -23,9 +25,21 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         tunnel_idle_timeout: raw.tunnel_idle_timeout.value()?.0,
         keepalive_connections: raw.keepalive_connections.value()?.count().get(),
         bounds: bounds?.unwrap_or_default(),
+        proxy_protocol: raw.proxy_protocol.is_present(),
         http2: raw.http2.value()?,
         tls: tls?,
     })
+}
+
+fn check_proxy_protocol(raw: &RawUpstream, report: &mut Report) {
+    if !raw.proxy_protocol.is_present() {
+        return;
+    }
+    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
+    for at in endpoints.iter().filter(|at| at.value.scheme == EndpointScheme::H2c) {
+        let problem = ValueProblem::new("with proxy_protocol, a connection carries one request, over HTTP/1.1");
+        report.mistake(&at.location, problem.hint("write http:// or https://"));
+    }
 }
 
 fn bounds(raw: &RawBounds, report: &mut Report) -> Option<UpstreamBounds> {

@@ -46,6 +46,7 @@ impl UpstreamConnection {
         self.large_reads = self.large_reads.saturating_sub(1);
         if sent
             && !exchange.last
+            && !self.spec.proxy_protocol
             && self.input.is_empty()
             && let Some(pool) = self.pool.upgrade()
         {
