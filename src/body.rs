@@ -17,6 +17,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum BodyFailure {
     #[error("the request body arrived too slowly")]
     Timeout,
+    #[error("the request body arrived more slowly than the least rate")]
+    TooSlow,
     #[error("the request body is over the limit")]
     TooLarge,
     #[error("the request body is malformed")]

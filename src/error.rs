@@ -31,6 +31,8 @@ pub enum Failure {
     MethodNotAllowed(HeaderValue),
     /// The client was too slow to send its header section or its body.
     RequestTimeout,
+    /// The client sent its body more slowly than the listener asks.
+    BodyTooSlow,
     BodyTooLarge,
     UriTooLong,
     HeadersTooLarge,
@@ -102,6 +104,9 @@ impl Failure {
                 row(S::METHOD_NOT_ALLOWED, "method-not-allowed", "the path takes other methods: see Allow")
             }
             Self::RequestTimeout => closing(S::REQUEST_TIMEOUT, "request-timeout", "the request arrived too slowly"),
+            Self::BodyTooSlow => {
+                closing(S::REQUEST_TIMEOUT, "body-too-slow", "the request body arrived more slowly than the least rate")
+            }
             Self::BodyTooLarge => closing(S::PAYLOAD_TOO_LARGE, "body-too-large", "the request body is over the limit"),
             Self::UriTooLong => closing(S::URI_TOO_LONG, "uri-too-long", "the request target is over the limit"),
             Self::HeadersTooLarge => {
@@ -168,7 +173,7 @@ impl Failure {
                 GrpcStatus::Unavailable
             }
             Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
-            Self::RequestTimeout => GrpcStatus::Cancelled,
+            Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
         }
     }

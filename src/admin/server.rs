@@ -56,6 +56,7 @@ pub async fn serve(listener: TcpListener, state: AdminState, drain: Drain) -> st
         header_timeout: HEADER_TIMEOUT,
         keepalive_timeout: KEEPALIVE_TIMEOUT,
         body_timeout: BODY_TIMEOUT,
+        min_body_rate: None,
         max_header_bytes: MAX_HEADER_BYTES,
         max_headers: MAX_HEADERS,
         max_connections: MAX_CONNECTIONS,

@@ -151,9 +151,9 @@ impl ClientWait {
             Self::NextRequest => row("the next request, with none under way", Setting(S::Keepalive), "a request ends", "close; HTTP/2: GOAWAY first"),
             Self::LastRequest => row("the first byte or the next request over HTTP/1, while the server drains", seconds(1), "a request ends", "close"),
             Self::RequestHead => row("the rest of a head, from its first byte", Setting(S::Header), "never", "408, close"),
-            Self::RequestBody => row("the next piece of a request's body, while somebody reads it", Setting(S::Body), "a piece comes", "408 if there is no response yet; HTTP/1: close"),
-            Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything", "reset of the connection; HTTP/2: of the stream"),
-            Self::UnreadContent => row("the end of an unread body of 64 KiB at most", Setting(S::Body), "a piece comes", "close"),
+            Self::RequestBody => row("the next piece of a request's body, while somebody reads it", Setting(S::Body), "a piece comes; with `min_body_rate`, by as much as its bytes may take", "408 if there is no response yet; HTTP/1: close"),
+            Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything; with `min_body_rate`, by as much as those bytes may take", "reset of the connection; HTTP/2: of the stream"),
+            Self::UnreadContent => row("the end of an unread body of 64 KiB at most", Setting(S::Body), "never", "close"),
             Self::Linger => row("the client to read the last response before the close; 64 MiB at most", seconds(30), "never", "close"),
             Self::LingerPiece => row("more of what such a client still sends", seconds(5), "a piece comes", "close"),
             Self::BrokenResponse => row("the client to take what came of a response whose end the close would mark, and that broke off", seconds(1), "never", "reset of the connection"),
@@ -247,9 +247,14 @@ impl<W: Wait> Deadline<W> {
 
     /// Ready once `wait` has taken longer than it may. It begins now, unless it is under way.
     pub fn poll(&mut self, cx: &mut Context<'_>, wait: W) -> Poll<()> {
+        self.poll_from(cx, wait, |now| now)
+    }
+
+    /// Like `poll`, for a wait that counts from `beginning` if it begins now.
+    pub fn poll_from(&mut self, cx: &mut Context<'_>, wait: W, beginning: impl FnOnce(Instant) -> Instant) -> Poll<()> {
         let since = match self.under_way {
             Some((other, since)) if other == wait => since,
-            _ => self.begin(wait, clock::now()),
+            _ => self.begin(wait, beginning(clock::now())),
         };
         self.timer.poll(cx, since + wait.limit(&self.timeouts))
     }
@@ -272,8 +277,8 @@ impl<W: Wait> Deadline<W> {
         }
     }
 
-    /// Ends the wait under way: what was awaited has come, or a piece of it.
-    pub fn end(&mut self) {
-        self.under_way = None;
+    /// Ends the wait under way: what was awaited has come, or a piece of it. Returns since when it counted.
+    pub fn end(&mut self) -> Option<Instant> {
+        self.under_way.take().map(|(_, since)| since)
     }
 }

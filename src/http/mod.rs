@@ -6,6 +6,7 @@ pub mod deadline;
 pub mod h1;
 pub mod h2;
 pub mod interim;
+pub mod min_rate;
 pub mod request_rules;
 pub mod response_rules;
 pub mod scheme;

@@ -184,6 +184,10 @@ fn describe() {
     describe_gauge!("tollgate_local_buckets", "Buckets kept in this process.");
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");
+    describe_counter!(
+        "tollgate_slow_bodies_total",
+        "Bodies cut off because the client was below min_body_rate, by kind."
+    );
     describe_counter!("tollgate_http2_floods_total", "HTTP/2 connections closed for what their client sent, by kind.");
     describe_counter!(
         "tollgate_connections_closed_for_room_total",

@@ -15,7 +15,7 @@ use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
 use super::connection_limit::{ClientActivity, ConnectionPermit};
 use super::drain::Drain;
-use super::h1;
+use super::h1::Http1;
 use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
@@ -39,6 +39,7 @@ pub struct ListenerContext<H> {
     pub handler: H,
     pub spec: Arc<ListenerSpec>,
     pub drain: Drain,
+    pub http1: Http1,
     pub http2: Http2,
     pub proxy_headers: ProxyHeaderMetrics,
 }
@@ -95,12 +96,12 @@ pub async fn serve_one<H: Handler>(
     let OpenedConnection { stream, early, info } = opened;
     let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
     let connection = Arc::new(info.with_local(local));
-    let ListenerContext { handler, spec, drain, http2, .. } = &*context;
+    let ListenerContext { handler, drain, http1, http2, .. } = &*context;
     let left = if is_http2 {
         let socket = Socket { stream, early: Bytes::new(), permit };
         Some(Upgraded::new(CoalescedWrite(socket), early))
     } else {
-        h1::drive(Socket { stream, early, permit }, &connection, handler, spec, drain).await
+        http1.drive(Socket { stream, early, permit }, &connection, handler, drain).await
     };
     if let Some(socket) = left {
         let leave = LeaveSignal { drain, activity: &activity };

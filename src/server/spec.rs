@@ -1,5 +1,6 @@
 //! The settings of a listener.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,9 @@ pub struct ListenerSpec {
     /// Longest time between two reads of a request body; then 408. Also between two writes of a response that the
     /// client does not read; then the connection is dropped.
     pub body_timeout: Duration,
+    /// Bytes of a body per second that a client sends at least, and takes of a response. A body may be behind by
+    /// `body_timeout`. `None`: no least rate.
+    pub min_body_rate: Option<NonZeroU64>,
     /// Bytes of a request line and header section; beyond: 414 or 431. A target may take half of them.
     pub max_header_bytes: usize,
     /// Header fields of a request; beyond: 431.

@@ -167,6 +167,7 @@ fn reads_every_key() {
     let server = &listener.server;
     assert_eq!((server.header_timeout, server.keepalive_timeout), (seconds(1), seconds(2)));
     assert_eq!((server.body_timeout, server.max_header_bytes), (seconds(3), 16_384));
+    assert_eq!(server.min_body_rate, NonZeroU64::new(2_048));
     assert_eq!((server.max_headers, server.max_connections), (50, 10));
     assert_eq!(server.max_connections_per_client, Some(4));
     assert_eq!(server.socket_name.as_deref(), Some("web"));

@@ -87,6 +87,27 @@ fn running_out_of_descriptors_is_not_the_upstreams_fault() {
 }
 
 #[test]
+fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
+    let bounds = ", body_timeout: 300ms, min_body_rate: 1GiB/s";
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let routes = format!("access_log: json\n{}", routes(silent.local_addr().unwrap(), bounds));
+    let gateway = Gateway::start(&routes);
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n").unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+    let mut answer = [0; 4096];
+    let read = eventually("the client is answered", || {
+        client.write_all(b"x").unwrap();
+        client.read(&mut answer).ok()
+    });
+    let answer = String::from_utf8_lossy(&answer[..read]);
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body-too-slow"), "{answer}");
+    assert_eq!(gateway.metric("tollgate_slow_bodies_total{kind=\"request\"}"), 1.0);
+    assert_eq!(gateway.metric("tollgate_slow_bodies_total{kind=\"response\"}"), 0.0);
+    eventually("it is logged", || gateway.log().contains("body-too-slow").then_some(()));
+}
+
+#[test]
 fn trusted_proxies_have_as_many_connections_as_they_like() {
     let bound = ", max_connections_per_client: 2";
     let routes = routes(upstream(Duration::ZERO), bound);

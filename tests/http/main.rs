@@ -12,6 +12,7 @@ mod http2;
 mod http2_upstream;
 mod interim;
 mod messages;
+mod min_rate;
 mod proxy;
 mod refused_messages;
 mod retry;

@@ -145,6 +145,7 @@ fn listener_spec() -> ListenerSpec {
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,
+        min_body_rate: None,
         max_header_bytes: 64 * 1024,
         max_headers: 100,
         max_connections: 1000,

@@ -211,6 +211,7 @@ fn status(status: StatusCode) -> Response<Body> {
 fn failed(failure: Option<BodyFailure>) -> Response<Body> {
     let failure = match failure {
         Some(BodyFailure::Timeout) => Failure::RequestTimeout,
+        Some(BodyFailure::TooSlow) => Failure::BodyTooSlow,
         Some(BodyFailure::Malformed) => Failure::BadRequest("the body is malformed"),
         Some(BodyFailure::TooLarge) | None => Failure::UpstreamClosed,
     };
@@ -244,6 +245,7 @@ pub fn spec() -> ListenerSpec {
         header_timeout: PATIENCE * 2,
         keepalive_timeout: PATIENCE * 2,
         body_timeout: PATIENCE * 2,
+        min_body_rate: None,
         max_header_bytes: 16 * 1024,
         max_headers: 100,
         max_connections: 1000,

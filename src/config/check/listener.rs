@@ -121,6 +121,7 @@ fn server(raw: &RawListener) -> Option<ListenerSpec> {
         header_timeout: raw.header_timeout.value()?.0,
         keepalive_timeout: raw.keepalive_timeout.value()?.0,
         body_timeout: raw.body_timeout.value()?.0,
+        min_body_rate: raw.min_body_rate.build(|at| Some(at.value.bytes_per_second()))?,
         max_header_bytes: usize::try_from(raw.max_header_size.value()?.0).ok()?,
         max_headers: raw.max_headers.value()?.count().get(),
         max_connections: raw.max_connections.value()?.count().get(),

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use super::limit::RawLimitUse;
 use super::listener_tls::{HttpsPort, RawListenerTls};
 use super::scalar::address::SocketMode;
-use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
+use super::scalar::number::{BoundedDuration, ByteRate, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use crate::config::report::Report;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
@@ -38,6 +38,8 @@ record! {
         default("75s") keepalive_timeout: Located<BoundedDuration<DAY>>,
         /// Between two reads of a request body; then 408.
         default("30s") body_timeout: Located<BoundedDuration<DAY>>,
+        /// Least rate of a body, such as 1KiB/s. Slower by body_timeout: 408 for a request; a response breaks off. Default: none.
+        optional min_body_rate: Located<ByteRate<1_073_741_824>>,
         /// A request line and its header section; beyond it 414 or 431.
         default("64KiB") max_header_size: Located<ByteSize<8_192, 16_777_216>>,
         /// Header fields of a request; beyond it 431.

@@ -12,8 +12,9 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 
-use crate::body::{BodyFailure, BodySource, BoxError};
+use crate::body::{BodySource, BoxError};
 use crate::clock::{self, Instant};
+use crate::http::min_rate::BodyLag;
 use crate::http::timer::Timer;
 use crate::http::trailers;
 
@@ -29,6 +30,8 @@ pub struct ReceivedBody {
     limit: Duration,
     /// Since when the next part is awaited.
     since: Option<Instant>,
+    /// How far a client is behind the least rate.
+    lag: BodyLag,
     /// The part that was received before somebody asked for it.
     early: Option<Received>,
 }
@@ -41,7 +44,22 @@ impl ReceivedBody {
     pub fn new(stream: RecvStream, headers: &HeaderMap, limit: Duration) -> Self {
         let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         let left = length.and_then(|length| length.parse().ok());
-        Self { stream, left, unreleased: 0, timer: Timer::default(), limit, since: None, early: None }
+        Self {
+            stream,
+            left,
+            unreleased: 0,
+            timer: Timer::default(),
+            limit,
+            since: None,
+            lag: BodyLag::default(),
+            early: None,
+        }
+    }
+
+    /// Fails a peer that is slower than the least rate of `lag`, too.
+    pub fn with_lag(mut self, lag: BodyLag) -> Self {
+        self.lag = lag;
+        self
     }
 
     /// The wait for the next part begins anew: the peer is busy with something else.
@@ -78,8 +96,8 @@ impl ReceivedBody {
     }
 
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        let since = *self.since.get_or_insert_with(clock::now);
-        self.timer.poll(cx, since + self.limit).map(|()| BodyFailure::Timeout.into())
+        let since = *self.since.get_or_insert_with(|| self.lag.count_from(clock::now()));
+        self.timer.poll(cx, since + self.limit).map(|()| self.lag.failure().into())
     }
 }
 
@@ -93,12 +111,13 @@ impl BodySource for ReceivedBody {
         if polled.is_pending() {
             return Poll::Ready(Some(Err(ready!(self.poll_overdue(cx)))));
         }
-        self.since = None;
+        let waiting_since = self.since.take();
         polled.map(|frame| {
             let frame = frame.map(|frame| frame.map_err(Into::into));
             if let Some(Ok(frame)) = &frame
                 && let Some(data) = frame.data_ref()
             {
+                self.lag.record(data.len(), waiting_since, clock::now);
                 self.unreleased = data.len();
                 self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
             }

@@ -14,6 +14,7 @@ use http_body::{Body as _, Frame};
 
 use crate::body::{Body, BoxError};
 use crate::clock::{self, Instant};
+use crate::http::min_rate::BodyLag;
 use crate::http::timer::Timer;
 
 /// A body on its way to the peer of a stream.
@@ -29,6 +30,8 @@ pub struct BodySender {
     limit: Duration,
     /// Since when the peer has taken nothing. `None`: nothing waits for it.
     stalled: Option<Instant>,
+    /// How far the peer is behind the least rate.
+    lag: BodyLag,
 }
 
 /// Why a body was not sent to its end.
@@ -36,7 +39,7 @@ pub struct BodySender {
 pub enum SendFailure {
     #[error("the body broke off: {0}")]
     Body(BoxError),
-    #[error("the peer takes nothing")]
+    #[error("the peer takes nothing, or too little")]
     Stalled,
     #[error("the peer has reset the stream: {0}")]
     Reset(Reason),
@@ -47,7 +50,13 @@ pub enum SendFailure {
 impl BodySender {
     /// Sends `body`, which has not ended, over `stream`. A peer that takes nothing for `limit` fails it.
     pub fn new(stream: SendStream<Bytes>, body: Body, limit: Duration) -> Self {
-        Self { stream, body, piece: Bytes::new(), is_last: false, timer: Timer::default(), limit, stalled: None }
+        let (piece, timer, lag) = (Bytes::new(), Timer::default(), BodyLag::default());
+        Self { stream, body, piece, is_last: false, timer, limit, stalled: None, lag }
+    }
+
+    /// Fails a peer that is slower than the least rate of `lag`, too.
+    pub fn with_lag(self, lag: BodyLag) -> Self {
+        Self { lag, ..self }
     }
 
     /// Sends what is there. Ready once all of it was handed to the connection.
@@ -108,8 +117,9 @@ impl BodySender {
                 },
                 room => room,
             };
-            self.stalled = None;
+            let waiting_since = self.stalled.take();
             let part = self.piece.split_to(room.min(self.piece.len()));
+            self.lag.record(part.len(), waiting_since, clock::now);
             let ends = self.is_last && self.piece.is_empty();
             self.stream.send_data(part, ends)?;
         }
@@ -117,8 +127,11 @@ impl BodySender {
     }
 
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<SendFailure> {
-        let since = *self.stalled.get_or_insert_with(clock::now);
-        self.timer.poll(cx, since + self.limit).map(|()| SendFailure::Stalled)
+        let since = *self.stalled.get_or_insert_with(|| self.lag.count_from(clock::now()));
+        self.timer.poll(cx, since + self.limit).map(|()| {
+            self.lag.record_overdue();
+            SendFailure::Stalled
+        })
     }
 
     /// Ready when the peer has reset the stream, or the connection has ended.

@@ -45,6 +45,7 @@ pub fn body_failure(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
         Some(BodyFailure::Timeout) => Failure::RequestTimeout,
+        Some(BodyFailure::TooSlow) => Failure::BodyTooSlow,
         Some(BodyFailure::TooLarge) => Failure::BodyTooLarge,
         Some(BodyFailure::Malformed) => Failure::BadRequest("the request body is malformed"),
         None => Failure::BadRequest("the request body broke off"),

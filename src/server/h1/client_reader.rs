@@ -21,6 +21,7 @@ use crate::error::Failure;
 use crate::http::deadline::{ClientWait, Deadline};
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::{BodyFraming, SectionBounds, buffers};
+use crate::http::min_rate::BodyLag;
 use crate::server::connection_limit::ConnectionPermit;
 use crate::server::spec::ListenerSpec;
 use crate::transport::ReadHalf;
@@ -62,6 +63,8 @@ pub struct ClientReader {
     /// The client waits for a 100 before it sends the content.
     awaits_continue: bool,
     deadline: Deadline<ClientWait>,
+    /// Of the latest request's content.
+    lag: BodyLag,
     /// For the first request of the connection, or the next one.
     idle_wait: ClientWait,
     /// The first bytes may still be those of HTTP/2.
@@ -73,7 +76,7 @@ pub struct ClientReader {
 }
 
 impl ClientReader {
-    pub fn new(half: ReadHalf, permit: ConnectionPermit, spec: &ListenerSpec) -> Self {
+    pub fn new(half: ReadHalf, permit: ConnectionPermit, spec: &ListenerSpec, lag: BodyLag) -> Self {
         let mut deadline = Deadline::new(spec.timeouts());
         deadline.begin(ClientWait::FirstByte, clock::now());
         // `RequestHead` counts in 32 bits.
@@ -86,6 +89,7 @@ impl ClientReader {
             content: BodyDecoder::new(BodyFraming::Length(0), bounds),
             awaits_continue: false,
             deadline,
+            lag,
             idle_wait: ClientWait::FirstByte,
             fresh: true,
             ended: false,
@@ -158,6 +162,7 @@ impl ClientReader {
         let section = self.read.split_to(length).freeze();
         let options = self.head.finish(&section, request)?;
         self.deadline.end();
+        self.lag.reset();
         self.content = BodyDecoder::new(options.framing, self.bounds);
         self.awaits_continue = options.awaits_continue;
         Ok(options)
@@ -187,15 +192,24 @@ impl ClientReader {
                 Err(_) => return self.fail(BodyFailure::Malformed.into()),
             }
             match self.poll_fill(cx, self.content.wanted(buffers::LARGE)) {
-                Poll::Ready(Ok(1..)) => self.deadline.end(),
+                Poll::Ready(Ok(bytes @ 1..)) => self.record_piece(wait, bytes),
                 Poll::Ready(Ok(0)) => return self.fail(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(Err(error)) => return self.fail(error.into()),
                 Poll::Pending => {
                     self.release_buffer();
-                    ready!(self.deadline.poll(cx, wait));
-                    return self.fail(BodyFailure::Timeout.into());
+                    let lag = &self.lag;
+                    ready!(self.deadline.poll_from(cx, wait, |now| lag.count_from(now)));
+                    return self.fail(self.lag.failure().into());
                 }
             }
+        }
+    }
+
+    /// Content that nobody reads has one limit altogether.
+    fn record_piece(&mut self, wait: ClientWait, bytes: usize) {
+        if wait == ClientWait::RequestBody {
+            let waiting_since = self.deadline.end();
+            self.lag.record(bytes, waiting_since, clock::now);
         }
     }
 

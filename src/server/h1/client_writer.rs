@@ -1,12 +1,15 @@
-//! Writes responses to a client. Guarantees that a client which reads nothing for too long ends the connection.
+//! Writes responses to a client. Guarantees that a client which reads nothing for too long, or too slowly,
+//! ends the connection.
 
 use std::io;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::AsyncWriteExt;
 
+use crate::clock;
 use crate::http::deadline::{ClientWait, Deadline};
 use crate::http::h1::write_buffer::WriteBuffer;
+use crate::http::min_rate::BodyLag;
 use crate::server::spec::ListenerSpec;
 use crate::transport::WriteHalf;
 
@@ -16,29 +19,46 @@ pub struct ClientWriter {
     half: WriteHalf,
     pub output: WriteBuffer,
     deadline: Deadline<ClientWait>,
+    /// Of the latest response.
+    lag: BodyLag,
     /// Encrypted bytes that the client had taken when it last took too few.
     sent: u64,
 }
 
 impl ClientWriter {
-    pub fn new(half: WriteHalf, spec: &ListenerSpec) -> Self {
-        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), sent: 0 }
+    pub fn new(half: WriteHalf, spec: &ListenerSpec, lag: BodyLag) -> Self {
+        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), lag, sent: 0 }
+    }
+
+    /// Another response begins.
+    pub fn begin_response(&mut self) {
+        self.lag.reset();
     }
 
     /// Writes everything that waits. An error if the client reads nothing for too long.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let before = self.output.waiting();
         let flushed = self.output.poll_flush(&mut self.half, cx);
+        let written = before - self.output.waiting();
         if flushed.is_ready() {
-            self.deadline.end();
+            self.record_taken(written);
             return flushed;
         }
         let sent = self.half.encrypted_bytes_sent();
-        if self.output.waiting() < before || sent != std::mem::replace(&mut self.sent, sent) {
-            self.deadline.end();
+        // Over TLS, bytes are taken from the buffer first and sent later: those that were sent count.
+        let encrypted = usize::try_from(sent - std::mem::replace(&mut self.sent, sent)).unwrap_or(usize::MAX);
+        if written > 0 || encrypted > 0 {
+            self.record_taken(written.max(encrypted));
         }
-        ready!(self.deadline.poll(cx, ClientWait::ClientTakes));
+        let lag = &self.lag;
+        ready!(self.deadline.poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now)));
+        self.lag.record_overdue();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn record_taken(&mut self, bytes: usize) {
+        let waiting_since = self.deadline.end();
+        self.lag.record(bytes, waiting_since, clock::now);
     }
 
     /// Ready once the client has had time to take what the kernel was given.

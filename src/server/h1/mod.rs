@@ -42,6 +42,7 @@ use crate::error::Failure;
 use crate::http::h1::BodyFraming;
 use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
 use crate::http::interim::InterimSlot;
+use crate::http::min_rate::MinBodyRates;
 use crate::transport::Stream;
 
 /// The interim response to a client that waits for it before it sends a body (RFC 9110 §15.2.1).
@@ -71,38 +72,52 @@ struct H1Connection<'a> {
     activity: Arc<ClientActivity>,
 }
 
-/// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
-pub async fn drive<H: Handler>(
-    socket: Socket,
-    connection: &Arc<ConnectionInfo>,
-    handler: &H,
-    spec: &ListenerSpec,
-    drain: &Drain,
-) -> Option<Upgraded> {
-    // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
-    let mut waiting = drain.clone();
-    let mut begun = pin!(waiting.begun());
-    // Another connection that needs room does so, too.
-    let activity = Arc::clone(socket.permit.activity());
-    poll_fn(|cx| {
-        activity.wake(cx.waker());
-        Poll::Ready(begun.as_mut().poll(cx).is_ready())
-    })
-    .await;
+/// The HTTP/1 side of a listener.
+pub struct Http1 {
+    spec: Arc<ListenerSpec>,
+    rates: MinBodyRates,
+}
 
-    let (read, write) = socket.stream.into_split();
-    let mut reader = ClientReader::new(read, socket.permit, spec);
-    if !socket.early.is_empty() || connection.tls.is_some() {
-        reader.begin_with(&socket.early, connection.tls.is_none() && connection.refusal.is_none());
+impl Http1 {
+    pub fn new(spec: &Arc<ListenerSpec>, rates: &MinBodyRates) -> Self {
+        Self { spec: Arc::clone(spec), rates: rates.clone() }
     }
-    let reader = ReaderHandle::Held(Box::new(reader));
-    let mut http = H1Connection { reader, writer: ClientWriter::new(write, spec), drain, activity };
-    let end = loop {
-        if let Err(end) = http.serve_request(connection, handler).await {
-            break end;
+
+    /// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
+    pub async fn drive<H: Handler>(
+        &self,
+        socket: Socket,
+        connection: &Arc<ConnectionInfo>,
+        handler: &H,
+        drain: &Drain,
+    ) -> Option<Upgraded> {
+        let Self { spec, rates } = self;
+        // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
+        let mut waiting = drain.clone();
+        let mut begun = pin!(waiting.begun());
+        // Another connection that needs room does so, too.
+        let activity = Arc::clone(socket.permit.activity());
+        poll_fn(|cx| {
+            activity.wake(cx.waker());
+            Poll::Ready(begun.as_mut().poll(cx).is_ready())
+        })
+        .await;
+
+        let (read, write) = socket.stream.into_split();
+        let mut reader = ClientReader::new(read, socket.permit, spec, rates.request.clone());
+        if !socket.early.is_empty() || connection.tls.is_some() {
+            reader.begin_with(&socket.early, connection.tls.is_none() && connection.refusal.is_none());
         }
-    };
-    http.end(end).await
+        let reader = ReaderHandle::Held(Box::new(reader));
+        let mut http =
+            H1Connection { reader, writer: ClientWriter::new(write, spec, rates.response.clone()), drain, activity };
+        let end = loop {
+            if let Err(end) = http.serve_request(connection, handler).await {
+                break end;
+            }
+        };
+        http.end(end).await
+    }
 }
 
 impl H1Connection<'_> {
@@ -134,6 +149,7 @@ impl H1Connection<'_> {
             Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
         };
         let now = clock::now();
+        self.writer.begin_response();
         let output = &mut self.writer.output;
         let mut encoder =
             ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;

@@ -38,6 +38,7 @@ use super::spec::ListenerSpec;
 use crate::http::deadline::{ClientWait, Wait as _};
 use crate::http::h1::upgrade::Io;
 use crate::http::h2::STREAM_WINDOW;
+use crate::http::min_rate::MinBodyRates;
 
 /// Most concurrent requests on one connection.
 const MAX_STREAMS: u32 = 128;
@@ -50,6 +51,7 @@ const RESET_UNSEEN: usize = MAX_STREAMS as usize;
 pub struct Http2 {
     builder: Builder,
     spec: Arc<ListenerSpec>,
+    rates: MinBodyRates,
     floods: FloodMetrics,
 }
 
@@ -61,7 +63,7 @@ struct FloodMetrics {
 }
 
 impl Http2 {
-    pub fn new(spec: &Arc<ListenerSpec>) -> Self {
+    pub fn new(spec: &Arc<ListenerSpec>, rates: MinBodyRates) -> Self {
         let mut builder = Builder::new();
         builder
             .max_concurrent_streams(MAX_STREAMS)
@@ -71,7 +73,7 @@ impl Http2 {
             .max_pending_accept_reset_streams(RESET_UNSEEN)
             .enable_connect_protocol()
             .max_header_list_size(u32::try_from(spec.max_header_bytes).unwrap_or(u32::MAX));
-        Self { builder, spec: Arc::clone(spec), floods: FloodMetrics::new() }
+        Self { builder, spec: Arc::clone(spec), rates, floods: FloodMetrics::new() }
     }
 
     /// Serves until the connection ends. `socket` still has the preface.
@@ -90,8 +92,8 @@ impl Http2 {
             Ok(Some(Err(error))) => return tracing::debug!(%error, peer = %connection.peer, "no HTTP/2 came"),
             Ok(None) | Err(_) => return,
         };
-        let session = H2Session::new(handler, Arc::clone(connection), Arc::clone(&self.spec), traffic);
-        let session = Arc::new(session);
+        let (connection, spec) = (Arc::clone(connection), Arc::clone(&self.spec));
+        let session = Arc::new(H2Session::new(handler, connection, spec, self.rates.clone(), traffic));
         let served = H2Connection::new(http, Arc::clone(&session)).serve(leave).await;
         self.record_end(&session, served);
     }

@@ -14,6 +14,7 @@ use super::client_socket::Traffic;
 use super::frame_parser::Violation;
 use crate::clock::{self, Instant};
 use crate::http::deadline::ClientTimeouts;
+use crate::http::min_rate::MinBodyRates;
 use crate::server::connection_info::ConnectionInfo;
 use crate::server::spec::ListenerSpec;
 
@@ -31,6 +32,7 @@ pub struct H2Session<H> {
     pub connection: Arc<ConnectionInfo>,
     pub spec: Arc<ListenerSpec>,
     pub timeouts: ClientTimeouts,
+    pub rates: MinBodyRates,
     pub traffic: Arc<Traffic>,
     /// Wakes the connection's task.
     pub waker: AtomicWaker,
@@ -49,11 +51,18 @@ struct EarlyResets {
 }
 
 impl<H> H2Session<H> {
-    pub fn new(handler: H, connection: Arc<ConnectionInfo>, spec: Arc<ListenerSpec>, traffic: Arc<Traffic>) -> Self {
+    pub fn new(
+        handler: H,
+        connection: Arc<ConnectionInfo>,
+        spec: Arc<ListenerSpec>,
+        rates: MinBodyRates,
+        traffic: Arc<Traffic>,
+    ) -> Self {
         Self {
             handler,
             connection,
             timeouts: spec.timeouts(),
+            rates,
             spec,
             traffic,
             waker: AtomicWaker::new(),

@@ -124,7 +124,7 @@ fn with_body<H>(request: Request<RecvStream>, session: &H2Session<H>) -> (Reques
     }
     let limit = ClientWait::RequestBody.limit(&session.timeouts);
     let (head, stream) = request.into_parts();
-    let received = ReceivedBody::new(stream, &head.headers, limit);
+    let received = ReceivedBody::new(stream, &head.headers, limit).with_lag(session.rates.request.clone());
     if expect_continue::is_expected(&head.headers) {
         let (body, continue_request) = expect_continue::body(received);
         return (Request::from_parts(head, body), Some(continue_request));
@@ -168,7 +168,8 @@ fn send_head(
 }
 
 async fn send_body<H>(session: &H2Session<H>, stream: SendStream<Bytes>, body: Body, arrived: Instant) {
-    let mut sender = BodySender::new(stream, body, ClientWait::ClientTakes.limit(&session.timeouts));
+    let limit = ClientWait::ClientTakes.limit(&session.timeouts);
+    let mut sender = BodySender::new(stream, body, limit).with_lag(session.rates.response.clone());
     match poll_fn(|cx| sender.poll_send(cx)).await {
         Ok(()) => {}
         Err(SendFailure::Reset(_)) => session.record_reset(arrived),
@@ -177,7 +178,7 @@ async fn send_body<H>(session: &H2Session<H>, stream: SendStream<Bytes>, body: B
             session.break_off(sender.into_stream());
         }
         Err(SendFailure::Stalled) => {
-            tracing::debug!(peer = %session.connection.peer, "a client took nothing of its response for too long");
+            tracing::debug!(peer = %session.connection.peer, "a client took nothing of its response for too long, or too little");
             sender.into_stream().send_reset(Reason::CANCEL);
         }
         Err(SendFailure::Connection(_)) => {}

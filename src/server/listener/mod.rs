@@ -12,9 +12,11 @@ pub use self::bind::{bind, bind_shared};
 use super::connection::{self, ListenerContext, ProxyHeaderMetrics};
 use super::connection_limit::{ConnectionLimit, OpenConnections};
 use super::drain::{Drain, Drained};
+use super::h1::Http1;
 use super::h2::Http2;
 use super::handler::Handler;
 use super::spec::ListenerSpec;
+use crate::http::min_rate::MinBodyRates;
 use crate::transport::listening_socket::AcceptingSocket;
 
 /// Accepts and serves connections until `drain` begins, then waits for the open ones until its deadline. A worker may
@@ -28,8 +30,10 @@ pub async fn serve<H: Handler>(
     drain: Drain,
 ) -> Drained {
     let sockets: Vec<AcceptingSocket> = sockets.into_iter().map(Into::into).collect();
+    let rates = MinBodyRates::new(spec.min_body_rate);
     let context = Arc::new(ListenerContext {
-        http2: Http2::new(&spec),
+        http1: Http1::new(&spec, &rates),
+        http2: Http2::new(&spec, rates),
         handler,
         spec,
         drain: drain.clone(),

@@ -12,6 +12,9 @@ pub const DURATION_FORMS: &str = "a whole number and a unit: 20ms, 5s, 1m, 2h or
 /// Forms of a size, for messages.
 pub const SIZE_FORMS: &str = "bytes, or a whole number and a unit: 4096, 64KiB, 10MB or 1GiB";
 
+/// Forms of a rate of bytes, for messages.
+pub const BYTE_RATE_FORMS: &str = "a size per second: 500/s, 1KiB/s or 10kB/s";
+
 const MICROS_PER_MILLI: u64 = 1_000;
 
 /// Longest unit first: the first that divides a quantity is the one it is shown in.
@@ -60,6 +63,11 @@ pub fn parse_size(text: &str) -> Option<u64> {
     let (count, unit) = split_unit(text);
     let unit = if unit.is_empty() { 1 } else { SIZES.iter().find(|(name, _)| *name == unit)?.1 };
     whole(count)?.checked_mul(unit)
+}
+
+/// `1KiB/s` in bytes per second. `None`: not a size per second, or beyond 64 bits.
+pub fn parse_byte_rate(text: &str) -> Option<u64> {
+    parse_size(text.strip_suffix("/s")?)
 }
 
 /// `25%`, `0.5%` or `0.25%` in hundredths of a percent. `None`: not a percentage, or finer than that.

@@ -1,10 +1,10 @@
 //! Quantities with their bounds in the type, so that message and schema state the same bounds.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::units::{self, DURATION_FORMS, SIZE_FORMS};
+use tollgate_limiter::limit::units::{self, BYTE_RATE_FORMS, DURATION_FORMS, SIZE_FORMS};
 
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
@@ -24,6 +24,17 @@ pub const DAY: u64 = 86_400_000;
 /// Bytes from MIN to MAX.
 #[derive(Clone, Copy)]
 pub struct ByteSize<const MIN: u64, const MAX: u64>(pub u64);
+
+/// Bytes per second, from 1 to MAX.
+#[derive(Clone, Copy)]
+pub struct ByteRate<const MAX: u64>(u64);
+
+impl<const MAX: u64> ByteRate<MAX> {
+    /// How many.
+    pub fn bytes_per_second(self) -> NonZeroU64 {
+        NonZeroU64::new(self.0).unwrap_or(NonZeroU64::MIN)
+    }
+}
 
 impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
     /// A count of things in memory; MIN is at least 1 wherever this is asked.
@@ -82,6 +93,22 @@ impl<const MIN: u64, const MAX: u64> Scalar for ByteSize<MIN, MAX> {
             { "type": "integer", "minimum": MIN, "maximum": MAX },
             { "type": "string", "pattern": or_variable("[0-9]+(B|kB|KB|MB|GB|KiB|MiB|GiB)?") },
         ] })
+    }
+}
+
+impl<const MAX: u64> Scalar for ByteRate<MAX> {
+    const WHAT: &'static str = "a rate of bytes";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let bytes = units::parse_byte_rate(text).ok_or_else(|| {
+            ValueProblem::new(format!("{} is not a rate of bytes", quote(text)))
+                .hint(format!("write {BYTE_RATE_FORMS}"))
+        })?;
+        within(bytes, 1, MAX, |bytes| format!("{}/s", units::show_size(*bytes))).map(Self)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[0-9]+(B|kB|KB|MB|GB|KiB|MiB|GiB)?/s") })
     }
 }
 

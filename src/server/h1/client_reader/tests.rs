@@ -1,17 +1,23 @@
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::http::min_rate::MinBodyRates;
 use crate::transport::{Stream, WriteHalf};
 
 const REQUEST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
 
 /// A reader, its client, and the write half that must live as long.
 async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
+    connected_with(BodyLag::default()).await
+}
+
+async fn connected_with(lag: BodyLag) -> (ClientReader, TcpStream, WriteHalf) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (read, write) = Stream::from(listener.accept().await.unwrap().0).into_split();
@@ -24,12 +30,13 @@ async fn connected() -> (ClientReader, TcpStream, WriteHalf) {
         header_timeout: minute,
         keepalive_timeout: minute,
         body_timeout: minute,
+        min_body_rate: None,
         max_header_bytes: 64 * 1024,
         max_headers: 100,
         max_connections: 1,
         max_connections_per_client: None,
     };
-    (ClientReader::new(read, ConnectionPermit::unlimited(), &spec), client, write)
+    (ClientReader::new(read, ConnectionPermit::unlimited(), &spec, lag), client, write)
 }
 
 async fn is_silent(reader: &mut ClientReader) -> bool {
@@ -111,4 +118,45 @@ async fn the_wait_for_content_does_not_count_for_the_next_header_section() {
         assert!(is_silent(&mut reader).await);
         tokio::time::advance(Duration::from_secs(30)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_time_in_which_content_is_awaited_counts_against_the_least_rate() {
+    let (mut reader, mut client, _write) = connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n").await.unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    for _ in 0..3 {
+        client.write_all(b"x").await.unwrap();
+        poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap();
+        // Nobody reads: the upstream takes nothing, say.
+        tokio::time::advance(Duration::from_secs(3_600)).await;
+    }
+    for _ in 0..2 {
+        assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
+        tokio::time::advance(Duration::from_secs(25)).await;
+        client.write_all(b"x").await.unwrap();
+        poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap();
+    }
+    // Behind by twice 25 seconds less one for each byte: 12 of the minute are left.
+    let begun = clock::now();
+    let failed = poll_fn(|cx| reader.poll_content(cx)).await.unwrap().unwrap_err();
+    assert_eq!(failed.downcast_ref(), Some(&BodyFailure::TooSlow));
+    assert_eq!((clock::now() - begun).as_secs(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_content_has_one_limit_however_it_drips() {
+    let (mut reader, mut client, _write) = connected().await;
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n").await.unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    let begun = clock::now();
+    for _ in 0..2 {
+        assert!(poll_fn(|cx| Poll::Ready(reader.poll_skip_content(cx).is_pending())).await);
+        tokio::time::advance(Duration::from_secs(25)).await;
+        client.write_all(b"x").await.unwrap();
+    }
+    assert!(!poll_fn(|cx| reader.poll_skip_content(cx)).await);
+    assert_eq!((clock::now() - begun).as_secs(), 60);
 }
