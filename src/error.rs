@@ -51,6 +51,8 @@ pub enum Failure {
     UpstreamClosed,
     /// The upstream's answer is not HTTP.
     UpstreamInvalid,
+    /// The upstream takes no WebSocket in the version of HTTP that it speaks.
+    WebSocketUnsupported,
     ConnectTimeout,
     /// The upstream cannot be trusted, or does not trust the gateway.
     TlsFailed,
@@ -134,6 +136,11 @@ impl Failure {
                 row(S::BAD_GATEWAY, "upstream-closed", "the upstream closed the connection before it answered")
             }
             Self::UpstreamInvalid => row(S::BAD_GATEWAY, "upstream-invalid", "the upstream's answer is not HTTP"),
+            Self::WebSocketUnsupported => row(
+                S::BAD_GATEWAY,
+                "websocket-unsupported",
+                "the upstream speaks HTTP/2 and takes no WebSocket over it",
+            ),
             Self::ConnectTimeout => {
                 row(S::GATEWAY_TIMEOUT, "connect-timeout", "the upstream did not accept a connection in time")
             }
@@ -166,6 +173,7 @@ impl Failure {
             | Self::Misdirected
             | Self::MethodNotAllowed(_)
             | Self::NotImplemented(_)
+            | Self::WebSocketUnsupported
             | Self::VersionNotSupported => GrpcStatus::Unimplemented,
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
@@ -197,6 +205,7 @@ impl Failure {
         match self {
             Self::NoEndpoint | Self::UpstreamOverloaded | Self::Exhausted => Unanswered::NotForwarded,
             Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed => Unanswered::NotForwarded,
+            Self::WebSocketUnsupported => Unanswered::NotForwarded,
             _ => Unanswered::Forwarded,
         }
     }

@@ -127,7 +127,7 @@ fn connect_failure(error: &UpstreamConnectError) -> Failure {
     match error {
         UpstreamConnectError::Timeout => Failure::ConnectTimeout,
         UpstreamConnectError::Failed(_) => Failure::ConnectFailed,
-        UpstreamConnectError::Tls(_) => Failure::TlsFailed,
+        UpstreamConnectError::Tls(_) | UpstreamConnectError::OfferRefused(_) => Failure::TlsFailed,
         UpstreamConnectError::Overloaded => Failure::UpstreamOverloaded,
         UpstreamConnectError::Exhausted(_) => Failure::Exhausted,
     }
@@ -149,17 +149,27 @@ fn relay(
     // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        let Lease::Http1(connection) = lease else { return Err(Failure::UpstreamInvalid) };
-        // Before the whole request is sent, its rest would be taken for the new protocol.
-        let upgrade = upgrade.filter(|_| connection.is_sent()).ok_or(Failure::UpstreamInvalid)?;
+        let upgrade = upgrade.ok_or(Failure::UpstreamInvalid)?;
         let protocol = summary.upgrade.unwrap_or_else(|| upgrade.protocol().clone());
         if upgrade::names_http(&protocol) {
             return Err(Failure::UpstreamInvalid);
         }
         additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
-        let tunnel_idle = connection.wait_limit(UpstreamWait::Tunnel);
-        let (upstream, guard) = connection.upgrade();
-        response.extensions_mut().insert(upgrade.join(upstream, tunnel_idle, guard));
+        let end = match lease {
+            // Before the whole request is sent, its rest would be taken for the new protocol.
+            Lease::Http1(connection) if !connection.is_sent() => return Err(Failure::UpstreamInvalid),
+            Lease::Http1(connection) => {
+                let idle = connection.wait_limit(UpstreamWait::Tunnel);
+                let (upstream, guard) = connection.upgrade();
+                upgrade.join(upstream, idle, guard)
+            }
+            Lease::Http2(exchange) => {
+                let idle = exchange.wait_limit(UpstreamWait::Tunnel);
+                let (upstream, guard) = exchange.upgrade().ok_or(Failure::UpstreamInvalid)?;
+                upgrade.join(upstream, idle, guard)
+            }
+        };
+        response.extensions_mut().insert(end);
         return Ok(response.map(|_| Body::empty()));
     }
     additions::add_to_response(response.headers_mut(), received, request_id, required);

@@ -22,7 +22,7 @@ use super::tls::{Http2Policy, UpstreamTls};
 use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
 use crate::clock::{self, Instant};
 use crate::transport::peer::SocketPair;
-use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName};
+use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName, is_offer_refused};
 use crate::transport::{ClearStream, Stream, proxy_protocol};
 
 /// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
@@ -94,6 +94,9 @@ pub enum UpstreamConnectError {
     Failed(io::Error),
     #[error("TLS failed: {0}")]
     Tls(io::Error),
+    /// It speaks no version of HTTP that it was offered.
+    #[error("TLS failed: {0}")]
+    OfferRefused(io::Error),
     /// Nothing was tried: this process has no descriptor, port or buffer left. The endpoint is not at fault.
     #[error("the gateway has nothing left for a connection: {0}")]
     Exhausted(io::Error),
@@ -207,7 +210,10 @@ impl Endpoint {
             EndpointSecurity::Clear => Ok(Stream::Clear(socket)),
             EndpointSecurity::Tls(tls, name) => {
                 let secured = timeout_at(deadline, tls.connect(socket, name, offer)).await;
-                secured.map_err(|_| UpstreamConnectError::Timeout)?.map(Stream::from).map_err(UpstreamConnectError::Tls)
+                secured
+                    .map_err(|_| UpstreamConnectError::Timeout)?
+                    .map(Stream::from)
+                    .map_err(UpstreamConnectError::of_tls)
             }
             EndpointSecurity::Unusable => Err(UpstreamConnectError::Tls(io::ErrorKind::InvalidInput.into())),
         }
@@ -226,6 +232,12 @@ impl Endpoint {
                 Ok(ClearStream::Unix(socket))
             }
         }
+    }
+}
+
+impl UpstreamConnectError {
+    fn of_tls(error: io::Error) -> Self {
+        if is_offer_refused(&error) { Self::OfferRefused(error) } else { Self::Tls(error) }
     }
 }
 

@@ -39,6 +39,7 @@ enum ForwardOutcome {
     ResponseTimeout,
     UpstreamClosed,
     UpstreamInvalid,
+    WebSocketUnsupported,
     /// The request or its body was at fault.
     ClientError,
     /// The client left before there was an answer.
@@ -59,7 +60,7 @@ pub struct CountedConnection {
 }
 
 impl ForwardOutcome {
-    const COUNT: usize = 12;
+    const COUNT: usize = 13;
     const ALL: [(Self, &'static str); Self::COUNT] = [
         (Self::Response, "response"),
         (Self::NoEndpoint, "no_endpoint"),
@@ -71,6 +72,7 @@ impl ForwardOutcome {
         (Self::ResponseTimeout, "response_timeout"),
         (Self::UpstreamClosed, "upstream_closed"),
         (Self::UpstreamInvalid, "upstream_invalid"),
+        (Self::WebSocketUnsupported, "websocket_unsupported"),
         (Self::ClientError, "client_error"),
         (Self::Cancelled, "cancelled"),
     ];
@@ -88,6 +90,7 @@ impl From<&Failure> for ForwardOutcome {
             Failure::ResponseTimeout => Self::ResponseTimeout,
             Failure::UpstreamClosed => Self::UpstreamClosed,
             Failure::UpstreamInvalid => Self::UpstreamInvalid,
+            Failure::WebSocketUnsupported => Self::WebSocketUnsupported,
             _ => Self::ClientError,
         }
     }
@@ -138,7 +141,7 @@ impl UpstreamMetrics {
         match error {
             UpstreamConnectError::Timeout => self.connect_timeout.increment(1),
             UpstreamConnectError::Failed(_) => self.connect_failed.increment(1),
-            UpstreamConnectError::Tls(_) => self.tls_failed.increment(1),
+            UpstreamConnectError::Tls(_) | UpstreamConnectError::OfferRefused(_) => self.tls_failed.increment(1),
             UpstreamConnectError::Exhausted(_) => self.connect_exhausted.increment(1),
             UpstreamConnectError::Overloaded => {}
         }

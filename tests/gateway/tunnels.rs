@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::process::{Gateway, eventually, status};
@@ -37,17 +38,51 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
     std::io::copy(&mut stream.try_clone()?, &mut stream).map(drop)
 }
 
+/// An upstream of HTTP/2 that grants WebSockets in which everything is sent back.
+fn upstream_of_http2() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            while let Ok((socket, _)) = listener.accept().await {
+                let mut server = h2::server::Builder::new();
+                let mut connection = server.enable_connect_protocol().handshake::<_, Bytes>(socket).await.unwrap();
+                tokio::spawn(async move {
+                    while let Some(Ok((request, mut sender))) = connection.accept().await {
+                        let stream = sender.send_response(http::Response::new(()), false).unwrap();
+                        tokio::spawn(send_back(request.into_body(), stream));
+                    }
+                });
+            }
+        });
+    });
+    address
+}
+
+async fn send_back(mut body: h2::RecvStream, mut stream: h2::SendStream<Bytes>) {
+    while let Some(Ok(piece)) = body.data().await {
+        stream.send_data(piece, false).unwrap();
+    }
+    let _ = stream.send_data(Bytes::new(), true);
+}
+
 fn gateway(more: &str, of_upstream: &str, of_route: &str) -> Gateway {
+    gateway_before(&format!("http://{}", upstream()), more, of_upstream, of_route)
+}
+
+fn gateway_before(endpoint: &str, more: &str, of_upstream: &str, of_route: &str) -> Gateway {
     Gateway::start(&format!(
         "workers: 1
 access_log: json
 listeners: [{{address: '127.0.0.1:0'}}]
 admin: {{address: '127.0.0.1:0'}}
-upstreams: {{up: {{endpoints: ['http://{}']{of_upstream}}}}}
+upstreams: {{up: {{endpoints: ['{endpoint}']{of_upstream}}}}}
 routes: [{{name: all, upstream: up{of_route}}}]
 {more}
-",
-        upstream()
+"
     ))
 }
 
@@ -100,6 +135,34 @@ fn a_tunnel_counts_to_its_end_and_is_logged_then() {
     assert_eq!(status(&[&gateway.url("/")]), 200);
     // Latency is that of answers, not of conversations.
     assert_eq!(gateway.metric("tollgate_request_duration_seconds_count{route=\"all\"}"), 2.0);
+}
+
+#[test]
+fn a_tunnel_over_http_2_counts_and_is_logged_like_others() {
+    let gateway = gateway_before(&format!("h2c://{}", upstream_of_http2()), "", "", "");
+    let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request =
+        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", head.escape_ascii());
+    echo(&mut stream, "some bytes");
+    assert_eq!(gateway.metric("tollgate_tunnels"), 1.0);
+    assert_eq!(gateway.metric("tollgate_requests_in_flight"), 1.0);
+    assert!(logged(&gateway).is_none());
+    drop(stream);
+    let line = eventually("the tunnel is logged", || logged(&gateway));
+    assert_eq!((&line["bytes"], &line["received_bytes"]), (&Value::from(10), &Value::from(10)), "{line}");
+    assert_eq!((&line["complete"], &line["path"], &line["route"]), (&true.into(), &"/chat".into(), &"all".into()));
+    assert_eq!(gateway.metric("tollgate_tunnels"), 0.0);
+    assert_eq!(gateway.metric("tollgate_requests_in_flight"), 0.0);
+    assert_eq!(gateway.metric("tollgate_upstream_connections{upstream=\"up\"}"), 1.0);
 }
 
 #[test]

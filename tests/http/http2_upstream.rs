@@ -4,6 +4,7 @@
 mod endings;
 mod programs;
 mod streams;
+mod websocket;
 
 use std::future::Future;
 use std::net::SocketAddr;

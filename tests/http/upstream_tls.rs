@@ -182,22 +182,66 @@ async fn a_server_in_the_clear_is_no_tls_server() {
     assert!(["502", "504"].contains(&&*get(&front).await.0));
 }
 
-#[tokio::test]
-async fn a_connection_over_tls_can_leave_http() {
-    let authority = authority_with("server", "DNS:localhost");
+/// A server that speaks these versions of HTTP.
+fn acceptor(authority: &CertificateAuthority, versions: &[&str]) -> tokio_rustls::TlsAcceptor {
     let chain = CertificateDer::pem_slice_iter(&authority.pem("server.pem")).map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_slice(&authority.pem("server.key")).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
+    config.alpn_protocols = versions.iter().map(|version| version.as_bytes().to_vec()).collect();
+    Arc::new(config).into()
+}
+
+#[tokio::test]
+async fn a_websocket_goes_over_http_2_where_a_server_speaks_nothing_else() {
+    let authority = authority_with("server", "DNS:localhost");
+    let acceptor = acceptor(&authority, &["h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            // The first offer is HTTP/1.1 alone.
+            let Ok(tls) = acceptor.accept(socket).await else { continue };
+            let mut connection = h2::server::Builder::new().enable_connect_protocol().handshake(tls).await.unwrap();
+            tokio::spawn(async move {
+                while let Some(Ok((request, mut sender))) = connection.accept().await {
+                    assert_eq!(request.extensions().get::<h2::ext::Protocol>().unwrap().as_str(), "websocket");
+                    let mut stream = sender.send_response(http::Response::new(()), false).unwrap();
+                    stream.send_data(bytes::Bytes::from_static(b"over h2"), true).unwrap();
+                }
+            });
+        }
+    });
+    let front = gateway(&format!("https://localhost:{port}"), trusting(&authority), |_| {}).await;
+    for _ in 0..2 {
+        let mut client = RawConnection::connect(front.address).await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n").await;
+        assert!(client.head().await.starts_with("HTTP/1.1 101"));
+        client.until(b"over h2").await.unwrap();
+    }
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_connection_over_tls_can_leave_http_1_even_of_a_server_that_speaks_http_2() {
+    for versions in [&[][..], &["h2", "http/1.1"]] {
+        leave_http(versions).await;
+    }
+}
+
+async fn leave_http(versions: &[&str]) {
+    let authority = authority_with("server", "DNS:localhost");
+    let acceptor = acceptor(&authority, versions);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = tokio::spawn(async move {
         let (socket, _) = listener.accept().await.unwrap();
-        let mut tls = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(socket).await.unwrap();
+        let mut tls = acceptor.accept(socket).await.unwrap();
         let mut read = vec![0; 4096];
         let length = tls.read(&mut read).await.unwrap();
         assert!(String::from_utf8_lossy(&read[..length]).contains("upgrade: echo"));

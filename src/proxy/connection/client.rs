@@ -83,19 +83,24 @@ impl Client {
             }
         }
         let now = clock::now();
-        let (mut connection, now) = match upstream.connection_bound() {
-            // Boxed: rare, and large.
-            Some(bound) => (Box::pin(self.wait(upstream, bound, &endpoint, needs)).await?, clock::now()),
+        // Boxed: rare, and large.
+        let opened = match upstream.connection_bound() {
+            Some(bound) => Box::pin(self.wait(upstream, bound, &endpoint, needs)).await,
             None => match if needs.fresh { None } else { self.pool.take(endpoint.key(), now) } {
-                Some(connection) => (connection, now),
-                None => (
-                    Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream), needs), None)).await?,
-                    clock::now(),
-                ),
+                Some(mut connection) => {
+                    connection.lease(upstream.spec(), endpoint, now);
+                    return Ok(Lease::Http1(connection));
+                }
+                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream), needs), None)).await,
             },
         };
-        connection.lease(upstream.spec(), endpoint, now);
-        Ok(Lease::Http1(connection))
+        match opened {
+            // It speaks HTTP/2 alone, which may take a WebSocket too.
+            Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
+                Box::pin(self.lease_stream(upstream, endpoint, needs.fresh)).await
+            }
+            opened => Ok(Self::http1(opened?, upstream, endpoint)),
+        }
     }
 
     /// A connection of an upstream that has only so many. Waits for one within the time that connecting may take.
@@ -269,7 +274,13 @@ impl Client {
             }
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
-                if !matches!(error, UpstreamConnectError::Exhausted(_)) && endpoint.record_refused() {
+                let is_at_fault = match error {
+                    UpstreamConnectError::Exhausted(_) => false,
+                    // It may take the other version.
+                    UpstreamConnectError::OfferRefused(_) => endpoint.http2() != Http2Use::Offered,
+                    _ => true,
+                };
+                if is_at_fault && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
                 }

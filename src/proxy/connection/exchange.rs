@@ -16,14 +16,12 @@ use bytes::BytesMut;
 use http::{Method, Response, StatusCode};
 use tokio::time::Instant;
 
-use super::failure::{self, FailedExchange, RetryPermission, UpstreamFault};
+use super::failure::{ExchangeError, FailedExchange, RetryPermission};
 use super::pool::{Pool, Pooled};
-use super::response::{self, BOUNDS, InvalidResponse, ResponseHead};
+use super::response::{self, BOUNDS, ResponseHead};
 use super::upload::{Upload, UploadPhase};
 use super::upstream_request::UpstreamRequest;
-use crate::body::BoxError;
 use crate::clock;
-use crate::error::Failure;
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::upgrade::Upgraded;
@@ -81,21 +79,6 @@ struct ExchangeState {
 pub struct UpgradeGuard {
     _endpoint: Option<PickedEndpoint>,
     _counted: CountedConnection,
-}
-
-/// Why an exchange failed before there was a response.
-#[derive(Debug, thiserror::Error)]
-enum ExchangeError {
-    #[error("the upstream closed the connection")]
-    Closed,
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Invalid(#[from] InvalidResponse),
-    #[error("the upstream took too long")]
-    Overdue,
-    #[error("the request's body: {0}")]
-    Body(BoxError),
 }
 
 impl UpstreamConnection {
@@ -274,15 +257,7 @@ impl UpstreamConnection {
             }
             _ => RetryPermission::Never,
         };
-        let endpoint = self.exchange.endpoint.take().filter(|_| !matches!(error, ExchangeError::Body(_)));
-        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: error.to_string() }));
-        let failure = match error {
-            ExchangeError::Closed | ExchangeError::Io(_) => Failure::UpstreamClosed,
-            ExchangeError::Invalid(_) => Failure::UpstreamInvalid,
-            ExchangeError::Overdue => Failure::ResponseTimeout,
-            ExchangeError::Body(error) => failure::body_failure(&*error),
-        };
-        FailedExchange { failure, permission, fault }
+        error.failed(self.exchange.endpoint.take(), permission)
     }
 
     /// Whether the whole request was sent.

@@ -1,9 +1,37 @@
 //! Why an exchange failed before there was a response, and whether its request may be sent again.
 
+use std::io;
+
+use super::response::InvalidResponse;
 use super::upload::Upload;
-use crate::body::BodyFailure;
+use crate::body::{BodyFailure, BoxError};
 use crate::error::Failure;
 use crate::upstream::endpoints::PickedEndpoint;
+
+/// Why an exchange failed before there was a response. Boxed where it is large: it is returned by what each request calls.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    #[error("the upstream closed the connection")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the connection takes no request: {0}")]
+    StreamUnsent(Box<h2::Error>),
+    #[error("{0}")]
+    StreamBroken(Box<h2::Error>),
+    #[error("{0}")]
+    Invalid(#[from] InvalidResponse),
+    #[error("the upstream took too long")]
+    Overdue,
+    #[error("the request's body: {0}")]
+    Body(BoxError),
+    #[error("the request cannot be written in HTTP/2: {0}")]
+    Request(#[from] http::Error),
+    #[error("the upstream speaks HTTP/2 and has not announced that it takes WebSockets over it")]
+    NoWebSocket,
+    #[error("a WebSocket needs a Sec-WebSocket-Key")]
+    NoWebSocketKey,
+}
 
 /// An exchange that failed before there was a response.
 pub struct FailedExchange {
@@ -17,6 +45,33 @@ pub struct FailedExchange {
 pub struct UpstreamFault {
     pub endpoint: PickedEndpoint,
     pub reason: String,
+}
+
+impl ExchangeError {
+    /// Whether the client is at fault, and not the endpoint.
+    fn is_of_client(&self) -> bool {
+        matches!(self, Self::Body(_) | Self::Request(_) | Self::NoWebSocketKey)
+    }
+
+    /// The failure of the exchange with `endpoint`.
+    pub fn failed(self, endpoint: Option<PickedEndpoint>, permission: RetryPermission) -> FailedExchange {
+        let endpoint = endpoint.filter(|_| !self.is_of_client());
+        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: self.to_string() }));
+        FailedExchange { failure: self.into_failure(), permission, fault }
+    }
+
+    fn into_failure(self) -> Failure {
+        match self {
+            Self::StreamUnsent(error) | Self::StreamBroken(error) if error.is_library() => Failure::UpstreamInvalid,
+            Self::Closed | Self::Io(_) | Self::StreamUnsent(_) | Self::StreamBroken(_) => Failure::UpstreamClosed,
+            Self::Invalid(_) => Failure::UpstreamInvalid,
+            Self::Overdue => Failure::ResponseTimeout,
+            Self::Body(error) => body_failure(&*error),
+            Self::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
+            Self::NoWebSocket => Failure::WebSocketUnsupported,
+            Self::NoWebSocketKey => Failure::BadRequest("a WebSocket needs a Sec-WebSocket-Key"),
+        }
+    }
 }
 
 impl FailedExchange {
@@ -41,7 +96,7 @@ pub enum RetryPermission {
 }
 
 /// The failure that a broken request body is answered with.
-pub fn body_failure(error: &(dyn std::error::Error + 'static)) -> Failure {
+fn body_failure(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
         Some(BodyFailure::Timeout) => Failure::RequestTimeout,

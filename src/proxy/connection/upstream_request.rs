@@ -70,6 +70,12 @@ impl<'a> UpstreamRequest<'a> {
         &self.head.method
     }
 
+    /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
+    pub fn asks_for_websocket(&self) -> bool {
+        let is_websocket = |upgrade: &UpgradeRequest| upgrade.protocol().as_bytes().eq_ignore_ascii_case(b"websocket");
+        self.upgrade.as_ref().is_some_and(is_websocket) && *self.method() == Method::GET
+    }
+
     /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3).
     pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>) {
         let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());

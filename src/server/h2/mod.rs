@@ -14,7 +14,6 @@ mod frame_parser;
 mod request_head;
 mod session;
 mod stream;
-mod tunnel;
 mod websocket;
 
 use std::future::{Future, poll_fn};

@@ -4,23 +4,17 @@
 //! Guarantees that a client gets its 200 only if the upstream proved that it switched, and that routes and limits see
 //! such a request as they see an upgrade of HTTP/1.1.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use h2::ext::Protocol;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use sha1::{Digest, Sha1};
 
-use super::tunnel::StreamTunnel;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
-
-/// The text behind the key whose digest proves that a server speaks WebSocket (RFC 6455 §1.3).
-const PROOF: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+use crate::http::h2::{StreamTunnel, websocket_proof};
 
 /// A client's request for a WebSocket, while it is being answered.
 pub struct WebSocketRequest {
@@ -45,8 +39,8 @@ pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSock
     if !protocol.is_some_and(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket")) {
         return Err(Failure::NotImplemented("the only protocol for an extended CONNECT is websocket"));
     }
-    let key = STANDARD.encode(fastrand::u128(..).to_be_bytes());
-    let accept = STANDARD.encode(Sha1::new().chain_update(&key).chain_update(PROOF).finalize());
+    let key = websocket_proof::random_key();
+    let accept = websocket_proof::accept(key.as_bytes());
     let (upgrade, on_upgrade) = upgrade::channel();
     head.extensions.insert(on_upgrade);
     head.method = Method::GET;

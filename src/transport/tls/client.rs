@@ -13,7 +13,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{AlertDescription, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
 use super::stream::{EncryptedSocket, TlsStream};
@@ -112,6 +112,12 @@ impl PeerName {
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         ServerName::try_from(host).ok().map(|name| Self(name.to_owned()))
     }
+}
+
+/// Whether a handshake failed because the server speaks none of the versions of HTTP that it was offered (RFC 7301 §3.2).
+pub fn is_offer_refused(error: &io::Error) -> bool {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    matches!(tls, Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
 }
 
 impl ClientTls {

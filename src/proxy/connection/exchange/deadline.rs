@@ -4,9 +4,10 @@
 use std::task::Context;
 use std::time::Duration;
 
-use super::{ExchangeError, UpstreamConnection};
+use super::UpstreamConnection;
 use crate::clock;
 use crate::http::deadline::{UpstreamWait, Wait as _};
+use crate::proxy::connection::failure::ExchangeError;
 use crate::proxy::connection::upload::{Upload, UploadPhase};
 
 impl UpstreamConnection {

@@ -49,7 +49,12 @@ struct ConnectionHealth {
     retired: AtomicBool,
     /// An exchange has waited in vain, and the upstream has answered no PING since.
     suspected: AtomicBool,
-    suspicion: Notify,
+    /// The upstream has answered a PING: its SETTINGS came before that.
+    settled: AtomicBool,
+    /// A PING is to be sent.
+    ping_wanted: Notify,
+    /// Told when a PING was answered, or the connection has ended.
+    answered: Notify,
     /// It leaves its place to others once it has closed.
     leaving: Mutex<Option<LeavingConnection>>,
 }
@@ -81,6 +86,7 @@ impl MultiplexedConnection {
             drive(connection, &driven, &freed, UpstreamWait::PingAnswer.limit(&timeouts)).await;
             driven.retired.store(true, Ordering::Relaxed);
             freed.notify_waiters();
+            driven.answered.notify_waiters();
             drop(counted);
             driven.leaving.lock().take();
         });
@@ -145,7 +151,25 @@ impl MultiplexedConnection {
     /// An exchange has waited in vain: asks the upstream for a sign of life.
     pub fn suspect(&self) {
         if !self.health.suspected.swap(true, Ordering::Relaxed) {
-            self.health.suspicion.notify_one();
+            self.health.ping_wanted.notify_one();
+        }
+    }
+
+    /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). If its SETTINGS may not have come yet, waits for the
+    /// answer to a PING, which comes behind them.
+    pub async fn takes_extended_connect(&self) -> bool {
+        loop {
+            let mut answered = pin!(self.health.answered.notified());
+            answered.as_mut().enable();
+            // A connection that has ended says so when it is asked.
+            if self.sender.is_extended_connect_protocol_enabled() || self.is_retired() {
+                return true;
+            }
+            if self.health.settled.load(Ordering::Relaxed) {
+                return false;
+            }
+            self.health.ping_wanted.notify_one();
+            answered.await;
         }
     }
 }
@@ -165,14 +189,16 @@ async fn drive(
             ended = connection.as_mut() => {
                 return tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended");
             }
-            () = health.suspicion.notified(), if due.is_none() => {
+            () = health.ping_wanted.notified(), if due.is_none() => {
                 due = send_ping(pings.as_mut()).map(|()| clock::now() + patience);
             }
             answered = answer(pings.as_mut()), if due.is_some() => {
                 due = None;
                 if answered {
                     health.suspected.store(false, Ordering::Relaxed);
+                    health.settled.store(true, Ordering::Relaxed);
                     freed.notify_waiters();
+                    health.answered.notify_waiters();
                 }
             }
             () = at(due) => return tracing::debug!("an upstream does not answer a PING"),

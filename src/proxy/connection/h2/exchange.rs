@@ -6,23 +6,25 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
-use http::{Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
 use super::replay::ReplayBody;
 use super::response::{Http2ResponseBody, UploadTask};
-use crate::body::{Body, BoxError};
+use super::websocket::{self, RequestedWebSocket};
+use crate::body::Body;
 use crate::clock::{self, Instant};
-use crate::error::Failure;
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
-use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
+use crate::http::h1::upgrade::Upgraded;
+use crate::http::h2::{BodySender, ReceivedBody, SendFailure, StreamTunnel};
 use crate::http::response_rules;
 use crate::http::timer::Timer;
-use crate::proxy::connection::failure::{self, FailedExchange, RetryPermission, UpstreamFault};
+use crate::proxy::connection::failure::{ExchangeError, FailedExchange, RetryPermission};
 use crate::proxy::connection::response::{InvalidResponse, content_length};
 use crate::proxy::connection::upload::{Upload, UploadPhase};
 use crate::proxy::connection::upstream_request::UpstreamRequest;
@@ -38,6 +40,8 @@ pub struct Http2Exchange {
     /// Of a response that has one.
     received: Option<ReceivedBody>,
     upload: Option<UploadTask>,
+    /// Of a request for a WebSocket that was granted.
+    tunnel: Option<StreamTunnel>,
 }
 
 /// A request that was sent, and whose response is awaited.
@@ -53,26 +57,9 @@ struct AwaitedResponse {
     timer: Timer,
 }
 
-/// Why an exchange failed before there was a response.
-#[derive(Debug, thiserror::Error)]
-enum StreamError {
-    #[error("the connection takes no request: {0}")]
-    Unsent(h2::Error),
-    #[error("{0}")]
-    Broken(#[from] h2::Error),
-    #[error("{0}")]
-    Invalid(#[from] InvalidResponse),
-    #[error("the upstream took too long")]
-    Overdue,
-    #[error("the request's body: {0}")]
-    Body(BoxError),
-    #[error("the request cannot be written in HTTP/2: {0}")]
-    Request(#[from] http::Error),
-}
-
 impl Http2Exchange {
     pub fn new(stream: StreamLease, endpoint: PickedEndpoint, timeouts: UpstreamTimeouts, leased_at: Instant) -> Self {
-        Self { stream, endpoint: Some(endpoint), timeouts, leased_at, received: None, upload: None }
+        Self { stream, endpoint: Some(endpoint), timeouts, leased_at, received: None, upload: None, tunnel: None }
     }
 
     /// When this exchange began.
@@ -87,18 +74,25 @@ impl Http2Exchange {
     pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, FailedExchange> {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
         let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body()));
-        let (response, stream) = match self.begin(request, replay.is_none()) {
+        let is_websocket = replay.is_none() && request.asks_for_websocket();
+        if is_websocket && !self.stream.connection.takes_extended_connect().await {
+            return Err(self.fail(ExchangeError::NoWebSocket, upload, None));
+        }
+        let (response, stream, accept) = match self.begin(request, replay.is_none(), is_websocket) {
             Ok(begun) => begun,
             Err(error) => return Err(self.fail(error, upload, replay.as_ref())),
         };
         let body = replay.as_ref().and_then(ReplayBody::read);
         let limit = UpstreamWait::UpstreamTakes.limit(&self.timeouts);
-        let sender = body.map(|body| BodySender::new(stream, body, limit));
+        let (sender, websocket) = match body {
+            Some(body) => (Some(BodySender::new(stream, body, limit)), None),
+            None => (None, accept.map(|accept| RequestedWebSocket::new(stream, accept))),
+        };
         let (timer, since) = (Timer::default(), self.leased_at);
         let mut awaited = AwaitedResponse { response, upload, replay, sender, answered: false, since, timer };
         let received = poll_fn(|cx| awaited.poll_head(cx, request.interim, &self.timeouts)).await;
         let to_head = *request.method() == Method::HEAD;
-        match received.and_then(|response| self.begin_body(response, to_head)) {
+        match received.and_then(|response| self.take_head(response, websocket, to_head)) {
             Ok(head) => {
                 let AwaitedResponse { replay, sender, .. } = awaited;
                 // Nothing is sent again any more.
@@ -123,18 +117,41 @@ impl Http2Exchange {
         }
     }
 
+    /// Sends the head. For a WebSocket, it also has the proof that the client waits for.
     fn begin(
         &self,
         request: &UpstreamRequest<'_>,
         complete: bool,
-    ) -> Result<(ResponseFuture, SendStream<Bytes>), StreamError> {
-        let Some(endpoint) = &self.endpoint else { return Err(StreamError::Overdue) };
-        let head = request.to_http2(endpoint.host(), endpoint.is_secure())?;
-        self.stream.connection.sender().send_request(head, complete).map_err(StreamError::Unsent)
+        is_websocket: bool,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>, Option<HeaderValue>), ExchangeError> {
+        let Some(endpoint) = &self.endpoint else { return Err(ExchangeError::Overdue) };
+        let mut head = request.to_http2(endpoint.host(), endpoint.is_secure())?;
+        let accept =
+            is_websocket.then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey)).transpose()?;
+        let sent = self.stream.connection.sender().send_request(head, complete && !is_websocket);
+        let (response, stream) = sent.map_err(|error| ExchangeError::StreamUnsent(error.into()))?;
+        Ok((response, stream, accept))
+    }
+
+    /// Takes the head, and the tunnel that it opens if there is one.
+    fn take_head(
+        &mut self,
+        response: Response<RecvStream>,
+        websocket: Option<RequestedWebSocket>,
+        to_head: bool,
+    ) -> Result<Response<()>, ExchangeError> {
+        let Some(websocket) = websocket else { return self.begin_body(response, to_head) };
+        if !response.status().is_success() {
+            websocket.refused();
+            return self.begin_body(response, to_head);
+        }
+        let (tunnel, head) = websocket.open(response);
+        self.tunnel = Some(tunnel);
+        Ok(head)
     }
 
     /// Takes the head, and the stream of its body if there is one.
-    fn begin_body(&mut self, response: Response<RecvStream>, to_head: bool) -> Result<Response<()>, StreamError> {
+    fn begin_body(&mut self, response: Response<RecvStream>, to_head: bool) -> Result<Response<()>, ExchangeError> {
         let (mut parts, received) = response.into_parts();
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(InvalidResponse::new("101 has no meaning in HTTP/2").into());
@@ -158,10 +175,21 @@ impl Http2Exchange {
         Body::from_source(Box::new(Http2ResponseBody::new(received, upload, stream, endpoint)))
     }
 
+    /// How long `wait` may take.
+    pub fn wait_limit(&self, wait: UpstreamWait) -> Duration {
+        wait.limit(&self.timeouts)
+    }
+
+    /// The stream as a plain connection, with what counts it. `None`: it is no tunnel.
+    pub fn upgrade(self: Box<Self>) -> Option<(Upgraded, (StreamLease, Option<PickedEndpoint>))> {
+        let Self { stream, endpoint, tunnel, .. } = *self;
+        Some((Upgraded::new(tunnel?, Bytes::new()), (stream, endpoint)))
+    }
+
     /// The failure to answer with, and whether the request may be sent again.
-    fn fail(&mut self, error: StreamError, mut upload: Upload, replay: Option<&ReplayBody>) -> FailedExchange {
+    fn fail(&mut self, error: ExchangeError, mut upload: Upload, replay: Option<&ReplayBody>) -> FailedExchange {
         let connection = &self.stream.connection;
-        if matches!(error, StreamError::Overdue) {
+        if matches!(error, ExchangeError::Overdue) {
             connection.suspect();
         }
         let body = replay.map(ReplayBody::read);
@@ -170,17 +198,14 @@ impl Http2Exchange {
             upload.restore(body);
         }
         let permission = match &error {
-            StreamError::Unsent(_) if whole => RetryPermission::Refused(upload),
-            StreamError::Broken(error) if whole && is_refusal(error) => RetryPermission::Refused(upload),
-            StreamError::Broken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
+            ExchangeError::StreamUnsent(_) if whole => RetryPermission::Refused(upload),
+            ExchangeError::StreamBroken(error) if whole && is_refusal(error) => RetryPermission::Refused(upload),
+            ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
                 RetryPermission::Stale(upload)
             }
             _ => RetryPermission::Never,
         };
-        let at_fault = !matches!(error, StreamError::Body(_) | StreamError::Request(_));
-        let endpoint = self.endpoint.take().filter(|_| at_fault);
-        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: error.to_string() }));
-        FailedExchange { failure: failure_of(error), permission, fault }
+        error.failed(self.endpoint.take(), permission)
     }
 }
 
@@ -191,24 +216,13 @@ fn is_refusal(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || refused)
 }
 
-fn failure_of(error: StreamError) -> Failure {
-    match error {
-        StreamError::Unsent(error) | StreamError::Broken(error) if error.is_library() => Failure::UpstreamInvalid,
-        StreamError::Unsent(_) | StreamError::Broken(_) => Failure::UpstreamClosed,
-        StreamError::Invalid(_) => Failure::UpstreamInvalid,
-        StreamError::Overdue => Failure::ResponseTimeout,
-        StreamError::Body(error) => failure::body_failure(&*error),
-        StreamError::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
-    }
-}
-
 impl AwaitedResponse {
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
         interim: InterimRelay<'_>,
         timeouts: &UpstreamTimeouts,
-    ) -> Poll<Result<Response<RecvStream>, StreamError>> {
+    ) -> Poll<Result<Response<RecvStream>, ExchangeError>> {
         loop {
             while let Poll::Ready(Some(Ok(response))) = self.response.poll_informational(cx) {
                 self.answered = true;
@@ -225,7 +239,7 @@ impl AwaitedResponse {
                 self.upload.release();
             }
             if let Poll::Ready(response) = Pin::new(&mut self.response).poll(cx) {
-                return Poll::Ready(response.map_err(Into::into));
+                return Poll::Ready(response.map_err(|error| ExchangeError::StreamBroken(error.into())));
             }
             if self.poll_upload(cx)?.is_ready() {
                 continue;
@@ -240,21 +254,21 @@ impl AwaitedResponse {
                 return Poll::Pending;
             }
             if wait == UpstreamWait::ResponseHead {
-                return Poll::Ready(Err(StreamError::Overdue));
+                return Poll::Ready(Err(ExchangeError::Overdue));
             }
             self.upload.release();
         }
     }
 
     /// Ready when the upload has ended just now.
-    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, StreamError> {
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, ExchangeError> {
         let Some(sender) = self.sender.as_mut().filter(|_| self.upload.phase() != UploadPhase::AwaitingContinue) else {
             return Ok(Poll::Pending);
         };
         let Poll::Ready(sent) = sender.poll_send(cx) else { return Ok(Poll::Pending) };
         match sent {
-            Err(SendFailure::Body(error)) => return Err(StreamError::Body(error)),
-            Err(SendFailure::Stalled) => return Err(StreamError::Overdue),
+            Err(SendFailure::Body(error)) => return Err(ExchangeError::Body(error)),
+            Err(SendFailure::Stalled) => return Err(ExchangeError::Overdue),
             // The response tells why the upstream wants no more.
             Ok(()) | Err(SendFailure::Reset(_) | SendFailure::Connection(_)) => {}
         }
