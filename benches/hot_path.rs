@@ -59,6 +59,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 headers: vec![],
                 body: bytes::Bytes::new(),
             }),
+            networks: Default::default(),
             limits: vec![],
             max_body: None,
             timeout: None,

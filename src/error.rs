@@ -38,6 +38,8 @@ pub enum Failure {
     HeadersTooLarge,
     /// The request is for a host that this connection is not for.
     Misdirected,
+    /// The client's address is in none of the networks that are served here.
+    NetworkRefused,
     /// More requests in flight than the gateway takes.
     Overloaded,
     /// The upstream has no endpoint to try.
@@ -117,6 +119,7 @@ impl Failure {
             Self::Misdirected => {
                 row(S::MISDIRECTED_REQUEST, "misdirected", "this connection is not for this host: open another one")
             }
+            Self::NetworkRefused => row(S::FORBIDDEN, "network-refused", "clients of this network are not served here"),
             // Its problem says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
             Self::Overloaded => {
@@ -168,6 +171,7 @@ impl Failure {
                 StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
                 _ => GrpcStatus::Internal,
             },
+            Self::NetworkRefused => GrpcStatus::PermissionDenied,
             Self::NoRoute
             | Self::ServedByHttps { .. }
             | Self::Misdirected

@@ -13,9 +13,10 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{self, ChainSpec, RequestBound};
+use crate::gateway::stack::{self, ChainSpec, NetworkLayer, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
+use crate::route::networks::NetworkRules;
 use crate::route::table::RouteTable;
 use crate::route::{Action, Route};
 use crate::upstream::{Upstream, UpstreamSpec};
@@ -42,15 +43,16 @@ pub fn gateway(
             .iter()
             .map(|listener| RuleSet::new(listener.limits.iter().chain(limits), &costs, &states, config.legacy_headers));
         let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
-        let chain = |rules: &Arc<RuleSet>| {
+        let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
             stack::chain(ChainSpec {
+                networks: NetworkLayer::new(network_rules(listener, route)),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
                 timeout: route.and_then(|route| route.timeout),
             })
         };
-        let chains = rules.iter().map(chain).collect();
+        let chains = config.listeners.iter().zip(&rules).map(chain).collect();
         Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)) })
     };
     let runtime = |route: &Arc<Route>| {
@@ -87,8 +89,17 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
     }
 }
 
+/// The clients that are taken: by the listener and by the route, if there is one.
+fn network_rules<'a>(listener: &'a ListenerConfig, route: Option<&'a Route>) -> impl Iterator<Item = &'a NetworkRules> {
+    std::iter::once(&listener.networks).chain(route.map(|route| &route.networks))
+}
+
 fn listener_rules(listener: &ListenerConfig) -> ListenerRules {
-    ListenerRules { redirect_to_https: listener.redirect_to_https, hsts: listener.hsts.clone() }
+    ListenerRules {
+        redirect_to_https: listener.redirect_to_https,
+        hsts: listener.hsts.clone(),
+        networks: listener.networks.clone(),
+    }
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

@@ -33,7 +33,7 @@ pub fn show_explanation(view: &ExplainView, shown: ShownRoutes) -> String {
         (None, _) => writeln!(text, "route    none"),
     };
     text.push_str(&show_routes(view, shown));
-    if view.route.is_some() && view.limits.is_empty() {
+    if view.route.is_some() && view.limits.is_empty() && view.refused.is_none() {
         text.push_str("limits   none\n");
     }
     for (at, limit) in view.limits.iter().enumerate() {

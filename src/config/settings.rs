@@ -11,6 +11,7 @@ use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::route::Route;
+use crate::route::networks::NetworkRules;
 use crate::server::ListenerSpec;
 use crate::transport::peer::TrustedPeers;
 use crate::transport::tls::server::spec::TlsServerSpec;
@@ -53,6 +54,8 @@ pub struct ListenerConfig {
     pub hsts: Option<HeaderValue>,
     /// The port of HTTPS that its clients are sent to.
     pub redirect_to_https: Option<u16>,
+    /// The clients that it takes.
+    pub networks: NetworkRules,
     pub limits: Vec<LimitUse>,
 }
 

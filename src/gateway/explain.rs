@@ -80,6 +80,11 @@ pub enum Outcome {
     Refused(Failure),
     /// Answered by the gateway before anything else: its path cannot be read in one way only.
     Malformed(Failure),
+    /// Answered by the gateway before any limit: its client is not served.
+    Forbidden {
+        route: Option<Arc<Route>>,
+        failure: Failure,
+    },
 }
 
 /// A request that a route takes.
@@ -112,7 +117,8 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].target.route)),
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
-    let asked = rules.get(described.listener).filter(|_| malformed.is_none());
+    let forbidden = is_forbidden(gateway, described.listener, route, origin.client_ip);
+    let asked = rules.get(described.listener).filter(|_| malformed.is_none() && !forbidden);
     let limits = limits(
         asked,
         &Facts {
@@ -130,15 +136,27 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
     );
     let outcome = match (malformed, found) {
         (Some(failure), _) => Outcome::Malformed(failure),
+        (None, RouteLookup::Route(index)) if forbidden => {
+            let route = Some(gateway.routes[index].target.route.clone());
+            Outcome::Forbidden { route, failure: Failure::NetworkRefused }
+        }
+        (None, _) if forbidden => Outcome::Forbidden { route: None, failure: Failure::NetworkRefused },
         (None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index].target, &request))),
         (None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
         (None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
     };
     let routes = match &outcome {
         Outcome::Malformed(_) => Vec::new(),
-        Outcome::Routed(_) | Outcome::Refused(_) => judge(gateway, &host, &path, &request),
+        Outcome::Routed(_) | Outcome::Refused(_) | Outcome::Forbidden { .. } => judge(gateway, &host, &path, &request),
     };
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
+}
+
+/// Whether the networks of the listener or of the route leave the client out.
+fn is_forbidden(gateway: &Gateway, listener: usize, route: Option<&Route>, client: IpAddr) -> bool {
+    let of_listener = gateway.listeners.get(listener).map(|rules| &rules.networks);
+    let of_route = route.map(|route| &route.networks);
+    of_listener.into_iter().chain(of_route).any(|networks| !networks.take(client))
 }
 
 fn limits(rules: Option<&Arc<RuleSet>>, facts: &Facts<'_>) -> LimitsExplanation {

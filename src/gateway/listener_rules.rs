@@ -7,6 +7,7 @@ use tollgate_limiter::limit::key::host;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::proxy::message::forwarded::ClientOrigin;
+use crate::route::networks::NetworkRules;
 use crate::server::ConnectionInfo;
 
 /// The rules of a listener.
@@ -16,6 +17,8 @@ pub struct ListenerRules {
     pub redirect_to_https: Option<u16>,
     /// The `Strict-Transport-Security` of answers.
     pub hsts: Option<HeaderValue>,
+    /// The clients that it takes. Requests meet them in the chain.
+    pub networks: NetworkRules,
 }
 
 impl ListenerRules {

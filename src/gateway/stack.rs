@@ -1,6 +1,6 @@
 //! The way of a request through the gateway, from the outside in:
 //!
-//! account ▸ panic guard ▸ route ▸ [ load shed ▸ rate limit ▸ body bound ▸ timeout ▸ action ]
+//! account ▸ panic guard ▸ route ▸ [ networks ▸ load shed ▸ rate limit ▸ body bound ▸ timeout ▸ action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -15,13 +15,16 @@ use tower::util::Either;
 
 use super::layers::action::Act;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
+use super::layers::networks::NetworkGuard;
+pub use super::layers::networks::NetworkLayer;
 use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
-pub type Chain = Either<Shed<LimitedChain>, LimitedChain>;
+pub type Chain = Either<NetworkGuard<ShedChain>, ShedChain>;
+type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<TimedChain>, TimedChain>;
 type TimedChain = Either<Timeout<Act>, Act>;
@@ -29,6 +32,7 @@ type TimedChain = Either<Timeout<Act>, Act>;
 /// The layers that a route uses, or a listener for requests without a route.
 #[derive(Default)]
 pub struct ChainSpec {
+    pub networks: Option<NetworkLayer>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
@@ -38,6 +42,8 @@ pub struct ChainSpec {
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
     ServiceBuilder::new()
+        // A client that is not served at all comes first: it takes no place and no tokens of those that are.
+        .option_layer(spec.networks)
         // Load is shed before limits are asked: a request that is not served must not be charged.
         .option_layer(spec.max_requests.map(ShedLayer))
         // Limits come before anything touches the body: a denied request costs no upstream anything. This is the one layer that

@@ -1,6 +1,8 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
-//! `table` finds the route of a request, `path` normalizes the path to look it up by.
+//! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks`
+//! says which clients a listener or a route takes.
 
+pub mod networks;
 pub mod path;
 pub mod table;
 
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
+use networks::NetworkRules;
 use tollgate_limiter::limit::definition::LimitUse;
 pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 
@@ -17,6 +20,8 @@ pub struct Route {
     pub name: Arc<str>,
     pub matches: Match,
     pub action: Action,
+    /// The clients that it takes.
+    pub networks: NetworkRules,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.

@@ -243,6 +243,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
+    use crate::route::networks::NetworkRules;
     use crate::route::{Action, FixedResponse, HeaderMatch, PathPattern};
 
     fn pattern(text: &str) -> PathPattern {
@@ -269,6 +270,7 @@ mod tests {
             matches: Match { host, path: pattern(path), methods: methods.to_vec(), headers },
             action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
             limits: vec![],
+            networks: NetworkRules::default(),
             max_body: None,
             timeout: None,
         })

@@ -145,6 +145,21 @@ fn a_variable_cannot_add_yaml_structure() {
 }
 
 #[test]
+fn warns_of_networks_that_are_surely_not_meant() {
+    let text = "trusted_proxies: [10.0.0.1/8, 0.0.0.0/0, unix]\nlisteners: [{address: \"127.0.0.1:8080\", deny: [10.0.0.1, fd00::1/8]}]\n\
+        routes: [{name: all, echo: true, allow: [192.168.0.0/16]}]\n";
+    let warnings: Vec<_> = check(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        [
+            "routes.yaml:1:19: trusted_proxies[0]: 10.0.0.1/8 is an address within the network 10.0.0.0/8\n  hint: write 10.0.0.0/8 for the network, or 10.0.0.1 for the address",
+            "routes.yaml:1:31: trusted_proxies[1]: every client is trusted to say which address it has\n  hint: list the networks of your proxies only",
+            "routes.yaml:2:58: listeners[0].deny[1]: fd00::1/8 is an address within the network fd00::/8\n  hint: write fd00::/8 for the network, or fd00::1 for the address",
+        ]
+    );
+}
+
+#[test]
 fn warns_of_what_nothing_uses() {
     let text = format!(
         "{LISTENERS}limits:\n  spare: {{key: client_ip, rate: 1/s}}\nupstreams:\n  old: {{endpoints: [\"http://a\"]}}\n{ROUTES}"

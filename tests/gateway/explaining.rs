@@ -337,3 +337,23 @@ fn a_mistake_in_the_arguments_has_an_exit_code_of_its_own() {
         assert_eq!(explain(ROUTES, mistake).status.code(), Some(2), "{mistake:?}");
     }
 }
+
+#[test]
+fn a_client_whose_network_is_not_served_is_asked_no_limit() {
+    let routes = "
+listeners: [{address: '127.0.0.1:0', limits: [all]}, {address: '127.0.0.1:1', deny: [192.0.2.0/24]}]
+limits: {all: {key: client_ip, rate: 1/s}}
+routes: [{name: staff, match: {path: /staff}, echo: true, allow: [10.0.0.0/8]}]";
+    let ask = |args: &[&str]| {
+        let view = explained(routes, &[&["http://a/staff"], args].concat());
+        (view["route"].clone(), view["refused"]["status"].clone(), view["limits"].as_array().map(Vec::len))
+    };
+    let (staff, null) = (Value::from("staff"), Value::Null);
+    assert_eq!(ask(&["--client-ip", "10.8.0.1"]), (staff.clone(), null.clone(), Some(1)));
+    assert_eq!(ask(&["--client-ip", "192.0.2.1"]), (staff, 403.into(), Some(0)));
+    let elsewhere = explained(routes, &["http://a/b", "--client-ip", "192.0.2.1", "--listener", "1"]);
+    assert_eq!((&elsewhere["route"], &elsewhere["refused"]["status"]), (&null, &403.into()), "{elsewhere}");
+    let said = String::from_utf8(explain(routes, &["http://a/staff", "--client-ip", "192.0.2.1"]).stdout).unwrap();
+    assert!(said.contains("route    staff\n") && said.contains("answer   403 network-refused\n"), "{said}");
+    assert!(!said.contains("limits   none"), "{said}");
+}

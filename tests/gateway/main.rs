@@ -17,6 +17,7 @@ mod grpc;
 mod http2;
 mod load;
 mod metrics;
+mod networks;
 mod on_limit;
 mod operator;
 mod outage;

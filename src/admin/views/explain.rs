@@ -149,6 +149,10 @@ impl ExplainView {
         match &explanation.outcome {
             Outcome::Routed(routed) => bare.routed(routed),
             Outcome::Refused(failure) | Outcome::Malformed(failure) => bare.refused(failure),
+            Outcome::Forbidden { route, failure } => {
+                let route = route.as_ref().map(|route| route.name.to_string());
+                Self { route, ..bare }.refused(failure)
+            }
         }
     }
 

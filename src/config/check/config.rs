@@ -25,7 +25,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     let workers = file.workers.build(|at| Some(at.value.count()));
-    let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies)));
+    let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies, report)));
     Some(Config {
         workers: workers?.unwrap_or_else(one_per_core),
         listeners: listeners?,

@@ -6,14 +6,16 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 
+use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
 
 use super::limit_use::{path_params, uses};
 use super::named::NamedSection;
+use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
 use crate::config::file::listener::{RawAdmin, RawAdminServer, RawListener};
-use crate::config::file::scalar::address::TrustedProxy;
-use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::file::scalar::address::{Cidr, TrustedProxy};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::settings::ListenerConfig;
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting};
@@ -38,14 +40,25 @@ pub fn admin(setting: &Setting<RawAdmin>) -> Option<Option<SocketAddr>> {
 }
 
 /// The proxies whose claims about their clients are believed.
-pub fn trusted_peers(proxies: &[Located<TrustedProxy>]) -> TrustedPeers {
+pub fn trusted_peers(proxies: &[Located<TrustedProxy>], report: &mut Report) -> TrustedPeers {
     let networks = proxies.iter().filter_map(|at| match at.value {
-        TrustedProxy::Network(network) => Some(network),
+        TrustedProxy::Network(network) => {
+            warn_of_everybody(&at.location, network, report);
+            Some(Located { location: at.location.clone(), value: Cidr(network) }.network(report))
+        }
         TrustedProxy::Unix => None,
     });
     let proxies_of_networks = networks.collect::<Vec<_>>().into();
     let unix = proxies.iter().any(|at| matches!(at.value, TrustedProxy::Unix));
     TrustedPeers { proxies: proxies_of_networks, unix }
+}
+
+/// If everybody is trusted, every client chooses the address that it is counted by.
+fn warn_of_everybody(location: &Location, network: IpNet, report: &mut Report) {
+    if network.prefix_len() == 0 {
+        let problem = ValueProblem::new("every client is trusted to say which address it has");
+        report.warning(location, problem.hint("list the networks of your proxies only"));
+    }
 }
 
 /// All listeners. `None`: a mistake was reported.
@@ -103,11 +116,13 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
     }
     let hsts = raw.tls.valid().map_or(Some(None), |raw| raw.hsts.build(|raw| tls::hsts(raw, report)));
     let tls = raw.tls.build(|raw| tls::tls(raw, report));
+    let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(ListenerConfig {
         server: server(raw)?,
         tls: tls?,
         hsts: hsts?,
         redirect_to_https: raw.redirect_to_https.build(|at| Some(at.value.0))?,
+        networks: networks?,
         limits: limits?,
     })
 }

@@ -1,6 +1,6 @@
 //! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
 //!
-//! `config` builds the whole. `named` looks up limits and upstreams by name and tells which nobody uses; `listener`,
+//! `config` builds the whole. `networks` reads lists of networks. `named` looks up limits and upstreams by name and tells which nobody uses; `listener`,
 //! `limit`, `route`, `store` and `upstream` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against
 //! what a limit allows, `action` what a route does against its path; `ambiguity` finds routes of which neither goes
 //! first.
@@ -16,6 +16,7 @@ mod limit;
 mod limit_use;
 mod listener;
 mod named;
+mod networks;
 mod plan;
 mod route;
 mod store;

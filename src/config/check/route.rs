@@ -10,6 +10,7 @@ use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
 use super::limit_use::{CheckedUse, path_params, uses};
 use super::named::NamedSection;
+use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
 use crate::config::file::header;
 use crate::config::file::route::{RawMatch, RawRoute};
@@ -79,10 +80,12 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let timeout = raw.timeout.build(|at| Some(at.value.0));
+    let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
         name: raw.name.value()?.0,
         matches: matches?.clone(),
         action: action?,
+        networks: networks?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
         timeout: timeout?,

@@ -6,10 +6,11 @@ use serde_json::{Value as Json, json};
 
 use super::limit::RawLimitUse;
 use super::listener_tls::{HttpsPort, RawListenerTls};
-use super::scalar::address::SocketMode;
+use super::scalar::address::{Cidr, SocketMode};
 use super::scalar::number::{BoundedDuration, ByteRate, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use crate::config::report::Report;
+use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions, mismatch};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::record;
@@ -30,6 +31,10 @@ record! {
         default(false) proxy_protocol: Located<bool>,
         /// Sends every client to HTTPS: true, or the port of HTTPS if it is not 443. Not with tls.
         optional redirect_to_https: Located<HttpsPort>,
+        /// Only clients in these networks are served; others get 403. Default: all.
+        optional allow: NonEmptyList<Located<Cidr>>,
+        /// Clients in these networks get 403, also those of allow.
+        optional deny: NonEmptyList<Located<Cidr>>,
         /// Limits that count every request through this listener, before the route's own.
         optional limits: Vec<RawLimitUse>,
         /// From the first byte of a header section to its last; then 408.

@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 use super::action::RawActionKeys;
 use super::header::RawHeaderCondition;
 use super::limit::RawLimitUse;
+use super::scalar::address::Cidr;
 use super::scalar::number::{BoundedDuration, ByteSize, DAY};
 use super::scalar::text::DefinedName;
 use crate::config::report::{ValueProblem, quote};
@@ -23,6 +24,10 @@ record! {
         optional r#match: RawMatch,
         /// The keys of its action.
         group action: RawActionKeys,
+        /// Only clients in these networks are served; others get 403. Default: all.
+        optional allow: NonEmptyList<Located<Cidr>>,
+        /// Clients in these networks get 403, also those of allow.
+        optional deny: NonEmptyList<Located<Cidr>>,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.

@@ -65,7 +65,7 @@ record! {
 impl RawExemption {
     /// The exemption. `None`: a mistake was reported.
     pub fn build(&self, report: &mut Report) -> Option<Exemption> {
-        let clients = self.client.build(|networks| Some(networks.iter().map(|at| at.value.0).collect()));
+        let clients = self.client.build(|networks| Some(networks.iter().map(|at| at.network(report)).collect()));
         let headers = self.headers.build(|headers| {
             check_names(headers, report);
             headers.0.iter().map(|entry| Some((entry.key.clone()?, entry.value.as_ref()?.0.clone()))).collect()

@@ -6,15 +6,29 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
-use crate::config::report::{ValueProblem, quote};
-use crate::config::yaml::decode::Scalar;
+use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::schema::or_variable;
 use crate::transport::listening_socket::{ListenAddress, UNIX_PREFIX};
 use crate::upstream::url::{EndpointUrl, InvalidEndpointUrl};
 
-/// A network, or one address as the smallest network.
+/// A network, or one address as the smallest network. An address within a larger network is kept as it is written.
 #[derive(Clone, Copy)]
 pub struct Cidr(pub IpNet);
+
+impl Located<Cidr> {
+    /// The network. Warns of an address within it, such as 10.0.0.1/8 for 10.0.0.0/8.
+    pub fn network(&self, report: &mut Report) -> IpNet {
+        let written = self.value.0;
+        let network = written.trunc();
+        if written != network {
+            let problem = ValueProblem::new(format!("{written} is an address within the network {network}"));
+            let hint = format!("write {network} for the network, or {} for the address", written.addr());
+            report.warning(&self.location, problem.hint(hint));
+        }
+        network
+    }
+}
 
 /// A proxy in front: a network, or the word `unix` for whoever connects to a Unix socket.
 #[derive(Clone, Copy)]
@@ -129,7 +143,7 @@ impl Scalar for Cidr {
 
     fn read(text: &str) -> Result<Self, ValueProblem> {
         let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-        network.map(|network| Self(network.trunc())).map_err(|_| {
+        network.map(Self).map_err(|_| {
             ValueProblem::new(format!("{} is not a network", quote(text)))
                 .hint("write 10.0.0.0/8, fd00::/8 or one address")
         })
