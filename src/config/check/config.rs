@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::limit::{self, LimitContext};
+use super::limit::definition::{self, LimitContext};
 use super::named::NamedSection;
 use super::{listener, route, store, upstream};
 use crate::config::file::config::RawConfig;
@@ -16,7 +16,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let upstreams = NamedSection::build("upstream", &file.upstreams, |name, raw| upstream::build(name, raw, report));
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
-    let limits = NamedSection::build("limit", &file.limits, |name, raw| limit::build(name, raw, &context, report));
+    let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
     let admin = listener::admin(&file.admin);
     let listeners = listener::build(&file.listeners, &limits, report);
     listener::check_admin(file, admin.flatten(), report);

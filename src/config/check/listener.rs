@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
 
-use super::limit_use::{path_params, uses};
+use super::limit::usage::{path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;

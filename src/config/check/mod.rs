@@ -1,9 +1,8 @@
 //! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
 //!
-//! `config` builds the whole. `networks` reads lists of networks. `named` looks up limits and upstreams by name and tells which nobody uses; `listener`,
-//! `limit`, `route`, `store` and `upstream` build a section each; `cost`, `plan` and `limit_use` hold what requests cost against
-//! what a limit allows, `action` what a route does against its path; `ambiguity` finds routes of which neither goes
-//! first.
+//! `config` builds the whole. `listener`, `limit`, `route`, `store` and `upstream` build a section each. `named` looks up limits
+//! and upstreams by name and tells which nobody uses. `networks` reads lists of networks, `action` holds what a route does
+//! against its path, and `ambiguity` finds routes of which neither goes first.
 //!
 //! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report,
 //! and nothing is said of what only follows from it.
@@ -11,13 +10,10 @@
 mod action;
 mod ambiguity;
 mod config;
-mod cost;
 mod limit;
-mod limit_use;
 mod listener;
 mod named;
 mod networks;
-mod plan;
 mod route;
 mod store;
 mod upstream;

@@ -8,7 +8,7 @@ use tollgate_limiter::limit::definition::Limit;
 
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
-use super::limit_use::{CheckedUse, path_params, uses};
+use super::limit::usage::{CheckedUse, path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;

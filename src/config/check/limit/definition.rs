@@ -9,8 +9,8 @@ use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::limit::rollout::Rollout;
 
 use super::cost;
-use super::named::NamedSection;
 use super::plan::{self, PlanContext};
+use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawDegrade, RawKey, RawLimit, RawOnLimit};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Report, ValueProblem};

@@ -9,7 +9,7 @@ use tollgate_limiter::limit::key::KeyPart;
 use tollgate_limiter::limit::plan::Plans;
 
 use super::cost;
-use super::named::NamedSection;
+use crate::config::check::named::NamedSection;
 use crate::config::file::limit::{RawCost, RawLimitUse};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Location, Report, ValueProblem, quote};
