@@ -72,8 +72,9 @@ impl Handler for Pages {
         &self,
         connection: &Arc<ConnectionInfo>,
         _: &InterimSlot,
-        mut request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> Response<Body> {
+        let mut request = std::mem::replace(request, Request::new(Body::empty()));
         request.extensions_mut().insert(ConnectInfo(connection.peer.socket_address()));
         let answered: Result<_, Infallible> = self.0.clone().call(request).await;
         let Ok(response) = answered;

@@ -178,7 +178,7 @@ impl Handler for WorkerListener {
         &self,
         connection: &Arc<ConnectionInfo>,
         interim: &InterimSlot,
-        request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send {
         serve::serve(self.gateway.load_full(), self, connection, interim, request)
     }

@@ -119,7 +119,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     let (id, endpoint) = (HeaderValue::from_static("id"), HeaderValue::from_static("endpoint"));
     let interim = InterimSlot::default();
     let source = RequestSource { origin: &origin, request_id: &id, interim: &interim, sockets: None };
-    let mut prepared = UpstreamRequest::prepare(request, &rule, source).ok()?;
+    let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();
     output.push(|out| prepared.write(out, Some(&endpoint)));
     let mut upload = prepared.upload.take()?;

@@ -85,11 +85,16 @@ pub struct Exchange<'g> {
 }
 
 impl RequestContext {
-    /// Counts one more request in flight. Its account counts it out.
-    pub fn open(trusted: &TrustedPeers, worker: &Worker, connection: &ConnectionInfo, request: &Request<Body>) -> Self {
+    /// Counts one more request in flight. Its account counts it out. An answer over TLS carries `hsts`.
+    pub fn open(
+        trusted: &TrustedPeers,
+        hsts: Option<&HeaderValue>,
+        worker: &Worker,
+        connection: &ConnectionInfo,
+        request: &Request<Body>,
+    ) -> Self {
         // The proxy is trusted, and whoever speaks through it is not.
-        let nobody = TrustedPeers::default();
-        let trusted = if connection.is_unnamed { &nobody } else { trusted };
+        let trusted = (!connection.is_unnamed).then_some(trusted);
         let mut origin = ClientOrigin::of_peer(request.headers(), connection.peer, trusted);
         if let Some(session) = &connection.tls {
             origin.scheme = RequestScheme::Https;
@@ -102,16 +107,8 @@ impl RequestContext {
             origin,
             in_flight_before: worker.in_flight.enter(),
             is_call: grpc::is_call(request),
-            hsts: None,
+            hsts: connection.tls.as_ref().and(hsts).cloned(),
         }
-    }
-
-    /// Lets the answer carry this `Strict-Transport-Security`, if the request came over TLS.
-    pub fn with_hsts(mut self, hsts: Option<&HeaderValue>) -> Self {
-        if self.origin.scheme == RequestScheme::Https {
-            self.hsts = hsts.cloned();
-        }
-        self
     }
 
     /// The certificate by which the client has authenticated itself.

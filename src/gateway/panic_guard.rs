@@ -5,20 +5,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::task::Poll;
 
-/// The guarded future panicked, which is a bug. The panic is in the log.
-#[derive(Debug)]
-pub struct Panicked;
+use crate::error::Failure;
 
 /// Drives `guarded`. Panics are caught around each poll and not by a wrapping future, which would move the large one inside.
 ///
 /// # Errors
-/// When it panicked; it is not polled again.
+/// Its own. [`Failure::Panicked`] when it panicked, which is a bug: it is not polled again, and the panic is in the log.
 #[inline]
-pub async fn guard<T>(guarded: impl Future<Output = T>) -> Result<T, Panicked> {
+pub async fn guard<T>(guarded: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut guarded = pin!(guarded);
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| guarded.as_mut().poll(cx))) {
-        Ok(polled) => polled.map(Ok),
-        Err(_) => Poll::Ready(Err(Panicked)),
+    poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| guarded.as_mut().poll(cx)));
+        polled.unwrap_or(Poll::Ready(Err(Failure::Panicked)))
     })
     .await
 }
@@ -29,7 +27,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_guarded_future_and_nothing_else() {
-        assert!(guard(async { 7 }).await.is_ok_and(|seven| seven == 7));
-        assert!(guard(async { panic!("a bug") }).await.is_err());
+        assert!(guard(async { Ok(7) }).await.is_ok_and(|seven| seven == 7));
+        let panicked: Result<(), _> = guard(async { panic!("a bug") }).await;
+        assert!(matches!(panicked, Err(Failure::Panicked)));
     }
 }

@@ -27,70 +27,56 @@ use crate::server::ConnectionInfo;
 type AnswerResult = Result<Response<Body>, Failure>;
 
 /// Answers one request.
-#[expect(
-    clippy::manual_async_fn,
-    reason = "an async function keeps what it is given by value twice: a request is large"
-)]
-pub fn serve(
+pub async fn serve(
     gateway: Arc<Gateway>,
     listener: &WorkerListener,
     connection: &Arc<ConnectionInfo>,
     interim: &InterimSlot,
-    mut request: Request<Body>,
-) -> impl Future<Output = Response<Body>> + Send {
-    async move {
-        let worker = &listener.worker;
-        // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
-        let hsts = gateway.listeners[listener.index].hsts.as_ref();
-        let context = RequestContext::open(&gateway.trusted_proxies, worker, connection, &request).with_hsts(hsts);
-        let (metrics, log) = (&gateway.unrouted.metrics, gateway.access_log.as_ref());
-        let mut exchange = Exchange {
-            account: context.account(worker, metrics, log, Some(&request)),
-            upstreams: &gateway.upstreams,
-            interim,
-            sockets: connection.sockets.as_ref(),
-            worker,
-            context: &context,
-            request: &mut request,
-            normalized_path: None,
-            route: Err(Failure::NoRoute),
-            degraded: None,
-            fields: RateLimitFields::default(),
-        };
-        let deadline = context.call_deadline(exchange.request.headers());
-        // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
-        let result = {
-            // Pinned here and lent: the future is large, and an async function would move it.
-            let guarded = pin!(panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange)));
-            match deadline {
-                None => guarded.await,
-                Some(deadline) => Box::pin(within(deadline, guarded)).await,
-            }
-        };
-        let result = match result {
-            Ok(result) => result,
-            Err(panic_guard::Panicked) => {
-                gateway.panics.increment(1);
-                exchange.account.permit = Permit::default();
-                Err(Failure::Panicked)
-            }
-        };
-        let Exchange { account, fields, .. } = exchange;
-        // A request that was not forwarded still has its header map: the next one may use it.
-        header_map_pool::give_back(std::mem::take(request.headers_mut()));
-        context.close(result, fields, account)
+    request: &mut Request<Body>,
+) -> Response<Body> {
+    let worker = &listener.worker;
+    // The account is outermost: whatever the answer, it is counted, timed and logged, to the end of its body.
+    let hsts = gateway.listeners[listener.index].hsts.as_ref();
+    let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, request);
+    let (metrics, log) = (&gateway.unrouted.metrics, gateway.access_log.as_ref());
+    let mut exchange = Exchange {
+        account: context.account(worker, metrics, log, Some(request)),
+        upstreams: &gateway.upstreams,
+        interim,
+        sockets: connection.sockets.as_ref(),
+        worker,
+        context: &context,
+        request,
+        normalized_path: None,
+        route: Err(Failure::NoRoute),
+        degraded: None,
+        fields: RateLimitFields::default(),
+    };
+    let deadline = context.call_deadline(exchange.request.headers());
+    // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
+    let result = {
+        // Pinned here and lent: the future is large, and an async function would move it.
+        let guarded = pin!(panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange)));
+        match deadline {
+            None => guarded.await,
+            Some(deadline) => Box::pin(within(deadline, guarded)).await,
+        }
+    };
+    if matches!(result, Err(Failure::Panicked)) {
+        gateway.panics.increment(1);
+        exchange.account.permit = Permit::default();
     }
+    let Exchange { account, fields, .. } = exchange;
+    // The next request may use the header map.
+    header_map_pool::give_back(std::mem::take(request.headers_mut()));
+    context.close(result, fields, account)
 }
 
 /// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the deadline too.
-async fn within(
-    deadline: CallDeadline,
-    answering: impl Future<Output = Result<AnswerResult, panic_guard::Panicked>>,
-) -> Result<AnswerResult, panic_guard::Panicked> {
+async fn within(deadline: CallDeadline, answering: impl Future<Output = AnswerResult>) -> AnswerResult {
     match timeout_at(deadline.0, answering).await {
-        Ok(Ok(Ok(response))) => Ok(Ok(grpc::cut_body(response, deadline))),
-        Ok(ended) => ended,
-        Err(_) => Ok(Err(Failure::CallOverdue)),
+        Ok(answer) => answer.map(|response| grpc::cut_body(response, deadline)),
+        Err(_) => Err(Failure::CallOverdue),
     }
 }
 
@@ -102,8 +88,9 @@ pub fn refuse(
     failure: Failure,
 ) -> Response<Body> {
     let worker = &listener.worker;
-    let context = RequestContext::open(&gateway.trusted_proxies, worker, connection, &Request::new(Body::empty()));
-    let context = context.with_hsts(gateway.listeners[listener.index].hsts.as_ref());
+    let hsts = gateway.listeners[listener.index].hsts.as_ref();
+    let unread = Request::new(Body::empty());
+    let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
     context.close(Err(failure), RateLimitFields::default(), account)
 }

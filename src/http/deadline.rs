@@ -140,6 +140,7 @@ const fn seconds<S>(seconds: u64) -> WaitLimit<S> {
 
 impl ClientWait {
     /// Its row in the table.
+    #[inline]
     #[rustfmt::skip]
     pub const fn row(self) -> WaitRow<ClientSetting> {
         use ClientSetting as S;
@@ -166,6 +167,7 @@ impl ClientWait {
 
 impl UpstreamWait {
     /// Its row in the table.
+    #[inline]
     #[rustfmt::skip]
     pub const fn row(self) -> WaitRow<UpstreamSetting> {
         use UpstreamSetting as S;
@@ -206,6 +208,7 @@ impl UpstreamTimeouts {
 impl Wait for ClientWait {
     type Timeouts = ClientTimeouts;
 
+    #[inline]
     fn limit(self, timeouts: &ClientTimeouts) -> Duration {
         match self.row().limit {
             WaitLimit::Setting(ClientSetting::Header) => timeouts.header,
@@ -219,6 +222,7 @@ impl Wait for ClientWait {
 impl Wait for UpstreamWait {
     type Timeouts = UpstreamTimeouts;
 
+    #[inline]
     fn limit(self, timeouts: &UpstreamTimeouts) -> Duration {
         match self.row().limit {
             WaitLimit::Setting(UpstreamSetting::Connect) => timeouts.connect,

@@ -3,6 +3,7 @@
 //! A codec passes a slot along with each request, and sends what it finds there whenever the handler was polled.
 //! Guarantees bounds on how many there are and how large, and costs nothing where there are none.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,7 +32,7 @@ pub struct InterimSlot {
 
 #[derive(Debug, Default)]
 struct InterimResponses {
-    waiting: Vec<InterimResponse>,
+    waiting: VecDeque<InterimResponse>,
     /// How many there were, and the bytes of their fields.
     count: usize,
     bytes: usize,
@@ -47,17 +48,19 @@ impl InterimSlot {
         }
         responses.count += 1;
         responses.bytes += bytes;
-        responses.waiting.push(InterimResponse { status, headers });
+        responses.waiting.push_back(InterimResponse { status, headers });
         self.waiting.store(responses.waiting.len(), Relaxed);
     }
 
-    /// The interim responses that wait, in order.
-    pub fn take(&self) -> Vec<InterimResponse> {
+    /// The next of those that wait, in order.
+    pub fn take(&self) -> Option<InterimResponse> {
         if self.waiting.load(Relaxed) == 0 {
-            return Vec::new();
+            return None;
         }
-        self.waiting.store(0, Relaxed);
-        std::mem::take(&mut self.responses.lock().waiting)
+        let mut responses = self.responses.lock();
+        let next = responses.waiting.pop_front();
+        self.waiting.store(responses.waiting.len(), Relaxed);
+        next
     }
 }
 
@@ -77,11 +80,12 @@ mod tests {
         slot.push(status(102), HeaderMap::new());
         slot.push(status(103), large);
         slot.push(status(103), small);
-        assert_eq!(slot.take().iter().map(|one| one.status.as_u16()).collect::<Vec<_>>(), [102, 103]);
-        assert!(slot.take().is_empty());
+        let take_all = || std::iter::from_fn(|| slot.take()).map(|one| one.status.as_u16()).collect::<Vec<_>>();
+        assert_eq!(take_all(), [102, 103]);
+        assert!(take_all().is_empty());
         for _ in 0..2 * MOST {
             slot.push(status(103), HeaderMap::new());
         }
-        assert_eq!(slot.take().len(), MOST - 2);
+        assert_eq!(take_all().len(), MOST - 2);
     }
 }

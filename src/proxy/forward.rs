@@ -54,13 +54,13 @@ impl Proxy {
     /// Failures of the upstream (502, 503, 504), or of the request and its body (400, 408, 413, 501).
     pub fn forward<'a>(
         &'a self,
-        request: Request<Body>,
+        request: &'a mut Request<Body>,
         rule: &Forward,
         upstream: &'a Arc<Upstream>,
         source: RequestSource<'a>,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
         let outcome = upstream.metrics().request();
-        // Prepared outside the future and then used in place: a request is large, and moving it costs.
+        // Prepared outside the future, which has no use for the rule.
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
@@ -87,15 +87,15 @@ impl Proxy {
             let upgrade = request.upgrade.is_some();
             let needs = LeaseNeeds { fresh: retry.is_spent(), upgrade, client: source.sockets };
             let mut lease = self.connect(upstream, needs).await?;
-            let (sent, leased_at) = match &mut lease {
-                Lease::Http1(connection) => (connection.send(request).await, connection.leased_at()),
+            let sent = match &mut lease {
+                Lease::Http1(connection) => connection.send(request).await,
                 // Boxed: large, and most exchanges have no need of it.
-                Lease::Http2(exchange) => (Box::pin(exchange.send(request)).await, exchange.leased_at()),
+                Lease::Http2(exchange) => Box::pin(exchange.send(request)).await,
             };
             match sent {
                 Ok(response) => {
                     let now = clock::now();
-                    upstream.metrics().responded(now.saturating_duration_since(leased_at));
+                    upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
                     return relay(response, lease, request.upgrade.take(), source.request_id, now);
                 }
                 Err(failed) => request.upload = Some(retry.decide(failed, request.method(), upstream)?),

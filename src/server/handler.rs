@@ -14,13 +14,13 @@ use crate::transport::tls::server::acceptor::TlsAcceptor;
 
 /// The code behind a listener.
 pub trait Handler: Clone + Send + Sync + 'static {
-    /// Answers a request. Dropped when the client goes away. Interim responses that it leaves in `interim` are sent
-    /// before its answer.
+    /// Answers a request, which is lent: it is large. Dropped when the client goes away. Interim responses that it leaves
+    /// in `interim` are sent before its answer.
     fn handle(
         &self,
         connection: &Arc<ConnectionInfo>,
         interim: &InterimSlot,
-        request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> impl Future<Output = Response<Body>> + Send;
 
     /// Whether the claims of this peer about its clients are believed. It stands for many clients: bounds on each client

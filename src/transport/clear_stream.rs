@@ -18,6 +18,7 @@ pub enum ClearStream {
 }
 
 impl ClearStream {
+    #[inline]
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => tcp.poll_read_ready(cx),
@@ -62,6 +63,7 @@ impl ClearStream {
 }
 
 impl AsyncRead for ClearStream {
+    #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
@@ -71,6 +73,7 @@ impl AsyncRead for ClearStream {
 }
 
 impl AsyncWrite for ClearStream {
+    #[inline]
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),

@@ -34,6 +34,7 @@ pub enum WriteHalf {
 
 impl ReadHalf {
     /// Ready when a read may give bytes, the end or an error. Makes no system call.
+    #[inline]
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(tcp) => tcp.as_ref().poll_read_ready(cx),
@@ -45,6 +46,7 @@ impl ReadHalf {
 
 impl WriteHalf {
     /// Like `Stream::encrypted_bytes_sent`.
+    #[inline]
     pub fn encrypted_bytes_sent(&self) -> u64 {
         match self {
             Self::Tcp(_) | Self::Unix(_) => 0,
@@ -70,6 +72,7 @@ impl WriteHalf {
 }
 
 impl AsyncRead for ReadHalf {
+    #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
@@ -80,6 +83,7 @@ impl AsyncRead for ReadHalf {
 }
 
 impl AsyncWrite for WriteHalf {
+    #[inline]
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
@@ -88,6 +92,7 @@ impl AsyncWrite for WriteHalf {
         }
     }
 
+    #[inline]
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -104,6 +109,7 @@ impl AsyncWrite for WriteHalf {
         true
     }
 
+    #[inline]
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             // Sockets hold nothing back.

@@ -28,6 +28,7 @@ pub enum Stream {
 
 impl Stream {
     /// Ready when a read may give bytes, the end or an error. Makes no system call.
+    #[inline]
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Clear(clear) => clear.poll_read_ready(cx),
@@ -43,17 +44,16 @@ impl Stream {
     /// Whether there is anything to read: bytes, the end or an error. For a connection on which nothing may come: what
     /// came may be lost.
     pub fn has_input(&mut self) -> bool {
-        // Unconstrained, since without cooperative budget every connection would seem to be silent.
-        let mut looking = coop::unconstrained(poll_fn(|cx| self.poll_read_ready(cx)));
-        if Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            return false;
-        }
-        // A read that happened to fill its buffer leaves the socket marked as readable.
         match self {
+            // No system call, unless the socket is marked as readable: a read that happened to fill its buffer leaves it so.
             Self::Clear(clear) => {
                 !clear.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
             }
-            Self::Tls(tls) => tls.has_content(),
+            Self::Tls(tls) => {
+                // Unconstrained, since without cooperative budget every connection would seem to be silent.
+                let mut looking = coop::unconstrained(poll_fn(|cx| tls.poll_read_ready(cx)));
+                Pin::new(&mut looking).poll(&mut Context::from_waker(Waker::noop())).is_ready() && tls.has_content()
+            }
         }
     }
 
@@ -99,6 +99,7 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
+    #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(clear) => Pin::new(clear).poll_read(cx, buf),
@@ -108,6 +109,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
+    #[inline]
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(clear) => Pin::new(clear).poll_write(cx, bytes),

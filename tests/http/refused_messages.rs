@@ -27,12 +27,12 @@ impl Handler for ReadingHandler {
         &self,
         connection: &Arc<ConnectionInfo>,
         _: &InterimSlot,
-        mut request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> Response<Body> {
         if let Err(failure) = path::settle(request.uri_mut()) {
             return self.refuse(connection, failure);
         }
-        match request.into_body().collect().await {
+        match request.body_mut().collect().await {
             Ok(_) => Response::new(Body::empty()),
             Err(_) => self.refuse(connection, Failure::BadRequest("the request body is malformed")),
         }

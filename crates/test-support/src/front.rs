@@ -101,12 +101,17 @@ impl Forwarder {
         Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
     }
 
-    pub async fn answer(&self, request: Request<Body>, peer: SocketAddr) -> Response<Body> {
-        self.answer_after(request, &InterimSlot::default(), peer).await
+    pub async fn answer(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Body> {
+        self.answer_after(&mut request, &InterimSlot::default(), peer).await
     }
 
     /// Answers, and leaves interim responses in `interim` before.
-    async fn answer_after(&self, request: Request<Body>, interim: &InterimSlot, peer: SocketAddr) -> Response<Body> {
+    async fn answer_after(
+        &self,
+        request: &mut Request<Body>,
+        interim: &InterimSlot,
+        peer: SocketAddr,
+    ) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
         let source = RequestSource { origin: &origin, request_id: &id, interim, sockets: None };
@@ -124,7 +129,7 @@ impl Handler for ForwardingHandler {
         &self,
         connection: &Arc<ConnectionInfo>,
         interim: &InterimSlot,
-        request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> Response<Body> {
         self.0.answer_after(request, interim, connection.peer.socket_address()).await
     }

@@ -69,8 +69,9 @@ impl Handler for ScriptedHandler {
         &self,
         _: &Arc<ConnectionInfo>,
         interim: &InterimSlot,
-        mut request: Request<Body>,
+        request: &mut Request<Body>,
     ) -> Response<Body> {
+        let mut request = std::mem::replace(request, Request::new(Body::empty()));
         let mut guard = CancelGuard(Some(&self.0));
         let mut line = format!("{} {}", request.method(), request.uri());
         assert!(request.headers().get_all("host").iter().count() <= 1);

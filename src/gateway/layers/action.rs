@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Response};
 use serde::Serialize;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
@@ -61,11 +61,10 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     if !max_forwards::count_hop(exchange.request) {
         return answered(last_hop(exchange));
     }
-    let request = std::mem::replace(exchange.request, Request::new(Body::empty()));
     let proxy = &exchange.worker.proxy;
     let RequestContext { origin, request_id, .. } = context;
     let source = RequestSource { origin, request_id, interim, sockets: exchange.sockets };
-    Box::pin(proxy.forward(request, &rule, upstream, source))
+    Box::pin(proxy.forward(exchange.request, &rule, upstream, source))
 }
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {

@@ -49,6 +49,16 @@ pub struct LeaseNeeds<'a> {
     pub client: Option<&'a SocketPair>,
 }
 
+impl Lease {
+    /// When its exchange began.
+    pub fn begun_at(&self) -> Instant {
+        match self {
+            Self::Http1(connection) => connection.leased_at(),
+            Self::Http2(exchange) => exchange.leased_at(),
+        }
+    }
+}
+
 impl Client {
     /// `clients` give way when there is no descriptor left.
     pub fn new(clients: MakeRoom) -> Self {

@@ -61,7 +61,9 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, 
     let usual = response.reason.is_none_or(|reason| reason.is_empty() || status.canonical_reason() == Some(reason));
     let reason =
         response.reason.filter(|_| !usual).and_then(|reason| HeaderValue::from_str(reason).ok()).map(ReasonPhrase);
-    let ranges = response.headers.iter().map(|field| range(read, field)).collect();
+    // Filled in place: it is large to move.
+    let mut ranges = FieldRanges::new();
+    ranges.extend(response.headers.iter().map(|field| range(read, field)));
     let headers = fields_at(&read.split_to(length).freeze(), &ranges)?;
     head(status, reason, version, headers, to_head).map(Some)
 }

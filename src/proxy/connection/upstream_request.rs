@@ -4,7 +4,6 @@
 
 use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
-use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
@@ -23,7 +22,8 @@ use crate::route::{Forward, HostPolicy};
 
 /// A request that is ready to be sent.
 pub struct UpstreamRequest<'a> {
-    head: Parts,
+    /// Lent: a request is large, and moving it costs. Its body is in `upload`.
+    head: &'a mut Request<Body>,
     additions: Additions<'a>,
     /// Its Host is that of the endpoint.
     host_of_endpoint: bool,
@@ -39,15 +39,15 @@ impl<'a> UpstreamRequest<'a> {
     ///
     /// # Errors
     /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
-    pub fn prepare(mut request: Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
+    pub fn prepare(request: &'a mut Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
         let RequestSource { origin, request_id, interim, .. } = source;
         if request.method() == Method::CONNECT {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
-        let (host, in_field) = host_asked_for(&request)?;
+        let (host, in_field) = host_asked_for(request)?;
         let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted);
-        let upgrade = UpgradeRequest::of(&mut request, summary.upgrade.take().filter(|_| received != Version::HTTP_10));
+        let upgrade = UpgradeRequest::of(request, summary.upgrade.take().filter(|_| received != Version::HTTP_10));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 
         let fields = request.headers_mut();
@@ -60,14 +60,14 @@ impl<'a> UpstreamRequest<'a> {
             None => HopFields::Nothing,
         };
         let host_of_endpoint = set_host(fields, &rule.host, host.as_ref(), in_field);
-        let (head, upload) = with_upload(request, received, &summary);
+        let upload = take_upload(request, received, &summary);
         let additions = Additions { origin, host, request_id, received, hop };
         let interim = InterimRelay::to_client(interim, received);
-        Ok(Self { head, additions, host_of_endpoint, upload: Some(upload), upgrade, interim })
+        Ok(Self { head: request, additions, host_of_endpoint, upload: Some(upload), upgrade, interim })
     }
 
     pub fn method(&self) -> &Method {
-        &self.head.method
+        self.head.method()
     }
 
     /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
@@ -78,14 +78,14 @@ impl<'a> UpstreamRequest<'a> {
 
     /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3).
     pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>) {
-        let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());
-        for part in [self.head.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+        let target = self.head.uri().path_and_query().map_or("/", |target| target.as_str());
+        for part in [self.head.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
         }
         if let Some(host) = host.filter(|_| self.host_of_endpoint) {
             encode::field(out, HOST.as_str(), host.as_bytes());
         }
-        self.additions.write(out, &self.head.headers);
+        self.additions.write(out, self.head.headers());
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -99,25 +99,19 @@ impl UpstreamRequest<'_> {
     pub fn to_http2(&self, endpoint_host: &HeaderValue, secure: bool) -> Result<Request<()>, http::Error> {
         let mut request = Request::new(());
         *request.headers_mut() = header_map_pool::take();
-        self.additions.append(request.headers_mut(), &self.head.headers);
+        self.additions.append(request.headers_mut(), self.head.headers());
         let fields = request.headers_mut();
         fields.remove(TRANSFER_ENCODING);
         let asked = fields.remove(HOST).filter(|host| !self.host_of_endpoint && !host.is_empty());
-        let target = self.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = self.head.uri().path_and_query().map_or("/", |target| target.as_str());
         *request.uri_mut() = Uri::builder()
             .scheme(if secure { Scheme::HTTPS } else { Scheme::HTTP })
             .authority(asked.as_ref().unwrap_or(endpoint_host).as_bytes())
             .path_and_query(target)
             .build()?;
-        *request.method_mut() = self.head.method.clone();
+        *request.method_mut() = self.head.method().clone();
         *request.version_mut() = Version::HTTP_2;
         Ok(request)
-    }
-}
-
-impl Drop for UpstreamRequest<'_> {
-    fn drop(&mut self) {
-        header_map_pool::give_back(std::mem::take(&mut self.head.headers));
     }
 }
 
@@ -153,19 +147,19 @@ fn set_host(fields: &mut HeaderMap, policy: &HostPolicy, asked: Option<&HeaderVa
     false
 }
 
-/// Frames the body. It waits for a 100 where the client does.
-fn with_upload(request: Request<Body>, received: Version, summary: &FieldSummary) -> (Parts, Upload) {
-    let (mut parts, body) = request.into_parts();
+/// Takes the body and frames it. It waits for a 100 where the client does.
+fn take_upload(request: &mut Request<Body>, received: Version, summary: &FieldSummary) -> Upload {
+    let body = std::mem::replace(request.body_mut(), Body::empty());
+    let fields = request.headers_mut();
     if summary.content_length || !body.is_end_stream() {
-        frame(&mut parts.headers, &body);
+        frame(fields, &body);
     }
-    let expects = summary.expect && headers::expects_continue(&parts.headers);
+    let expects = summary.expect && headers::expects_continue(fields);
     let awaits_continue = expects && received != Version::HTTP_10 && !body.is_end_stream();
     if expects && !awaits_continue {
-        parts.headers.remove(EXPECT);
+        fields.remove(EXPECT);
     }
-    let upload = Upload::new(body, &parts.headers, awaits_continue);
-    (parts, upload)
+    Upload::new(body, fields, awaits_continue)
 }
 
 /// Writes the framing fields. The body alone decides: with a length that is not its own, one message would run into the

@@ -36,9 +36,10 @@ impl ClientOrigin {
         Self::behind(headers, peer, trusted.contains(peer).then_some(trusted))
     }
 
-    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket.
-    pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: &TrustedPeers) -> Self {
-        Self::behind(headers, peer.ip(), trusted.contains(peer).then_some(&trusted.proxies))
+    /// Like [`ClientOrigin::resolve`], for a peer that may be on a Unix socket. `None`: nobody is trusted.
+    pub fn of_peer(headers: &HeaderMap, peer: PeerAddress, trusted: Option<&TrustedPeers>) -> Self {
+        let trusted = trusted.filter(|trusted| trusted.contains(peer));
+        Self::behind(headers, peer.ip(), trusted.map(|trusted| &trusted.proxies))
     }
 
     /// `trusted`: the proxies beside the peer, if that is one.
@@ -50,7 +51,7 @@ impl ClientOrigin {
     /// The scheme by which the client reached the outermost proxy that is trusted, as `X-Forwarded-Proto` says; else that
     /// of the connection.
     pub fn forwarded_scheme<'h>(&self, headers: &'h HeaderMap) -> &'h str {
-        let said = headers.get(X_FORWARDED_PROTO).filter(|_| self.peer_trusted);
+        let said = if self.peer_trusted { headers.get(X_FORWARDED_PROTO) } else { None };
         let first = said.and_then(|value| value.to_str().ok()?.split(',').next());
         let scheme = first.map(str::trim).filter(|scheme| is_scheme(scheme));
         scheme.unwrap_or(self.scheme.as_str())

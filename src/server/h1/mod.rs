@@ -129,25 +129,35 @@ impl H1Connection<'_> {
     ) -> Result<(), ConnectionEnd> {
         let arrival = self.next().await;
         self.activity.set_active();
-        let accepted = match arrival {
-            Arrival::Head(length) => match connection.refusal {
-                None => self.accept(length),
-                Some(why) => Err(Failure::BadRequest(why)),
-            },
-            Arrival::Refused(failure) => Err(connection.refusal.map_or(failure, Failure::BadRequest)),
-            Arrival::Http2 => return Err(ConnectionEnd::Http2),
-            Arrival::Idle => return Err(ConnectionEnd::Closed),
-            Arrival::Gone => return Err(ConnectionEnd::Gone),
-        };
-        let (options, upgrade_sender, (response, closes)) = match accepted {
-            Ok((request, options, upgrade_sender)) => {
-                let interim = InterimSlot::default();
-                let handling = pin!(handler.handle(connection, &interim, request));
-                let response = self.await_response(handling, &interim).await;
-                (options, upgrade_sender, response.ok_or(ConnectionEnd::Gone)?)
+        let (options, upgrade_sender);
+        let response = {
+            // Lent, since moving it costs. It ends here with what is left of its body: only then is it known whether the
+            // connection can go on.
+            let mut request = Request::new(Body::empty());
+            let accepted = match arrival {
+                Arrival::Head(length) => match connection.refusal {
+                    None => self.accept(length, &mut request),
+                    Some(why) => Err(Failure::BadRequest(why)),
+                },
+                Arrival::Refused(failure) => Err(connection.refusal.map_or(failure, Failure::BadRequest)),
+                Arrival::Http2 => return Err(ConnectionEnd::Http2),
+                Arrival::Idle => return Err(ConnectionEnd::Closed),
+                Arrival::Gone => return Err(ConnectionEnd::Gone),
+            };
+            match accepted {
+                Ok(accepted) => {
+                    (options, upgrade_sender) = accepted;
+                    let interim = InterimSlot::default();
+                    let handling = pin!(handler.handle(connection, &interim, &mut request));
+                    self.await_response(handling, &interim).await?
+                }
+                Err(failure) => {
+                    (options, upgrade_sender) = (self.refuse(), None);
+                    handler.refuse(connection, failure)
+                }
             }
-            Err(failure) => (self.refuse(), None, (handler.refuse(connection, failure), true)),
         };
+        let closes = poll_fn(|cx| Poll::Ready(self.must_close(cx))).await;
         let now = clock::now();
         self.writer.begin_response();
         let output = &mut self.writer.output;
@@ -179,11 +189,14 @@ impl H1Connection<'_> {
         .await
     }
 
-    /// Takes the request that has arrived, with its options for the connection.
-    fn accept(&mut self, length: usize) -> Result<(Request<Body>, ConnectionOptions, Option<UpgradeSender>), Failure> {
-        let mut request = Request::new(Body::empty());
+    /// Takes the request that has arrived into `request`. Returns its options for the connection.
+    fn accept(
+        &mut self,
+        length: usize,
+        request: &mut Request<Body>,
+    ) -> Result<(ConnectionOptions, Option<UpgradeSender>), Failure> {
         let options = match &mut self.reader {
-            ReaderHandle::Held(reader) => reader.take_head(length, &mut request)?,
+            ReaderHandle::Held(reader) => reader.take_head(length, request)?,
             // No request arrives before the body of the one before it has ended.
             ReaderHandle::HandedOver(_) => return Err(Failure::BadRequest("the request before it has not ended")),
         };
@@ -195,7 +208,7 @@ impl H1Connection<'_> {
             request.extensions_mut().insert(on_upgrade);
             upgrade_sender
         });
-        Ok((request, options, upgrade_sender))
+        Ok((options, upgrade_sender))
     }
 
     /// The options for the answer to a request that cannot be read. No request is read after it.
@@ -208,19 +221,19 @@ impl H1Connection<'_> {
         ConnectionOptions::for_refused(is_head)
     }
 
-    /// Waits for the response, and for whether the connection must close after it. `None`: the client has gone.
-    async fn await_response(
+    /// Waits for the response. An error: the client has gone.
+    fn await_response(
         &mut self,
         mut handling: Pin<&mut impl Future<Output = Response<Body>>>,
         interim: &InterimSlot,
-    ) -> Option<(Response<Body>, bool)> {
-        poll_fn(|cx| {
+    ) -> impl Future<Output = Result<Response<Body>, ConnectionEnd>> {
+        poll_fn(move |cx| {
             let handled = handling.as_mut().poll(cx);
-            for interim in interim.take() {
+            while let Some(interim) = interim.take() {
                 self.writer.output.push(|out| response_encoder::write_interim(out, &interim));
             }
             if let Poll::Ready(response) = handled {
-                return Poll::Ready(Some((response, self.must_close(cx))));
+                return Poll::Ready(Ok(response));
             }
             let gone = self.reader.poll_gone(cx);
             // Checked after `poll_gone` has registered this task: the body may be read on another thread.
@@ -228,11 +241,10 @@ impl H1Connection<'_> {
                 self.writer.output.push(|out| out.extend_from_slice(CONTINUE));
             }
             match self.writer.poll_flush(cx) {
-                Poll::Ready(Err(_)) => Poll::Ready(None),
-                _ => gone.map(|()| None),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(ConnectionEnd::Gone)),
+                _ => gone.map(|()| Err(ConnectionEnd::Gone)),
             }
         })
-        .await
     }
 
     /// Whether the connection must close after the response: unread content would be taken for a request, or a request

@@ -53,8 +53,8 @@ async fn answer<H: Handler>(
     if let Err(failure) = request_head::check(&mut request, &session.spec) {
         return Some(session.handler.refuse(&session.connection, failure));
     }
-    let (request, continue_request) = with_body(request, session);
-    handle(session, request, continue_request.as_deref(), sender).await
+    let (mut request, continue_request) = with_body(request, session);
+    handle(session, &mut request, continue_request.as_deref(), sender).await
 }
 
 /// Serves an extended CONNECT: as a tunnel if the upstream switches, else as any other request.
@@ -69,7 +69,7 @@ async fn serve_websocket<H: Handler>(
         Err(failure) => (None, refuse(failure)),
         Ok((mut request, websocket)) => match request_head::check(&mut request, &session.spec) {
             Err(failure) => (None, refuse(failure)),
-            Ok(()) => match handle(session, request, None, &mut sender).await {
+            Ok(()) => match handle(session, &mut request, None, &mut sender).await {
                 Some(response) => (Some(websocket), response),
                 None => return session.record_reset(arrived),
             },
@@ -91,7 +91,7 @@ async fn serve_websocket<H: Handler>(
 /// Lets the handler answer `request`, and sends interim responses meanwhile. `None`: as for [`answer`].
 async fn handle<H: Handler>(
     session: &H2Session<H>,
-    request: Request<Body>,
+    request: &mut Request<Body>,
     continue_request: Option<&ContinueRequest>,
     sender: &mut SendResponse<Bytes>,
 ) -> Option<Response<Body>> {
@@ -108,7 +108,7 @@ async fn handle<H: Handler>(
         {
             send_interim(sender, StatusCode::CONTINUE, HeaderMap::new());
         }
-        for response in interim.take() {
+        while let Some(response) = interim.take() {
             send_interim(sender, response.status, response.headers);
         }
         handled
