@@ -60,6 +60,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 body: bytes::Bytes::new(),
             }),
             networks: Default::default(),
+            cors: None,
             limits: vec![],
             max_body: None,
             timeout: None,

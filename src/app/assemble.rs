@@ -13,7 +13,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{self, ChainSpec, NetworkLayer, RequestBound};
+use crate::gateway::stack::{self, ChainSpec, CrossOriginLayer, NetworkLayer, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
 use crate::route::networks::NetworkRules;
@@ -45,6 +45,7 @@ pub fn gateway(
         let rules = rules.map(|rules| rules.map(Arc::new)).collect::<Result<Vec<_>, QuotaError>>()?;
         let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
             stack::chain(ChainSpec {
+                cors: route.and_then(cross_origin),
                 networks: NetworkLayer::new(network_rules(listener, route)),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
@@ -87,6 +88,11 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
         (AccessLogFormat::Json, Some(running)) => Ok(Some(running)),
         (AccessLogFormat::Json, None) => AccessLog::start().map(Some).context("cannot start the access log"),
     }
+}
+
+/// The pages of other origins that may read the answers of `route`.
+fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
+    route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
 }
 
 /// The clients that are taken: by the listener and by the route, if there is one.

@@ -12,6 +12,7 @@ use tollgate_limiter::request::headers::RateLimitFields;
 
 use super::access_log_line::LoggedRequest;
 use super::account::{Account, CallOutcome, InFlight};
+use super::cors_fields::CorsFields;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -80,8 +81,16 @@ pub struct Exchange<'g> {
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     pub account: Box<Account>,
-    /// The fields that the request's limits add to the answer.
-    pub fields: RateLimitFields,
+    /// The fields that layers add to the answer, whoever it comes from.
+    pub fields: AnswerFields,
+}
+
+/// The fields that layers add to an answer, whoever it comes from.
+#[derive(Default)]
+pub struct AnswerFields {
+    pub limits: RateLimitFields,
+    /// Boxed: few routes have them.
+    pub cors: Option<Box<CorsFields>>,
 }
 
 impl RequestContext {
@@ -146,12 +155,12 @@ impl RequestContext {
         response
     }
 
-    /// Adds the fields of the limits to the answer, and ties the account to the end of its body, or of the tunnel that
+    /// Adds the fields of the layers to the answer, and ties the account to the end of its body, or of the tunnel that
     /// it begins.
     pub fn close(
         &self,
         result: Result<Response<Body>, Failure>,
-        fields: RateLimitFields,
+        fields: AnswerFields,
         mut account: Box<Account>,
     ) -> Response<Body> {
         let mut response = match result {
@@ -168,7 +177,10 @@ impl RequestContext {
         if self.is_call {
             account.read_grpc_status(response.headers());
         }
-        fields.apply(response.headers_mut());
+        fields.limits.apply(response.headers_mut());
+        if let Some(cors) = fields.cors {
+            cors.apply(response.headers_mut());
+        }
         if let Some(hsts) = &self.hsts {
             // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());

@@ -6,6 +6,7 @@
 
 mod access_log_line;
 pub mod account;
+mod cors_fields;
 mod exchange;
 pub mod explain;
 mod layers;

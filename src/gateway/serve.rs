@@ -8,11 +8,11 @@ use std::sync::Arc;
 use http::{Request, Response};
 use tokio::time::timeout_at;
 use tollgate_limiter::limit::key::host;
-use tollgate_limiter::request::headers::RateLimitFields;
 use tollgate_limiter::request::permit::Permit;
 use tower_service::Service as _;
 
-use super::exchange::{Exchange, RequestContext};
+use super::cors_fields::preflight_method;
+use super::exchange::{AnswerFields, Exchange, RequestContext};
 use super::panic_guard;
 use super::runtime::{Gateway, RouteGuard, WorkerListener};
 use crate::body::Body;
@@ -50,7 +50,7 @@ pub async fn serve(
         normalized_path: None,
         route: Err(Failure::NoRoute),
         degraded: None,
-        fields: RateLimitFields::default(),
+        fields: AnswerFields::default(),
     };
     let deadline = context.call_deadline(exchange.request.headers());
     // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
@@ -92,7 +92,7 @@ pub fn refuse(
     let unread = Request::new(Body::empty());
     let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
-    context.close(Err(failure), RateLimitFields::default(), account)
+    context.close(Err(failure), AnswerFields::default(), account)
 }
 
 /// Finds the request's route and lets its chain answer.
@@ -127,7 +127,15 @@ async fn answer<'g>(
 fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {
     let request = &*exchange.request;
     let host = host::of(request.uri(), request.headers());
-    match gateway.table.find(&host, exchange.path(), request.method(), request.headers()) {
+    // A page that wants to send a POST asks by OPTIONS, of the route that would take the POST.
+    let of_preflight = preflight_method(request).and_then(|method| {
+        let found = gateway.table.find(&host, exchange.path(), &method, request.headers());
+        let RouteLookup::Route(index) = found else { return None };
+        gateway.routes[index].target.route.cors.as_ref().map(|_| RouteLookup::Route(index))
+    });
+    let found =
+        of_preflight.unwrap_or_else(|| gateway.table.find(&host, exchange.path(), request.method(), request.headers()));
+    match found {
         RouteLookup::Route(index) => {
             let runtime = &gateway.routes[index];
             exchange.route = Ok(&runtime.target);

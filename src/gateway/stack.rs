@@ -1,6 +1,6 @@
 //! The way of a request through the gateway, from the outside in:
 //!
-//! account ▸ panic guard ▸ route ▸ [ networks ▸ load shed ▸ rate limit ▸ body bound ▸ timeout ▸ action ]
+//! account ▸ panic guard ▸ route ▸ [ CORS ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ timeout ▸ action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -15,6 +15,8 @@ use tower::util::Either;
 
 use super::layers::action::Act;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
+use super::layers::cors::CrossOrigin;
+pub use super::layers::cors::CrossOriginLayer;
 use super::layers::networks::NetworkGuard;
 pub use super::layers::networks::NetworkLayer;
 use super::layers::rate_limit::WorkerLimiter;
@@ -23,7 +25,8 @@ use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
-pub type Chain = Either<NetworkGuard<ShedChain>, ShedChain>;
+pub type Chain = Either<CrossOrigin<NetworkChain>, NetworkChain>;
+type NetworkChain = Either<NetworkGuard<ShedChain>, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<TimedChain>, TimedChain>;
@@ -32,6 +35,7 @@ type TimedChain = Either<Timeout<Act>, Act>;
 /// The layers that a route uses, or a listener for requests without a route.
 #[derive(Default)]
 pub struct ChainSpec {
+    pub cors: Option<CrossOriginLayer>,
     pub networks: Option<NetworkLayer>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
@@ -42,7 +46,10 @@ pub struct ChainSpec {
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
     ServiceBuilder::new()
-        // A client that is not served at all comes first: it takes no place and no tokens of those that are.
+        // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
+        // answered here: that costs no limit anything.
+        .option_layer(spec.cors)
+        // A client that is not served at all comes next: it takes no place and no tokens of those that are.
         .option_layer(spec.networks)
         // Load is shed before limits are asked: a request that is not served must not be charged.
         .option_layer(spec.max_requests.map(ShedLayer))

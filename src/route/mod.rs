@@ -1,7 +1,8 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks`
-//! says which clients a listener or a route takes.
+//! says which clients a listener or a route takes, `cors` which pages may read its answers.
 
+pub mod cors;
 pub mod networks;
 pub mod path;
 pub mod table;
@@ -9,6 +10,7 @@ pub mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cors::CorsSpec;
 use http::{HeaderName, HeaderValue, Method};
 use networks::NetworkRules;
 use tollgate_limiter::limit::definition::LimitUse;
@@ -22,6 +24,8 @@ pub struct Route {
     pub action: Action,
     /// The clients that it takes.
     pub networks: NetworkRules,
+    /// The pages of other origins that may read its answers. `None`: none but those that the upstream lets.
+    pub cors: Option<Arc<CorsSpec>>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.

@@ -271,6 +271,7 @@ mod tests {
             action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
             limits: vec![],
             networks: NetworkRules::default(),
+            cors: None,
             max_body: None,
             timeout: None,
         })

@@ -8,6 +8,7 @@ mod admin_port;
 mod capacity;
 mod command_line;
 mod concurrency;
+mod cors;
 mod counted_statuses;
 mod explaining;
 mod faults;

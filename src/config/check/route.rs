@@ -80,12 +80,14 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let timeout = raw.timeout.build(|at| Some(at.value.0));
+    let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
         name: raw.name.value()?.0,
         matches: matches?.clone(),
         action: action?,
         networks: networks?,
+        cors: cors?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
         timeout: timeout?,

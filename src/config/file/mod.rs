@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod config;
+pub mod cors;
 pub mod header;
 pub mod limit;
 pub mod listener;

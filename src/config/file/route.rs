@@ -4,6 +4,7 @@ use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
 use super::action::RawActionKeys;
+use super::cors::RawCors;
 use super::header::RawHeaderCondition;
 use super::limit::RawLimitUse;
 use super::scalar::address::Cidr;
@@ -28,6 +29,8 @@ record! {
         optional allow: NonEmptyList<Located<Cidr>>,
         /// Clients in these networks get 403, also those of allow.
         optional deny: NonEmptyList<Located<Cidr>>,
+        /// Which pages of other origins may read the answers. Default: those that the upstream lets.
+        optional cors: RawCors,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.

@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod body_bound;
+pub mod cors;
 pub mod networks;
 pub mod rate_limit;
 mod refused;
