@@ -95,6 +95,7 @@ pub struct AnswerFields {
 
 impl RequestContext {
     /// Counts one more request in flight. Its account counts it out. An answer over TLS carries `hsts`.
+    #[inline]
     pub fn open(
         trusted: &TrustedPeers,
         hsts: Option<&HeaderValue>,
@@ -157,6 +158,7 @@ impl RequestContext {
 
     /// Adds the fields of the layers to the answer, and ties the account to the end of its body, or of the tunnel that
     /// it begins.
+    #[inline]
     pub fn close(
         &self,
         result: Result<Response<Body>, Failure>,

@@ -30,10 +30,12 @@ pub fn keeps_length(to_head: bool, status: StatusCode) -> bool {
     has_length_of_another(status) || (to_head && has_content(status))
 }
 
-/// Whether a field is for one connection only, whatever `Connection` says (RFC 9110 §7.6.1, RFC 9113 §8.2.2).
-pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+/// Whether a field is for one connection only, whatever `Connection` says (RFC 9110 §7.6.1, RFC 9113 §8.2.2). `text`: its
+/// name.
+#[inline]
+pub fn is_hop_by_hop(name: &HeaderName, text: &str) -> bool {
     matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE | PROXY_AUTHENTICATE)
-        || matches!(name.as_str(), "keep-alive" | "proxy-connection")
+        || matches!(text, "keep-alive" | "proxy-connection")
 }
 
 /// Prepares a response for a version that frames messages by itself: HTTP/2. Removes content that must not be sent and
@@ -66,7 +68,7 @@ pub fn prepare(response: &mut Response<Body>, to_head: bool) {
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    while let Some(name) = headers.keys().find(|name| is_hop_by_hop(name)).cloned() {
+    while let Some(name) = headers.keys().find(|name| is_hop_by_hop(name, name.as_str())).cloned() {
         headers.remove(name);
     }
 }

@@ -42,7 +42,7 @@ impl Retry {
     /// When the request must not be sent again: the failure to answer with.
     pub fn decide(
         &mut self,
-        mut failed: FailedExchange,
+        mut failed: Box<FailedExchange>,
         method: &Method,
         upstream: &Upstream,
     ) -> Result<Upload, Failure> {

@@ -17,6 +17,15 @@ pub fn field(out: &mut BytesMut, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Writes a field line whose `start` is known beforehand: the name, the colon and the space. Cheaper than [`field`].
+#[inline]
+pub fn known_field(out: &mut BytesMut, start: &'static [u8], value: &[u8]) {
+    out.reserve(start.len() + value.len() + 2);
+    out.extend_from_slice(start);
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// Writes the line before `length` bytes of content in a chunk (RFC 9112 §7.1). A [`CHUNK_END`] belongs after the
 /// content.
 pub fn chunk_size(out: &mut BytesMut, length: usize) {

@@ -128,7 +128,7 @@ impl UpstreamConnection {
     ///
     /// # Errors
     /// When the exchange fails before that; says whether the request may be sent again.
-    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, FailedExchange> {
+    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
         let host = self.exchange.endpoint.as_ref().map(|endpoint| endpoint.host());
         self.output.push(|out| request.write(out, host));
         self.exchange.upload = request.upload.take();
@@ -246,7 +246,7 @@ impl UpstreamConnection {
     }
 
     /// The failure to answer with, and whether the request may be sent again.
-    fn fail(&mut self, error: ExchangeError) -> FailedExchange {
+    fn fail(&mut self, error: ExchangeError) -> Box<FailedExchange> {
         let ExchangeState { upload, begun, .. } = &mut self.exchange;
         tracing::debug!(endpoint = %self.key, error = %error, used = self.used, "an exchange failed");
         let closed = matches!(error, ExchangeError::Closed | ExchangeError::Io(_));

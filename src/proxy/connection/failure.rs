@@ -33,12 +33,12 @@ pub enum ExchangeError {
     NoWebSocketKey,
 }
 
-/// An exchange that failed before there was a response.
+/// An exchange that failed before there was a response. Boxed where it is returned: it is large, and rare.
 pub struct FailedExchange {
     pub failure: Failure,
     pub permission: RetryPermission,
     /// `None`: the client was at fault.
-    pub fault: Option<Box<UpstreamFault>>,
+    pub fault: Option<UpstreamFault>,
 }
 
 /// How an endpoint failed.
@@ -54,10 +54,10 @@ impl ExchangeError {
     }
 
     /// The failure of the exchange with `endpoint`.
-    pub fn failed(self, endpoint: Option<PickedEndpoint>, permission: RetryPermission) -> FailedExchange {
+    pub fn failed(self, endpoint: Option<PickedEndpoint>, permission: RetryPermission) -> Box<FailedExchange> {
         let endpoint = endpoint.filter(|_| !self.is_of_client());
-        let fault = endpoint.map(|endpoint| Box::new(UpstreamFault { endpoint, reason: self.to_string() }));
-        FailedExchange { failure: self.into_failure(), permission, fault }
+        let fault = endpoint.map(|endpoint| UpstreamFault { endpoint, reason: self.to_string() });
+        Box::new(FailedExchange { failure: self.into_failure(), permission, fault })
     }
 
     fn into_failure(self) -> Failure {

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 use tollgate_limiter::limit::key::address_text as text;
 
 use super::forwarded::{ClientOrigin, X_FORWARDED_CLIENT_CERT, X_FORWARDED_HOST, X_FORWARDED_PROTO};
-use crate::http::h1::encode::field;
+use crate::http::h1::encode::{field, known_field};
 use crate::observe::request_id::REQUEST_ID;
 use tollgate_limiter::limit::client_address::X_FORWARDED_FOR;
 
-/// Bytes of the added fields of most requests.
-const ADDED_BYTES: usize = 384;
+/// Bytes of the values of `X-Forwarded-For` and `Forwarded` in most requests.
+const LIST_BYTES: usize = 128;
 
 /// The fields that a request gains.
 pub struct Additions<'a> {
@@ -54,18 +54,28 @@ impl Additions<'_> {
         for (name, value) in fields.iter().filter(|(name, _)| !self.replaces(name)) {
             out.append(name, value.clone());
         }
-        let mut lines = BytesMut::with_capacity(ADDED_BYTES);
-        self.write_added(&mut lines, fields);
-        let mut lines = lines.freeze();
-        while let Some((colon, end)) = memchr::memchr(b':', &lines).zip(memchr::memchr(b'\n', &lines)) {
-            let line = lines.split_to(end + 1);
-            let name = HeaderName::from_bytes(&line[..colon]);
-            // Between ": " and the line's end.
-            let value = HeaderValue::from_maybe_shared(line.slice(colon + 2..end - 1));
-            if let (Ok(name), Ok(value)) = (name, value) {
+        let mut text = BytesMut::with_capacity(LIST_BYTES);
+        let mut add = |name, value| {
+            if let Some(value) = value {
                 out.append(name, value);
             }
+        };
+        let peer = self.peer_text();
+        add(X_FORWARDED_FOR, self.list(&mut text, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer)));
+        let scheme = self.origin.forwarded_scheme(fields);
+        add(FORWARDED, self.list(&mut text, fields, &FORWARDED, |out| self.write_forwarded(out, &peer, scheme)));
+        add(X_FORWARDED_PROTO, self.forwarded_proto(fields).map(HeaderValue::from_static));
+        if let Some(client) = &self.origin.client {
+            let certificate = client.forwarded.as_bytes();
+            let list = self.list(&mut text, fields, &X_FORWARDED_CLIENT_CERT, |out| out.extend_from_slice(certificate));
+            add(X_FORWARDED_CLIENT_CERT, list);
         }
+        add(X_FORWARDED_HOST, self.forwarded_host(fields).cloned());
+        // Never the same twice: as a sensitive value it takes no place in the table of fields that both sides keep.
+        let mut request_id = self.request_id.clone();
+        request_id.set_sensitive(true);
+        add(REQUEST_ID, Some(request_id));
+        add(VIA, Some(HeaderValue::from_static(via(self.received))));
         // Without Connection: HTTP/2 has none (RFC 9113 §8.2.2).
         if matches!(self.hop, HopFields::TeTrailers) {
             out.insert(TE, HeaderValue::from_static("trailers"));
@@ -73,26 +83,41 @@ impl Additions<'_> {
     }
 
     fn write_added(&self, out: &mut BytesMut, fields: &HeaderMap) {
-        let trusted = self.origin.peer_trusted;
-        let mut peer: SmallVec<[u8; 48]> = SmallVec::new();
-        text::push_address(&mut peer, self.origin.peer);
+        let peer = self.peer_text();
         self.write_list(out, fields, &X_FORWARDED_FOR, |out| out.extend_from_slice(&peer));
         let scheme = self.origin.forwarded_scheme(fields);
         self.write_list(out, fields, &FORWARDED, |out| self.write_forwarded(out, &peer, scheme));
-        if !trusted || !fields.contains_key(X_FORWARDED_PROTO) {
-            field(out, X_FORWARDED_PROTO.as_str(), self.origin.scheme.as_str().as_bytes());
+        if let Some(proto) = self.forwarded_proto(fields) {
+            known_field(out, b"x-forwarded-proto: ", proto.as_bytes());
         }
         if let Some(client) = &self.origin.client {
             let certificate = client.forwarded.as_bytes();
             self.write_list(out, fields, &X_FORWARDED_CLIENT_CERT, |out| out.extend_from_slice(certificate));
         }
-        if let Some(host) = &self.host
-            && (!trusted || !fields.contains_key(X_FORWARDED_HOST))
-        {
-            field(out, X_FORWARDED_HOST.as_str(), host.as_bytes());
+        if let Some(host) = self.forwarded_host(fields) {
+            known_field(out, b"x-forwarded-host: ", host.as_bytes());
         }
-        field(out, REQUEST_ID.as_str(), self.request_id.as_bytes());
-        field(out, VIA.as_str(), via(self.received).as_bytes());
+        known_field(out, b"x-request-id: ", self.request_id.as_bytes());
+        known_field(out, b"via: ", via(self.received).as_bytes());
+    }
+
+    /// The address at the other end of the connection.
+    fn peer_text(&self) -> SmallVec<[u8; 48]> {
+        let mut peer = SmallVec::new();
+        text::push_address(&mut peer, self.origin.peer);
+        peer
+    }
+
+    /// The `X-Forwarded-Proto` that is added. `None`: a trusted peer's is kept.
+    fn forwarded_proto(&self, fields: &HeaderMap) -> Option<&'static str> {
+        let kept = self.origin.peer_trusted && fields.contains_key(X_FORWARDED_PROTO);
+        (!kept).then(|| self.origin.scheme.as_str())
+    }
+
+    /// The `X-Forwarded-Host` that is added. `None`: a trusted peer's is kept, or the client asked for none.
+    fn forwarded_host(&self, fields: &HeaderMap) -> Option<&HeaderValue> {
+        let kept = self.origin.peer_trusted && fields.contains_key(X_FORWARDED_HOST);
+        self.host.as_ref().filter(|_| !kept)
     }
 
     /// Whether an added field takes the place of `name`. The fields of an untrusted peer were removed before.
@@ -115,6 +140,30 @@ impl Additions<'_> {
     ) {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
+        self.write_elements(out, fields, name, element);
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// The value of such a list, for which `text` has room.
+    fn list(
+        &self,
+        text: &mut BytesMut,
+        fields: &HeaderMap,
+        name: &HeaderName,
+        element: impl FnOnce(&mut BytesMut),
+    ) -> Option<HeaderValue> {
+        self.write_elements(text, fields, name, element);
+        HeaderValue::from_maybe_shared(text.split().freeze()).ok()
+    }
+
+    #[inline]
+    fn write_elements(
+        &self,
+        out: &mut BytesMut,
+        fields: &HeaderMap,
+        name: &HeaderName,
+        element: impl FnOnce(&mut BytesMut),
+    ) {
         if self.origin.peer_trusted {
             for value in fields.get_all(name) {
                 out.extend_from_slice(value.as_bytes());
@@ -122,7 +171,6 @@ impl Additions<'_> {
             }
         }
         element(out);
-        out.extend_from_slice(b"\r\n");
     }
 
     /// Writes an element of `Forwarded` (RFC 7239 §4, §6): IPv6 in brackets and quotes, the host in quotes for its
@@ -290,6 +338,28 @@ mod tests {
         assert_eq!(lines(true, &client), ["Hash=cd, Hash=ab"]);
         assert_eq!(lines(true, &None), ["Hash=cd"]);
         assert!(lines(false, &None).is_empty());
+    }
+
+    #[test]
+    fn both_versions_get_the_same_fields_and_http_2_does_not_index_the_request_id() {
+        let identity = ClientIdentity { certificate: Default::default(), forwarded: "Hash=ab".parse().unwrap() };
+        let client = Some(Arc::new(identity));
+        let fields = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-host", "b.example"), ("accept", "*/*")];
+        for (peer, trusted, fields) in [("10.0.0.1", true, &fields[..]), ("2001:db8::1", false, &fields[2..])] {
+            let origin = ClientOrigin { client: client.clone(), ..origin(peer, trusted) };
+            let mut lines = written(&origin, Some("a.example"), fields);
+            let (host, request_id) = (HeaderValue::from_static("a.example"), HeaderValue::from_static("id"));
+            let (received, hop) = (Version::HTTP_11, HopFields::Nothing);
+            let additions = Additions { origin: &origin, host: Some(host), request_id: &request_id, received, hop };
+            let mut appended = HeaderMap::new();
+            additions.append(&mut appended, &map(fields));
+            assert!(appended[REQUEST_ID].is_sensitive());
+            let mut others: Vec<_> =
+                appended.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            lines.sort();
+            others.sort();
+            assert_eq!(lines, others);
+        }
     }
 
     #[test]

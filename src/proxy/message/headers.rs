@@ -33,11 +33,11 @@ type RemovedNames = SmallVec<[HeaderName; 8]>;
 /// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes
 /// claims about its origin.
 pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummary {
-    strip(headers, |name| match *name {
+    strip(headers, |name, text| match *name {
         PROXY_AUTHORIZATION => true,
         FORWARDED => !peer_trusted,
-        _ if memchr::memchr(b'_', name.as_str().as_bytes()).is_some() => is_claim(&name.as_str().replace('_', "-")),
-        _ => !peer_trusted && is_claim(name.as_str()),
+        _ if memchr::memchr(b'_', text.as_bytes()).is_some() => is_claim(&text.replace('_', "-")),
+        _ => !peer_trusted && is_claim(text),
     })
 }
 
@@ -50,10 +50,11 @@ fn is_claim(name: &str) -> bool {
 
 /// Removes the fields of a response that are meant for this connection only.
 pub fn strip_response(headers: &mut HeaderMap) -> FieldSummary {
-    strip(headers, |_| false)
+    strip(headers, |_, _| false)
 }
 
-fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> FieldSummary {
+/// `also`: which others go, by name and its text.
+fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> FieldSummary {
     let mut summary = FieldSummary::default();
     let mut removed = RemovedNames::new();
     let mut connection = false;
@@ -67,7 +68,8 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName) -> bool) -> FieldSu
             EXPECT => summary.expect = true,
             _ => {}
         }
-        if response_rules::is_hop_by_hop(name) || also(name) {
+        let text = name.as_str();
+        if response_rules::is_hop_by_hop(name, text) || also(name, text) {
             removed.push(name.clone());
         }
     }

@@ -129,7 +129,8 @@ impl ResponseEncoder {
     fn fields(&mut self, out: &mut BytesMut, headers: &HeaderMap, keeps_length: bool) -> WrittenFields {
         let mut written = WrittenFields::default();
         for (name, value) in headers {
-            match name.as_str().len() {
+            let name_text = name.as_str();
+            match name_text.len() {
                 4 if name == DATE => written.date = true,
                 10 if name == CONNECTION => {
                     self.closes |= syntax::list_has(value.as_bytes(), b"close");
@@ -147,7 +148,7 @@ impl ResponseEncoder {
                 17 if name == TRANSFER_ENCODING => continue,
                 _ => {}
             }
-            encode::field(out, name.as_str(), value.as_bytes());
+            encode::field(out, name_text, value.as_bytes());
         }
         written
     }

@@ -71,7 +71,7 @@ impl Http2Exchange {
     ///
     /// # Errors
     /// When the exchange fails before that; says whether the request may be sent again.
-    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, FailedExchange> {
+    pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
         let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body()));
         let is_websocket = replay.is_none() && request.asks_for_websocket();
@@ -187,7 +187,7 @@ impl Http2Exchange {
     }
 
     /// The failure to answer with, and whether the request may be sent again.
-    fn fail(&mut self, error: ExchangeError, mut upload: Upload, replay: Option<&ReplayBody>) -> FailedExchange {
+    fn fail(&mut self, error: ExchangeError, mut upload: Upload, replay: Option<&ReplayBody>) -> Box<FailedExchange> {
         let connection = &self.stream.connection;
         if matches!(error, ExchangeError::Overdue) {
             connection.suspect();
