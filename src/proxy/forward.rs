@@ -85,7 +85,8 @@ impl Proxy {
         let mut retry = Retry::default();
         loop {
             let upgrade = request.upgrade.is_some();
-            let needs = LeaseNeeds { fresh: retry.is_spent(), upgrade, client: source.sockets };
+            let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
+            let needs = LeaseNeeds { fresh, refused_by, upgrade, client: source.sockets };
             let mut lease = self.connect(upstream, needs).await?;
             let sent = match &mut lease {
                 Lease::Http1(connection) => connection.send(request).await,

@@ -4,7 +4,7 @@
 //!   [`MAX_ENDPOINTS`] in all.
 //! - The connection broke before anything of the request was sent: once more, over a new connection.
 //! - An upstream of HTTP/2 says that it has not processed the request, by GOAWAY or REFUSED_STREAM (RFC 9113 §8.7): up to
-//!   [`MOST_REFUSALS`] times, over another connection. A body is sent again if no more than 64 KiB of it were sent.
+//!   [`MOST_REFUSALS`] times, over another connection where the upstream's bounds allow it. A body is sent again if no more than 64 KiB of it were sent.
 //! - A connection that had been used before broke before it answered: the server may have closed an idle connection
 //!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
 //!   has no body, and if the upstream's retry budget pays for it.
@@ -21,19 +21,25 @@ use crate::upstream::Upstream;
 pub const MAX_ENDPOINTS: usize = 3;
 
 /// Most refusals that one request meets with: an upstream that refuses everything must not be asked for ever.
-const MOST_REFUSALS: u8 = 3;
+const MOST_REFUSALS: usize = 3;
 
 /// The retries that a request has.
 #[derive(Default)]
 pub struct Retry {
     spent: bool,
-    refusals: u8,
+    /// The connections that did not take the request.
+    refused_by: Vec<u64>,
 }
 
 impl Retry {
     /// Whether the request goes out for the second time, which takes a new connection.
     pub fn is_spent(&self) -> bool {
         self.spent
+    }
+
+    /// The connections of HTTP/2 that did not take the request, by their numbers.
+    pub fn refused_by(&self) -> &[u64] {
+        &self.refused_by
     }
 
     /// The body to send again with the same head, over a new connection.
@@ -47,9 +53,9 @@ impl Retry {
         upstream: &Upstream,
     ) -> Result<Upload, Failure> {
         let permission = std::mem::replace(&mut failed.permission, RetryPermission::Never);
-        if let RetryPermission::Refused(upload) = permission {
-            self.refusals += 1;
-            if self.refusals > MOST_REFUSALS {
+        if let RetryPermission::Refused { upload, by } = permission {
+            self.refused_by.push(by);
+            if self.refused_by.len() > MOST_REFUSALS {
                 return Err(failed.into_failure(&upstream.spec().name));
             }
             upstream.metrics().retried();

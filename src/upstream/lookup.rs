@@ -22,10 +22,13 @@ use crate::clock::{self, Instant};
 /// How long an answer is used. The system's resolver tells no TTL; Envoy refreshes as often by default.
 const FRESH: Duration = Duration::from_secs(5);
 
+/// An answer that is older by less is used while the next lookup is under way.
+const STALE: Duration = Duration::from_secs(60);
+
 /// How long a failed lookup is not tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A lookup that takes longer is not waited for by those who have an older answer.
+/// A lookup that takes longer is not waited for by those who have an older answer, however old.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Lookups under way in the whole process. Each holds a thread, since the system's resolver blocks.
@@ -36,11 +39,15 @@ pub type Addresses = Arc<[SocketAddr]>;
 
 type LookUp = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
+type Clock = dyn Fn() -> Instant + Send + Sync;
+
 type HostAndPort = (Box<str>, u16);
 
 /// Looks names up.
 pub struct Resolver {
     look_up: Box<LookUp>,
+    /// Read by all threads: tests pause the time of theirs only.
+    now: Box<Clock>,
     names: Mutex<HashMap<HostAndPort, Weak<ResolvedName>>>,
     under_way: AtomicUsize,
     metrics: LookupMetrics,
@@ -87,13 +94,17 @@ impl Resolver {
     /// The resolver of this process. Its metrics are resolved when it is first asked for.
     pub fn shared() -> Arc<Self> {
         static SHARED: LazyLock<Arc<Resolver>> =
-            LazyLock::new(|| Resolver::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())));
+            LazyLock::new(|| Resolver::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()), clock::now));
         Arc::clone(&SHARED)
     }
 
-    fn new(look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Arc<Self> {
+    fn new(
+        look_up: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+        now: impl Fn() -> Instant + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
             look_up: Box::new(look_up),
+            now: Box::new(now),
             names: Mutex::default(),
             under_way: AtomicUsize::new(0),
             metrics: LookupMetrics::new(),
@@ -128,7 +139,7 @@ impl Resolver {
 }
 
 impl ResolvedName {
-    /// Its addresses: those known, if they are fresh, and those of a lookup otherwise.
+    /// Its addresses: those known, if they are recent, and those of a lookup otherwise.
     ///
     /// # Errors
     /// When no lookup has succeeded yet: why the last one failed.
@@ -146,7 +157,7 @@ impl ResolvedName {
     }
 
     fn step(self: &Arc<Self>) -> LookupStep {
-        let now = clock::now();
+        let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
         if answer.since.is_none() {
             if answer.fresh_until.is_some_and(|until| now < until) {
@@ -157,8 +168,9 @@ impl ResolvedName {
             }
             answer.since = Some(now);
         }
+        let is_recent = answer.fresh_until.is_some_and(|until| now < until + STALE);
         match (&answer.addresses, answer.since) {
-            (Some(older), Some(since)) if since + SLOW <= now => LookupStep::Done(Ok(Arc::clone(older))),
+            (Some(older), Some(since)) if is_recent || since + SLOW <= now => LookupStep::Done(Ok(Arc::clone(older))),
             (Some(_), Some(since)) => LookupStep::Wait(Some(since + SLOW)),
             _ => LookupStep::Wait(None),
         }
@@ -182,7 +194,7 @@ impl ResolvedName {
     fn finish(&self, result: io::Result<Vec<SocketAddr>>) {
         let missing = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let result = result.and_then(|found| if found.is_empty() { Err(missing()) } else { Ok(found) });
-        let now = clock::now();
+        let now = (self.resolver.now)();
         let mut answer = self.answer.lock();
         answer.since = None;
         match result {
@@ -233,94 +245,4 @@ impl Drop for LookupUnderWay {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    /// A resolver that answers what the test sends it, and how often it was asked.
-    fn scripted() -> (Arc<Resolver>, mpsc::Sender<io::Result<Vec<SocketAddr>>>, Arc<AtomicUsize>) {
-        let (answers, script) = mpsc::channel();
-        let (script, asked) = (Mutex::new(script), Arc::new(AtomicUsize::new(0)));
-        let count = Arc::clone(&asked);
-        let resolver = Resolver::new(move |_, _| {
-            count.fetch_add(1, Ordering::SeqCst);
-            script.lock().recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
-        });
-        (resolver, answers, asked)
-    }
-
-    fn address(last: u8) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, last], 80))
-    }
-
-    #[tokio::test]
-    async fn all_who_wait_for_a_name_share_one_lookup() {
-        let (resolver, answers, asked) = scripted();
-        let waiting: Vec<_> = (0..50)
-            .map(|_| {
-                let name = resolver.name("Orders", 80);
-                tokio::spawn(async move { name.addresses().await })
-            })
-            .collect();
-        while asked.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
-        answers.send(Ok(vec![address(1)])).unwrap();
-        for waiting in waiting {
-            assert_eq!(*waiting.await.unwrap().unwrap(), [address(1)]);
-        }
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_is_used_while_it_is_fresh_and_the_last_good_one_while_the_resolver_fails() {
-        // Answers have the time of their threads, which is not paused: hence twice the time.
-        let (resolver, answers, asked) = scripted();
-        let name = resolver.name("orders", 80);
-        answers.send(Ok(vec![address(1)])).unwrap();
-        for _ in 0..3 {
-            assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
-        }
-        assert_eq!(asked.load(Ordering::SeqCst), 1);
-        // It hangs: the second lookup is not waited for, and no third one starts.
-        tokio::time::advance(2 * FRESH).await;
-        for _ in 0..3 {
-            assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
-            tokio::time::advance(2 * FRESH).await;
-        }
-        assert_eq!(name.resolver.under_way.load(Ordering::SeqCst), 1);
-        answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
-        while name.answer.lock().error.is_none() {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
-        tokio::time::advance(2 * RETRY_AFTER).await;
-        answers.send(Ok(vec![address(2)])).unwrap();
-        while *name.addresses().await.unwrap() != [address(2)] {
-            tokio::task::yield_now().await;
-        }
-        // The third, and perhaps one after it: see above.
-        assert!((3..=4).contains(&asked.load(Ordering::SeqCst)));
-    }
-
-    #[tokio::test]
-    async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
-        let (resolver, answers, asked) = scripted();
-        let names: Vec<_> = (0..MOST_UNDER_WAY + 5).map(|n| resolver.name(&format!("n{n}"), 80)).collect();
-        for name in &names {
-            for _ in 0..3 {
-                let mut waiting = Box::pin(name.addresses());
-                let _ = futures_util::poll!(&mut waiting);
-            }
-        }
-        assert_eq!(resolver.under_way.load(Ordering::SeqCst), MOST_UNDER_WAY);
-        let refused = names[MOST_UNDER_WAY].addresses().await.unwrap_err().to_string();
-        assert!(refused.contains("too many lookups"), "{refused}");
-        drop(answers);
-        while resolver.under_way.load(Ordering::SeqCst) > 0 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(asked.load(Ordering::SeqCst), MOST_UNDER_WAY);
-    }
-}
+mod tests;

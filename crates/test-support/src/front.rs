@@ -17,6 +17,8 @@ use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::{Balance, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
+use crate::topology::CapturedLog;
+
 /// The server in front of the upstream. Stopped when dropped.
 pub struct ProxyServer {
     pub address: SocketAddr,
@@ -97,6 +99,7 @@ impl ForwarderConfig {
 
 impl Forwarder {
     pub fn new(plan: ForwarderConfig) -> Self {
+        CapturedLog::prepare();
         let upstream = Arc::new(Upstream::new(Arc::new(plan.spec)));
         Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
     }

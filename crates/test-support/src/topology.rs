@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tollgate_limiter::store::redis::spec::RedisSpec;
+use tracing::Dispatch;
 
 use crate::eventually_within;
 use crate::redis::{RedisServer, free_port, spec_at};
@@ -23,8 +24,23 @@ pub fn spec(url: String) -> RedisSpec {
 #[derive(Clone, Default)]
 pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
+/// Subscribers that nobody writes to. While a process has fewer than two, whether a line of its code logs anything is
+/// decided for all threads by the first that comes by, and that may be one that captures nothing.
+static SILENT: LazyLock<[Dispatch; 2]> = LazyLock::new(|| [silent(), silent()]);
+
+fn silent() -> Dispatch {
+    Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).with_max_level(tracing::Level::TRACE).finish())
+}
+
 impl CapturedLog {
+    /// Makes sure that a log which is captured later misses nothing. To be called before the code under test runs on any
+    /// thread.
+    pub fn prepare() {
+        LazyLock::force(&SILENT);
+    }
+
     pub fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        Self::prepare();
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()

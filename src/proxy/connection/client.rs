@@ -43,6 +43,8 @@ pub enum Lease {
 pub struct LeaseNeeds<'a> {
     /// It was sent before: no connection that was used before will do.
     pub fresh: bool,
+    /// The connections of HTTP/2 that did not take it, by their numbers.
+    pub refused_by: &'a [u64],
     /// It asks to leave HTTP/1.1 for another protocol.
     pub upgrade: bool,
     /// The client's connection, for upstreams that are told.
@@ -56,6 +58,13 @@ impl Lease {
             Self::Http1(connection) => connection.leased_at(),
             Self::Http2(exchange) => exchange.leased_at(),
         }
+    }
+}
+
+impl LeaseNeeds<'_> {
+    /// Whether the request may go over this connection.
+    fn allow(&self, connection: &MultiplexedConnection) -> bool {
+        !(self.fresh && connection.is_used() || self.refused_by.contains(&connection.number()))
     }
 }
 
@@ -89,7 +98,7 @@ impl Client {
             // HTTP/2 has no upgrades.
             Http2Use::Offered if needs.upgrade => {}
             Http2Use::Offered | Http2Use::Always => {
-                return Box::pin(self.lease_stream(upstream, endpoint, needs.fresh)).await;
+                return Box::pin(self.lease_stream(upstream, endpoint, needs)).await;
             }
         }
         let now = clock::now();
@@ -107,7 +116,7 @@ impl Client {
         match opened {
             // It speaks HTTP/2 alone, which may take a WebSocket too.
             Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
-                Box::pin(self.lease_stream(upstream, endpoint, needs.fresh)).await
+                Box::pin(self.lease_stream(upstream, endpoint, needs)).await
             }
             opened => Ok(Self::http1(opened?, upstream, endpoint)),
         }
@@ -170,7 +179,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         endpoint: PickedEndpoint,
-        fresh: bool,
+        needs: LeaseNeeds<'_>,
     ) -> Result<Lease, UpstreamConnectError> {
         let deadline = deadline(upstream);
         let group = self.groups.group(endpoint.key());
@@ -182,11 +191,11 @@ impl Client {
             let crowded = !in_front && upstream.connection_bound().is_some_and(|bound| bound.is_crowded());
             if endpoint.has_declined_http2()
                 && let Some(connection) =
-                    if fresh || crowded { None } else { self.pool.take(endpoint.key(), clock::now()) }
+                    if needs.fresh || crowded { None } else { self.pool.take(endpoint.key(), clock::now()) }
             {
                 return Ok(Self::http1(connection, upstream, endpoint));
             }
-            let mut opening = match group.claim() {
+            let mut opening = match group.claim(|connection| needs.allow(connection)) {
                 StreamClaim::Take(stream) => return Ok(Self::http2(stream, upstream, endpoint)),
                 StreamClaim::Open(opening) => opening,
                 // Each exchange will need a connection of its own.

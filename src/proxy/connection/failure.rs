@@ -89,7 +89,11 @@ pub enum RetryPermission {
     /// Yes: nothing of the request was sent, and nothing of its body was taken from the client.
     Unsent(Upload),
     /// Yes: the upstream says that it has not processed it, or it reached no upstream.
-    Refused(Upload),
+    Refused {
+        upload: Upload,
+        /// The number of the connection that did not take it.
+        by: u64,
+    },
     /// If the request is idempotent: it has no body, and the connection may have been closed before the request came.
     Stale(Upload),
     Never,

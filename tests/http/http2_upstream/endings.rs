@@ -1,15 +1,18 @@
 //! Streams and connections that end before their time: what is sent again, and what a client learns.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use h2::Reason;
+use tokio::sync::{Barrier, Notify};
 use tollgate_test_support::front::ProxyServer;
 use tollgate_test_support::raw_http2::{
     DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, block, frame,
 };
 use tollgate_test_support::topology::CapturedLog;
+use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
 use super::{GET, Http2Server, answer, exchange, whole};
@@ -43,6 +46,86 @@ async fn a_refused_stream_is_sent_again_whatever_its_method() {
     let front = server.behind().await;
     assert_eq!(exchange(&front, POST).await, ("200".into(), "abc".into()));
     assert_eq!(refusals.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_refused_stream_goes_over_another_connection_than_the_one_that_refused() {
+    let server = Http2Server::start(100, |_, mut sender, number| async move {
+        match number {
+            0 | 1 => sender.send_reset(Reason::REFUSED_STREAM),
+            _ => answer(sender, "ok"),
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), 3);
+    // Those that refused are still there, for requests that they have not refused.
+    assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_refused_stream_goes_over_the_same_connection_where_no_other_may_be_opened() {
+    let (requests, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (count, finish) = (Arc::clone(&requests), Arc::clone(&done));
+    let server = Http2Server::start(100, move |_, mut sender, _| {
+        let (number, done) = (count.fetch_add(1, Ordering::SeqCst), Arc::clone(&finish));
+        async move {
+            match number {
+                // It keeps the connection busy, so that it cannot make room for another.
+                0 => {
+                    done.notified().await;
+                    answer(sender, "first");
+                }
+                1 => sender.send_reset(Reason::REFUSED_STREAM),
+                _ => answer(sender, "ok"),
+            }
+        }
+    })
+    .await;
+    let front = server.behind_with(|plan| plan.spec.bounds.connections = NonZeroUsize::new(1)).await;
+    let second = async {
+        until("the first is under way", || requests.load(Ordering::SeqCst) == 1).await;
+        let second = exchange(&front, POST).await;
+        done.notify_one();
+        second
+    };
+    let (first, second) = tokio::join!(exchange(&front, GET), second);
+    assert_eq!((first.1.as_str(), second), ("first", ("200".into(), "ok".into())));
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_request_whose_connection_broke_goes_over_a_new_one_and_not_over_another_that_may_be_as_old() {
+    let together = Arc::new(Barrier::new(2));
+    let server = Http2Server::accepting(move |stream, number| {
+        let together = Arc::clone(&together);
+        async move {
+            let mut connection = h2::server::Builder::new().max_concurrent_streams(1).handshake(stream).await.unwrap();
+            let mut served = 0;
+            while let Some(Ok((_, sender))) = connection.accept().await {
+                served += 1;
+                match (number, served) {
+                    // Both are under way at once, each on a connection of its own.
+                    (0 | 1, 1) => {
+                        together.wait().await;
+                        answer(sender, "ok");
+                    }
+                    // The server has gone.
+                    (0 | 1, _) => return,
+                    _ => answer(sender, "ok"),
+                }
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    let both = tokio::join!(exchange(&front, GET), exchange(&front, GET));
+    assert_eq!(both.0, both.1);
+    assert_eq!(server.connections(), 2);
+    assert_eq!(exchange(&front, GET).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), 3);
 }
 
 #[tokio::test]
@@ -115,9 +198,11 @@ async fn a_post_that_was_cut_off_is_not_sent_again() {
         sender.send_reset(Reason::INTERNAL_ERROR);
     })
     .await;
+    let (log, _guard) = CapturedLog::start();
     let front = server.behind().await;
     let (status, body) = exchange(&front, POST).await;
     assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    assert!(log.text().contains("requests to an endpoint fail"), "{}", log.text());
 }
 
 #[tokio::test]

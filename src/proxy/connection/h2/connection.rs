@@ -6,7 +6,7 @@
 use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub const MOST_STREAMS: u32 = 100;
 
 /// A connection for many exchanges. It closes once nobody has it any more.
 pub struct MultiplexedConnection {
+    /// Tells it from all others.
+    number: u64,
     sender: SendRequest<Bytes>,
     health: Arc<ConnectionHealth>,
     /// Streams that are leased.
@@ -92,7 +94,12 @@ impl MultiplexedConnection {
         });
         let (streams, used, idle_since) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(clock::now()));
         let keepalive = UpstreamWait::NextExchange.limit(&timeouts);
-        Ok(Arc::new(Self { sender, health, streams, used, idle_since, bounded, keepalive }))
+        Ok(Arc::new(Self { number: next_number(), sender, health, streams, used, idle_since, bounded, keepalive }))
+    }
+
+    /// Tells it from all others.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// Where requests are sent.
@@ -172,6 +179,11 @@ impl MultiplexedConnection {
             answered.await;
         }
     }
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Drives the connection to its end, or until it has left a PING without an answer.

@@ -197,9 +197,10 @@ impl Http2Exchange {
         if let Some(body) = body.flatten() {
             upload.restore(body);
         }
+        let by = connection.number();
         let permission = match &error {
-            ExchangeError::StreamUnsent(_) if whole => RetryPermission::Refused(upload),
-            ExchangeError::StreamBroken(error) if whole && is_refusal(error) => RetryPermission::Refused(upload),
+            ExchangeError::StreamUnsent(_) if whole => RetryPermission::Refused { upload, by },
+            ExchangeError::StreamBroken(error) if whole && is_refusal(error) => RetryPermission::Refused { upload, by },
             ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
                 RetryPermission::Stale(upload)
             }

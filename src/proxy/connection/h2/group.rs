@@ -105,14 +105,17 @@ impl ConnectionGroup {
         &self.freed
     }
 
-    /// Asks for a stream.
-    pub fn claim(self: &Arc<Self>) -> StreamClaim {
+    /// Asks for a stream of a connection that is `allowed`; of any, once no more can be opened.
+    pub fn claim(self: &Arc<Self>, allowed: impl Fn(&MultiplexedConnection) -> bool) -> StreamClaim {
         drop(self.retain(|connection| !connection.is_retired()));
         let mut members = self.members.lock();
-        if let Some(connection) = members.connections.iter().find(|connection| connection.has_room()) {
+        let all = members.connections.len() + members.opening;
+        let fits = |connection: &&Arc<MultiplexedConnection>| {
+            connection.has_room() && (all >= MOST_CONNECTIONS || allowed(connection))
+        };
+        if let Some(connection) = members.connections.iter().find(fits) {
             return StreamClaim::Take(self.lease(connection));
         }
-        let all = members.connections.len() + members.opening;
         // A connection that is being opened serves this many of those that wait.
         if all < MOST_CONNECTIONS && members.waiting >= members.opening * MOST_STREAMS as usize {
             members.opening += 1;
@@ -208,14 +211,14 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_leaves_before_it_has_opened_a_connection_tells_one_that_relies_on_it() {
         let group = Arc::new(ConnectionGroup::default());
-        let StreamClaim::Open(mut opening) = group.claim() else { panic!("does not open") };
-        let StreamClaim::Wait(_waiting) = group.claim() else { panic!("does not wait") };
+        let StreamClaim::Open(mut opening) = group.claim(|_| true) else { panic!("does not open") };
+        let StreamClaim::Wait(_waiting) = group.claim(|_| true) else { panic!("does not wait") };
         let mut freed = Box::pin(group.freed().notified());
         assert!(poll!(&mut freed).is_pending());
         opening.withdraw();
         assert!(poll!(&mut freed).is_pending());
         drop(opening);
         assert!(poll!(&mut freed).is_ready());
-        assert!(matches!(group.claim(), StreamClaim::Open(_)));
+        assert!(matches!(group.claim(|_| true), StreamClaim::Open(_)));
     }
 }
