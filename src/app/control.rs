@@ -4,7 +4,7 @@ use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use futures_util::future::pending;
+use futures_util::future::{pending, ready};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot::Receiver;
@@ -19,7 +19,7 @@ use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
 use super::reload::Reloader;
-use super::restart::predecessor::{HandoverOffer, Successor};
+use super::restart::predecessor::{HandoverOffer, PreparedOffer, Successor};
 use super::restart::successor::Predecessor;
 use super::restart::systemd::{self, ServiceState};
 use super::shared::{SharedState, UPKEEP};
@@ -42,7 +42,7 @@ pub struct ControlPlane {
     pub prometheus: PrometheusHandle,
     pub drain_signal: DrainSignal,
     /// Of a gateway that can be taken over from.
-    pub handover: Option<(Receiver<Successor>, HandoverOffer)>,
+    pub handover: Option<PreparedOffer>,
     /// Of the Unix sockets that clients connect to.
     pub socket_files: Vec<SocketFile>,
     /// Of a gateway that takes over.
@@ -51,6 +51,8 @@ pub struct ControlPlane {
 
 /// Why the gateway ends.
 enum ShutdownCause {
+    /// Another process has taken over from the predecessor.
+    TooLate,
     Signal,
     TakenOver(Successor),
 }
@@ -83,17 +85,21 @@ impl ControlPlane {
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
         let admin_server = admin.map(|socket| open_admin(socket, state, admin_drain)).transpose()?;
-        let (mut taken_over, offer) = handover.unzip();
         let heartbeat =
             shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
         systemd::notify(ServiceState::Ready);
-        if let Some(predecessor) = predecessor {
-            tokio::task::spawn_blocking(|| predecessor.release()).await?;
-        }
+        let released = match predecessor {
+            Some(predecessor) => tokio::task::spawn_blocking(|| predecessor.release()).await?,
+            None => Ok(()),
+        };
+        // Not before: whoever asked meanwhile has asked the predecessor.
+        let (mut taken_over, offer) = handover.map(PreparedOffer::open).transpose()?.unzip();
         let cause = tokio::select! {
+            biased;
+            () = ready(()), if released.is_err() => ShutdownCause::TooLate,
             () = reloader.run(&mut signals) => ShutdownCause::Signal,
             successor = taken_over_by(taken_over.as_mut()) => ShutdownCause::TakenOver(successor),
             // The kernel would spread its connections over the others, which may well die of the same bug.
@@ -113,6 +119,8 @@ impl ControlPlane {
                 offer.into_iter().for_each(HandoverOffer::leave_to_successor);
                 admin_drain_signal.start(drain_timeout);
             }
+            // The sockets at those paths are the other process's.
+            (ShutdownCause::TooLate, offer) => offer.into_iter().for_each(HandoverOffer::leave_to_successor),
             (ShutdownCause::Signal, offer) => {
                 if offer.is_none_or(HandoverOffer::withdraw) {
                     socket_files.into_iter().for_each(SocketFile::remove);
@@ -140,7 +148,7 @@ impl ControlPlane {
         }
         tracing::info!(cut, "stopped");
         drop(admin_server);
-        Ok(ExitCode::SUCCESS)
+        released.map(|()| ExitCode::SUCCESS)
     }
 }
 

@@ -35,6 +35,25 @@ pub struct BoundListeners {
     pub workers: Vec<Vec<BoundListener>>,
     /// Those of Unix sockets, to be removed at the end. Those of systemd stay.
     pub files: Vec<SocketFile>,
+    pub reserved: ReservedSockets,
+}
+
+/// Sockets beside those of a predecessor, at the same addresses. The kernel sends connections there once they listen,
+/// and those are lost if this process fails to start.
+#[derive(Default)]
+pub struct ReservedSockets(Vec<ListeningSocket>);
+
+impl ReservedSockets {
+    /// Listens.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn listen(self) -> anyhow::Result<()> {
+        for socket in self.0 {
+            socket.listen().context("cannot listen on one more socket of a listener")?;
+        }
+        Ok(())
+    }
 }
 
 /// Opens every address for every worker before any of them runs: an address that can't be bound stops the start.
@@ -44,12 +63,12 @@ pub fn bind(
     mut sources: SocketSources,
     process: &ProcessLimit,
 ) -> anyhow::Result<BoundListeners> {
-    let mut files = Vec::new();
+    let (mut files, mut reserved) = (Vec::new(), ReservedSockets::default());
     let mut workers: Vec<Vec<BoundListener>> = Vec::new();
     workers.resize_with(config.workers.get(), Vec::new);
     for (index, ListenerConfig { server: spec, .. }) in config.listeners.iter().enumerate() {
         let mut spec = spec.clone();
-        let (shares, origin) = open(&mut spec, workers.len(), &mut sources)
+        let (shares, origin) = open(&mut spec, workers.len(), &mut sources, &mut reserved)
             .with_context(|| format!("cannot listen on {}", spec.address))?;
         if let (ListenAddress::Unix(path), "predecessor" | "own") = (&spec.address, origin) {
             files.extend(SocketFile::at(path));
@@ -65,7 +84,7 @@ pub fn bind(
     }
     sources.systemd.close();
     sources.predecessor.close();
-    Ok(BoundListeners { workers, files })
+    Ok(BoundListeners { workers, files, reserved })
 }
 
 /// The sockets of each worker, and where they come from.
@@ -73,6 +92,7 @@ fn open(
     spec: &mut ListenerSpec,
     workers: usize,
     sources: &mut SocketSources,
+    reserved: &mut ReservedSockets,
 ) -> anyhow::Result<(Vec<Vec<ListeningSocket>>, &'static str)> {
     let name = spec.socket_name.as_deref();
     if let Some(group) = sources.systemd.take(&spec.address, name) {
@@ -81,8 +101,9 @@ fn open(
     if let Some(mut group) = sources.predecessor.take(&spec.address, name) {
         // It had fewer workers: more sockets spread connections better, where the address lets others in.
         while let (Some(ListenAddress::Tcp(address)), true) = (group.address(), group.sockets.len() < workers) {
-            let Ok(socket) = server::bind_shared(address) else { break };
-            group.sockets.push(ListeningSocket::Tcp(socket));
+            let Ok(socket) = server::reserve_shared(address).map(ListeningSocket::Tcp) else { break };
+            reserved.0.push(socket.try_clone()?);
+            group.sockets.push(socket);
         }
         return Ok((inherit(spec, group, workers)?, "predecessor"));
     }

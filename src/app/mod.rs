@@ -29,13 +29,12 @@ use arc_swap::ArcSwap;
 use control::ControlPlane;
 use listeners::{BoundListener, BoundListeners, SocketSources};
 use reload::Reloader;
-use restart::predecessor::{HandoverOffer, HandoverPoint, OfferedSockets, Successor};
+use restart::predecessor::{HandoverPoint, OfferedSockets, PreparedOffer};
 use restart::successor::HandedOver;
 use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
 use tls_files::TlsFiles;
-use tokio::sync::oneshot::Receiver;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
@@ -81,11 +80,14 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     };
     let process = ProcessLimit::new(descriptors::client_connections(&config, descriptors::raise_limit()));
     let sources = SocketSources { systemd, predecessor: std::mem::take(&mut handed_over.listeners) };
-    let BoundListeners { workers: listeners, files: socket_files } = listeners::bind(&config, &tls, sources, &process)?;
+    let BoundListeners { workers: listeners, files: socket_files, reserved } =
+        listeners::bind(&config, &tls, sources, &process)?;
     let admin = config.admin.map(|address| listeners::open_admin(address, &mut handed_over.admin)).transpose()?;
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
     let handover = handover.map(|point| offer(point, &config, &listeners, admin.as_ref())).transpose()?;
+    // Last: from here on, connections come to these sockets, and a process that failed would lose them.
+    reserved.listen()?;
     let (drain_signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
@@ -121,10 +123,10 @@ fn offer(
     config: &Config,
     listeners: &[Vec<BoundListener>],
     admin: Option<&StdListener>,
-) -> anyhow::Result<(Receiver<Successor>, HandoverOffer)> {
+) -> anyhow::Result<PreparedOffer> {
     let admin = config.admin.zip(admin).map(|(address, socket)| Ok::<_, io::Error>((address, socket.try_clone()?)));
     let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.transpose()? };
-    point.offer(sockets).context("cannot start the thread of hand-overs")
+    Ok(point.offer(sockets))
 }
 
 /// The gateway that `config` describes, without anything that runs: to ask what it would do.

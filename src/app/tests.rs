@@ -1,4 +1,4 @@
-//! A panic ends its request only.
+//! A panic ends its request only, and a failed start takes no connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,13 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 use super::assemble;
+use super::listeners::{self, SocketSources};
+use super::restart::inherited::{InheritedSockets, SocketGroup};
+use super::tls_files::TlsFiles;
 use crate::config;
 use crate::gateway::{Worker, WorkerListener};
-use crate::server::{self, ConnectionLimit, drain};
+use crate::server::{self, ConnectionLimit, ProcessLimit, drain};
+use crate::transport::listening_socket::ListeningSocket;
 
 const ROUTES: &str = "
 listeners: [{address: '127.0.0.1:0'}]
@@ -73,6 +77,33 @@ async fn ask(client: &mut TcpStream, path: &str, more: &str) -> String {
     let mut text = String::new();
     client.read_to_string(&mut text).await.unwrap();
     text
+}
+
+/// A successor of more workers opens more sockets, which take part of the connections. A start that fails after that
+/// would lose them.
+#[test]
+fn sockets_beside_those_of_a_predecessor_get_no_connection_before_all_else_is_done() {
+    let predecessor = server::bind_shared("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = predecessor.local_addr().unwrap();
+    let mut config = config::parse("routes.yaml", ROUTES, &|_| None).unwrap().config;
+    config.workers = std::num::NonZeroUsize::new(4).unwrap();
+    config.listeners[0].server.address = address.into();
+    let group = SocketGroup {
+        configured: None,
+        name: None,
+        sockets: vec![ListeningSocket::Tcp(predecessor.try_clone().unwrap())],
+    };
+    let sources =
+        SocketSources { predecessor: InheritedSockets { groups: vec![group] }, systemd: InheritedSockets::default() };
+    let (tls, process) = (TlsFiles::load(&config).unwrap(), ProcessLimit::new(100));
+    let bound = listeners::bind(&config, &tls, sources, &process).unwrap();
+    let accepted = |clients: usize| {
+        let _clients: Vec<_> = (0..clients).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        std::iter::from_fn(|| predecessor.accept().ok()).count()
+    };
+    assert_eq!(accepted(40), 40);
+    bound.reserved.listen().unwrap();
+    assert!(accepted(40) < 40);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use crate::error::Failure;
 use crate::grpc::{self, CallDeadline};
 use crate::header_map_pool;
 use crate::http::interim::InterimSlot;
+use crate::http::h2::websocket_proof::WebSocketProof;
 use crate::route::path;
 use crate::route::table::RouteLookup;
 use crate::server::ConnectionInfo;
@@ -53,8 +54,9 @@ pub async fn serve(
         fields: AnswerFields::default(),
     };
     let deadline = context.call_deadline(exchange.request.headers());
+    let websocket = exchange.request.extensions().get::<WebSocketProof>().cloned();
     // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
-    let result = {
+    let mut result = {
         // Pinned here and lent: the future is large, and an async function would move it.
         let guarded = pin!(panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange)));
         match deadline {
@@ -65,6 +67,10 @@ pub async fn serve(
     if matches!(result, Err(Failure::Panicked)) {
         gateway.panics.increment(1);
         exchange.account.permit = Permit::default();
+    }
+    // Checked in the request's own account: what its client gets is what is logged and counted.
+    if let Some(proof) = websocket {
+        result = result.and_then(|response| proof.check(&response).map(|()| response));
     }
     let Exchange { account, fields, .. } = exchange;
     // The next request may use the header map.

@@ -23,7 +23,7 @@ pub use connection_info::ConnectionInfo;
 pub use connection_limit::{ConnectionLimit, ProcessLimit};
 pub use drain::{Drain, DrainSignal, Drained};
 pub use handler::Handler;
-pub use listener::{bind, bind_shared, serve};
+pub use listener::{bind, bind_shared, reserve_shared, serve};
 pub use spec::ListenerSpec;
 
 pub use crate::http::h1::upgrade::{OnUpgrade, Upgraded};

@@ -123,6 +123,14 @@ impl ListeningSocket {
         }
     }
 
+    /// Lets connections come.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn listen(&self) -> io::Result<()> {
+        SockRef::from(self).listen(BACKLOG)
+    }
+
     pub fn set_nonblocking(&self) -> io::Result<()> {
         match self {
             Self::Tcp(tcp) => tcp.set_nonblocking(true),

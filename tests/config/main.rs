@@ -160,6 +160,32 @@ fn warns_of_networks_that_are_surely_not_meant() {
 }
 
 #[test]
+fn warns_of_fewer_shared_connections_than_workers() {
+    let upstream = |name: &str, more: &str| format!("  {name}: {{{more}}}\n");
+    let upstreams = [
+        upstream("few", "endpoints: [\"h2c://a\"], bounds: {connections: 2}"),
+        upstream("enough", "endpoints: [\"h2c://a\"], bounds: {connections: 3}"),
+        upstream("secured", "endpoints: [\"http://a\", \"https://a\"], bounds: {connections: 1}"),
+        upstream("old", "endpoints: [\"https://a\"], http2: never, bounds: {connections: 1}"),
+        upstream("clear", "endpoints: [\"http://a\"], bounds: {connections: 1}"),
+    ];
+    let names = ["few", "enough", "secured", "old", "clear"];
+    let routes: String =
+        names.map(|name| format!("  - {{name: {name}, match: {{path: /{name}}}, upstream: {name}}}\n")).concat();
+    let text = format!("workers: 3\n{LISTENERS}upstreams:\n{}routes:\n{routes}", upstreams.concat());
+    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let waiting = "fewer connections than workers (3): over HTTP/2, long requests of some keep the others waiting\n  \
+                   hint: give at least one for each worker";
+    assert_eq!(
+        warnings,
+        [
+            format!("routes.yaml:4:55: upstreams.few.bounds.connections: {waiting}"),
+            format!("routes.yaml:6:73: upstreams.secured.bounds.connections: {waiting}"),
+        ]
+    );
+}
+
+#[test]
 fn warns_of_what_nothing_uses() {
     let text = format!(
         "{LISTENERS}limits:\n  spare: {{key: client_ip, rate: 1/s}}\nupstreams:\n  old: {{endpoints: [\"http://a\"]}}\n{ROUTES}"

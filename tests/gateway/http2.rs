@@ -1,10 +1,13 @@
 //! HTTP/2 as users of the program see it: with curl, in the log and in the metrics.
 
-use std::io::Write as _;
-use std::net::TcpStream;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::Value;
 
 use crate::process::{Gateway, curl, eventually};
-use tollgate_test_support::raw_http2::{PING, PREFACE, SETTINGS, frame};
+use tollgate_test_support::raw_http2::{END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, block, frame};
 use tollgate_test_support::turns;
 
 const ROUTES: &str = "
@@ -33,6 +36,52 @@ fn a_head_over_http_2_gets_no_content_from_any_answer_of_our_own() {
     }
     let head = curl(&["--http2-prior-knowledge", "--head", "-X", "OPTIONS", &gateway.url("/fixed")]);
     assert!(head.starts_with("HTTP/2 405"), "{head}");
+}
+
+/// An upstream that switches no protocol.
+fn stubborn_upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok");
+        }
+    });
+    address
+}
+
+#[test]
+fn a_refused_websocket_is_one_request_in_the_log_and_in_the_metrics() {
+    let _turn = turns::beside_others();
+    let routes = ROUTES.replace("http://127.0.0.1:9", &format!("http://{}", stubborn_upstream()));
+    let gateway = Gateway::start(&format!("access_log: json\n{routes}"));
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    let fields = [
+        (":method", "CONNECT"),
+        (":protocol", "websocket"),
+        (":scheme", "http"),
+        (":path", "/gone"),
+        (":authority", "a"),
+        ("sec-websocket-version", "13"),
+    ];
+    let request = frame(HEADERS, END_HEADERS, 1, &block(&fields));
+    client.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &request].concat()).unwrap();
+    let lines = || -> Vec<Value> {
+        let log = gateway.log();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["status"].is_u64()).collect()
+    };
+    eventually("it is logged", || (!lines().is_empty()).then_some(()));
+    assert_eq!(curl(&[&gateway.url("/fixed")]), "fixed");
+    let lines = eventually("the next request is logged, too", || {
+        Some(lines()).filter(|lines| lines.iter().any(|line| line["path"] == "/fixed"))
+    });
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert_eq!((&lines[0]["status"], &lines[0]["path"]), (&Value::from(502), &Value::from("/gone")));
+    let counted = |status| format!("tollgate_requests_total{{route=\"gone\",method=\"GET\",status=\"{status}\"}}");
+    assert_eq!(gateway.metric(&counted(502)), 1.0);
+    assert!(!gateway.metrics().contains(&counted(200)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -212,6 +212,30 @@ fn a_successor_that_fails_to_start_changes_nothing() {
     assert!(running.wait().success());
     load.progress(200);
     load.finish();
+}
+
+#[test]
+fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Gateway::start(&routes(folder.path(), 2, ""));
+    let load = ClosedLoop::start(running.listeners[0], 4);
+    // It has asked for the sockets, and says nothing more.
+    let mut hanging = UnixStream::connect(folder.path().join("handover.sock")).unwrap();
+    hanging.set_read_timeout(Some(PATIENCE)).unwrap();
+    hanging.write_all(b"{\"take_over\":{\"protocol\":1,\"pid\":1}}\n").unwrap();
+    eventually("it has the sockets", || running.log().contains("handing the listening sockets over").then_some(()));
+    for workers in [1, 3] {
+        let successor = Gateway::take_over(&routes(folder.path(), workers, ""));
+        assert!(running.wait().success());
+        running = successor;
+        load.progress(200);
+    }
+    load.finish();
+    // It is told, in case it goes on after all.
+    let mut said = String::new();
+    hanging.read_to_string(&mut said).unwrap();
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("refused") && last.contains("has taken over meanwhile"), "{said}");
 }
 
 #[test]

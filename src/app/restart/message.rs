@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ const LONGEST_LINE: usize = 64 * 1024;
 pub enum HandoverMessage {
     /// The successor asks for the sockets.
     TakeOver { protocol: u32, pid: u32 },
-    /// The predecessor ends, or cannot hand anything over.
+    /// The predecessor ends, cannot hand anything over, or has handed over to another process.
     Refused { reason: String },
     /// Sockets of the listener at this address; this many descriptors come with the line.
     Listener { configured: ListenAddress, name: Option<String>, descriptors: usize },
@@ -57,6 +57,12 @@ pub struct HandoverStream {
     stream: UnixStream,
     received: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
+}
+
+impl AsFd for HandoverStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 impl HandoverStream {

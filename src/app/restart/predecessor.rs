@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use tokio::sync::oneshot;
 
 use super::inherited::SocketGroup;
@@ -42,6 +44,26 @@ pub struct Successor {
     pub pid: u32,
 }
 
+/// An offer of which nobody knows yet: a process that takes over is asked for nothing before it has.
+pub struct PreparedOffer {
+    listener: UnixListener,
+    offer: HandoverOffer,
+}
+
+/// The processes that ask for the sockets. Several may have them at a time, so one that hangs keeps no other from
+/// taking over: the first that serves does.
+struct HandoverAttempts {
+    listener: UnixListener,
+    state: Arc<Mutex<OfferState>>,
+    starting: Vec<StartingProcess>,
+}
+
+/// A process that has the sockets, and does not serve yet.
+struct StartingProcess {
+    pid: u32,
+    stream: HandoverStream,
+}
+
 /// The sockets on offer. Withdrawn when the gateway stops for another reason.
 pub struct HandoverOffer {
     state: Arc<Mutex<OfferState>>,
@@ -68,40 +90,102 @@ impl HandoverPoint {
         Ok(Self { path: path.to_owned(), listener })
     }
 
+    /// Puts `sockets` on offer, to processes that ask from [`PreparedOffer::open`] on.
+    pub fn offer(self, sockets: OfferedSockets) -> PreparedOffer {
+        let state = OfferState { sockets: Some(Arc::new(sockets)), is_handing_over: false };
+        PreparedOffer {
+            listener: self.listener,
+            offer: HandoverOffer { state: Arc::new(Mutex::new(state)), path: self.path },
+        }
+    }
+}
+
+impl PreparedOffer {
     /// Answers successors on a thread of its own, until one serves: that is received then.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn offer(self, sockets: OfferedSockets) -> io::Result<(oneshot::Receiver<Successor>, HandoverOffer)> {
+    pub fn open(self) -> io::Result<(oneshot::Receiver<Successor>, HandoverOffer)> {
         let (sender, receiver) = oneshot::channel();
-        let state = OfferState { sockets: Some(Arc::new(sockets)), is_handing_over: false };
-        let offer = HandoverOffer { state: Arc::new(Mutex::new(state)), path: self.path };
-        let (listener, state) = (self.listener, offer.state.clone());
+        let Self { listener, offer } = self;
+        let mut attempts = HandoverAttempts { listener, state: offer.state.clone(), starting: Vec::new() };
         thread::Builder::new().name("handover".to_owned()).spawn(move || {
             loop {
-                let stream = match listener.accept() {
-                    Ok((stream, _)) => stream,
-                    // Out of descriptors, perhaps: a successor tries again.
-                    Err(error) => {
-                        tracing::warn!(%error, "a hand-over was not accepted");
-                        thread::sleep(PAUSE);
-                        continue;
-                    }
-                };
-                let result = hand_over(HandoverStream::new(stream), &listener, &state);
-                state.lock().is_handing_over = false;
-                match result {
+                match attempts.next() {
                     Ok(Some(successor)) => {
                         let _ = sender.send(successor);
                         return;
                     }
                     Ok(None) => {}
-                    Err(error) => tracing::warn!(error = %format!("{error:#}"), "a hand-over failed: nothing changes"),
+                    // Out of descriptors, perhaps: a successor tries again.
+                    Err(error) => {
+                        tracing::warn!(%error, "a hand-over was not accepted");
+                        thread::sleep(PAUSE);
+                    }
                 }
             }
         })?;
         Ok((receiver, offer))
     }
+}
+
+impl HandoverAttempts {
+    /// Waits for what comes next, and answers it. Returns the process that has taken over.
+    fn next(&mut self) -> io::Result<Option<Successor>> {
+        let mut sources = vec![PollFd::new(&self.listener, PollFlags::IN)];
+        sources.extend(
+            self.starting.iter().map(|process| PollFd::from_borrowed_fd(process.stream.as_fd(), PollFlags::IN)),
+        );
+        retry_on_intr(|| poll(&mut sources, None))?;
+        let is_ready: Vec<bool> = sources.iter().map(|source| !source.revents().is_empty()).collect();
+        // From the last: taking one out leaves those before it where they are.
+        for index in (0..self.starting.len()).rev().filter(|index| is_ready[index + 1]) {
+            let mut process = self.starting.remove(index);
+            match process.await_serving() {
+                Ok(()) => {
+                    self.refuse_others(process.pid);
+                    // Nobody asks here any more, once the successor knows.
+                    let _ = process.stream.send(&HandoverMessage::Draining, &[]);
+                    return Ok(Some(Successor { pid: process.pid }));
+                }
+                Err(error) => log_failure(&error),
+            }
+        }
+        if is_ready[0] {
+            let (stream, _) = self.listener.accept()?;
+            match hand_over(HandoverStream::new(stream), &self.listener, &self.state) {
+                Ok(process) => self.starting.extend(process),
+                Err(error) => log_failure(&error),
+            }
+        }
+        self.state.lock().is_handing_over = !self.starting.is_empty();
+        Ok(None)
+    }
+
+    /// Tells those that have the sockets and do not serve yet that they are too late.
+    fn refuse_others(&mut self, successor: u32) {
+        for mut process in self.starting.drain(..) {
+            let reason = format!("the process {successor} has taken over meanwhile");
+            if let Err(error) = process.stream.send(&HandoverMessage::Refused { reason }, &[]) {
+                tracing::debug!(%error, pid = process.pid, "a process was not told that it is too late");
+            }
+        }
+    }
+}
+
+impl StartingProcess {
+    /// However long it takes to start, others are answered meanwhile. A process that ends closes its side.
+    fn await_serving(&mut self) -> anyhow::Result<()> {
+        match self.stream.receive(Some(PROMPT))? {
+            Some(HandoverMessage::Serving) => Ok(()),
+            Some(other) => anyhow::bail!("the other gateway said {other:?} instead of serving"),
+            None => anyhow::bail!("the other gateway ended before it served"),
+        }
+    }
+}
+
+fn log_failure(error: &anyhow::Error) {
+    tracing::warn!(error = %format!("{error:#}"), "a hand-over failed: nothing changes");
 }
 
 impl HandoverOffer {
@@ -134,12 +218,12 @@ fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     })
 }
 
-/// Answers one process. `None`: it has not taken over.
+/// Answers one process. `None`: it does not take over.
 fn hand_over(
     mut stream: HandoverStream,
     own: &UnixListener,
     state: &Mutex<OfferState>,
-) -> anyhow::Result<Option<Successor>> {
+) -> anyhow::Result<Option<StartingProcess>> {
     if !stream.is_of_same_user() {
         anyhow::bail!("another user asked for it");
     }
@@ -165,15 +249,7 @@ fn hand_over(
     };
     tracing::info!(pid, "handing the listening sockets over");
     send_all(&mut stream, own, &sockets)?;
-    drop(sockets);
-    // However long it takes to start. A process that ends closes its side.
-    match stream.receive(None)? {
-        Some(HandoverMessage::Serving) => {}
-        Some(other) => anyhow::bail!("the other gateway said {other:?} instead of serving"),
-        None => anyhow::bail!("the other gateway ended before it served"),
-    }
-    let _ = stream.send(&HandoverMessage::Draining, &[]);
-    Ok(Some(Successor { pid }))
+    Ok(Some(StartingProcess { pid, stream }))
 }
 
 fn send_all(stream: &mut HandoverStream, own: &UnixListener, sockets: &OfferedSockets) -> io::Result<()> {

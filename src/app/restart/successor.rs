@@ -91,14 +91,23 @@ fn address(sockets: &[ListeningSocket]) -> Option<ListenAddress> {
 
 impl Predecessor {
     /// Tells it that this process serves: from now on it drains. One that has ended meanwhile needs not be told.
-    pub fn release(mut self) {
+    ///
+    /// # Errors
+    /// When another process has taken over meanwhile.
+    pub fn release(mut self) -> anyhow::Result<()> {
         let told = self.stream.send(&HandoverMessage::Serving, &[]);
-        match told.and_then(|()| self.stream.receive(Some(PROMPT))) {
+        // A predecessor that has ended may have said why before.
+        match self.stream.receive(Some(PROMPT)) {
             Ok(Some(HandoverMessage::Draining)) => {
                 tracing::info!(pid = self.pid, "taken over: the other gateway drains")
             }
+            Ok(Some(HandoverMessage::Refused { reason })) => anyhow::bail!("too late to take over: {reason}"),
             Ok(_) => tracing::warn!(pid = self.pid, "taken over from a gateway that has ended meanwhile"),
-            Err(error) => tracing::warn!(pid = self.pid, %error, "taken over from a gateway that does not answer"),
+            Err(error) => {
+                let error = told.err().unwrap_or(error);
+                tracing::warn!(pid = self.pid, %error, "taken over from a gateway that does not answer");
+            }
         }
+        Ok(())
     }
 }

@@ -21,13 +21,14 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let listeners = listener::build(&file.listeners, &limits, report);
     listener::check_admin(file, admin.flatten(), report);
     listener::check_handover(file, report);
+    let workers = file.workers.build(|at| Some(at.value.count())).map(|count| count.unwrap_or_else(one_per_core));
+    upstream::warn_of_few_connections(file, workers, report);
     let routes = route::build(file, &limits, &upstreams, report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
-    let workers = file.workers.build(|at| Some(at.value.count()));
     let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies, report)));
     Some(Config {
-        workers: workers?.unwrap_or_else(one_per_core),
+        workers: workers?,
         listeners: listeners?,
         admin: admin?,
         trusted_proxies: trusted_proxies?.unwrap_or_default(),

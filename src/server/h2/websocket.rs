@@ -14,14 +14,14 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use crate::body::Body;
 use crate::error::Failure;
 use crate::http::h1::upgrade::{self, UpgradeSender, Upgraded};
-use crate::http::h2::{StreamTunnel, websocket_proof};
+use crate::http::h2::StreamTunnel;
+use crate::http::h2::websocket_proof::{self, WebSocketProof};
 
 /// A client's request for a WebSocket, while it is being answered.
 pub struct WebSocketRequest {
     stream: RecvStream,
     upgrade: UpgradeSender,
-    /// The `Sec-WebSocket-Accept` of an upstream that has read our key.
-    accept: String,
+    proof: WebSocketProof,
 }
 
 /// Whether the request is an extended CONNECT, to whatever protocol.
@@ -40,9 +40,10 @@ pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSock
         return Err(Failure::NotImplemented("the only protocol for an extended CONNECT is websocket"));
     }
     let key = websocket_proof::random_key();
-    let accept = websocket_proof::accept(key.as_bytes());
+    let proof = WebSocketProof::of_key(&key);
     let (upgrade, on_upgrade) = upgrade::channel();
     head.extensions.insert(on_upgrade);
+    head.extensions.insert(proof.clone());
     head.method = Method::GET;
     // The stream is the tunnel: the request itself has no content.
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING] {
@@ -53,22 +54,16 @@ pub fn translate(request: Request<RecvStream>) -> Result<(Request<Body>, WebSock
     if let Ok(key) = HeaderValue::from_str(&key) {
         head.headers.insert(SEC_WEBSOCKET_KEY, key);
     }
-    Ok((Request::from_parts(head, Body::empty()), WebSocketRequest { stream, upgrade, accept }))
+    Ok((Request::from_parts(head, Body::empty()), WebSocketRequest { stream, upgrade, proof }))
 }
 
 impl WebSocketRequest {
-    /// Checks what the request was answered with.
+    /// Checks what the request was answered with, by a handler that has not.
     ///
     /// # Errors
-    /// An upstream that did not switch must not look as if it had: over HTTP/2, any 2xx opens the tunnel.
+    /// An upstream that did not switch.
     pub fn check(&self, response: &Response<Body>) -> Result<(), Failure> {
-        let proves = || response.headers().get(SEC_WEBSOCKET_ACCEPT).is_some_and(|value| value == self.accept.as_str());
-        match response.status() {
-            StatusCode::SWITCHING_PROTOCOLS if proves() => Ok(()),
-            StatusCode::SWITCHING_PROTOCOLS => Err(Failure::UpstreamInvalid),
-            status if status.is_success() => Err(Failure::UpstreamInvalid),
-            _ => Ok(()),
-        }
+        self.proof.check(response)
     }
 
     /// Opens the tunnel, with the fields of the 101 but those of its connection.

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 
 use crate::server::spec::ListenerSpec;
 use crate::transport::listening_socket::{BACKLOG, ListenAddress, ListeningSocket, bind_unix};
@@ -31,12 +31,18 @@ pub fn bind(spec: &ListenerSpec, sockets: usize) -> io::Result<Vec<ListeningSock
 
 /// Another socket at `address`, which sockets of this process or of its predecessor may have.
 pub fn bind_shared(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = reserve_shared(address)?;
+    SockRef::from(&socket).listen(BACKLOG)?;
+    Ok(socket)
+}
+
+/// Like `bind_shared`, and does not listen yet: until then, no connection comes.
+pub fn reserve_shared(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
-pub use self::bind::{bind, bind_shared};
+pub use self::bind::{bind, bind_shared, reserve_shared};
 use super::connection::{self, ListenerContext, ProxyHeaderMetrics};
 use super::connection_limit::{ConnectionLimit, OpenConnections};
 use super::drain::{Drain, Drained};

@@ -2,12 +2,15 @@
 
 mod tls;
 
+use std::num::NonZeroUsize;
+
+use crate::config::file::config::RawConfig;
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::{RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
-use crate::upstream::UpstreamSpec;
 use crate::upstream::bounds::UpstreamBounds;
 use crate::upstream::url::EndpointScheme;
+use crate::upstream::{Http2Policy, UpstreamSpec};
 
 /// An upstream. `None`: a mistake was reported.
 pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Option<UpstreamSpec> {
@@ -28,6 +31,31 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         proxy_protocol: raw.proxy_protocol.is_present(),
         http2: raw.http2.value()?,
         tls: tls?,
+    })
+}
+
+/// A worker's HTTP/2 connection gives way to other workers once its streams have ended, which those of gRPC may never do.
+pub fn warn_of_few_connections(file: &RawConfig, workers: Option<NonZeroUsize>, report: &mut Report) {
+    let Some(workers) = workers else { return };
+    let upstreams = file.upstreams.valid().map_or(&[][..], |table| &table.0);
+    for raw in upstreams.iter().filter_map(|row| row.value.as_ref()).filter(|raw| may_share_connections(raw)) {
+        let connections = raw.bounds.valid().and_then(|bounds| bounds.connections.valid());
+        let Some(few) = connections.filter(|at| at.value.count() < workers) else { continue };
+        let problem = ValueProblem::new(format!(
+            "fewer connections than workers ({workers}): over HTTP/2, long requests of some keep the others waiting"
+        ));
+        report.warning(&few.location, problem.hint("give at least one for each worker"));
+    }
+}
+
+/// Whether connections carry many requests at a time.
+fn may_share_connections(raw: &RawUpstream) -> bool {
+    let offers_http2 = matches!(raw.http2.value(), Some(Http2Policy::Auto)) && !raw.proxy_protocol.is_present();
+    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
+    endpoints.iter().any(|at| match at.value.scheme {
+        EndpointScheme::H2c => true,
+        EndpointScheme::Https => offers_http2,
+        EndpointScheme::Http => false,
     })
 }
 
