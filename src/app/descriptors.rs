@@ -33,10 +33,11 @@ pub fn raise_limit() -> usize {
 /// A request may need an upstream connection, so clients get half of what the process itself does not need.
 pub fn client_connections(config: &Config, limit: usize) -> usize {
     let most = clients_of(config.workers.get(), config.listeners.len(), limit);
-    let wanted = config.listeners.iter().map(|listener| listener.server.max_connections);
-    let wanted = wanted.fold(0, usize::saturating_add);
-    let effective = most.min(wanted);
+    let bounds = || config.listeners.iter().map(|listener| listener.server.max_connections);
+    let effective = most.min(bounds().fold(0, usize::saturating_add));
     tracing::info!(descriptors = limit, client_connections = effective, "limits of the process");
+    // Listeners share what there is, and are seldom full at once. One that could not be full by itself is a mistake.
+    let wanted = bounds().max().unwrap_or_default();
     if most < wanted {
         tracing::warn!(
             descriptors = limit,

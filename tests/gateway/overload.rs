@@ -2,7 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -10,16 +11,18 @@ use crate::process::{Gateway, curl, eventually, status};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An upstream that answers each request on a connection of its own, after a while.
-fn upstream(pause: Duration) -> SocketAddr {
+/// An upstream that answers each request on a connection of its own, and none while somebody holds `gate` to write.
+fn upstream(gate: &Arc<RwLock<()>>) -> SocketAddr {
+    let gate = Arc::clone(gate);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
+            let gate = Arc::clone(&gate);
             thread::spawn(move || {
                 let mut head = [0; 4096];
                 while stream.read(&mut head).is_ok_and(|read| read > 0) {
-                    thread::sleep(pause);
+                    drop(gate.read());
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
                 }
             });
@@ -41,7 +44,7 @@ routes: [{{name: all, upstream: up}}]
 
 #[test]
 fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
-    let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(Duration::ZERO), ""));
+    let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
     let log = gateway.log();
     assert!(log.contains("bounds client connections before max_connections does"), "{log}");
     assert!(log.contains("\"descriptors\":100"), "{log}");
@@ -56,7 +59,7 @@ fn idle_clients_beyond_the_descriptors_leave_a_working_upstream_reachable() {
 
 #[test]
 fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
-    let gateway = Gateway::start_with_limit("-Sn 90", &routes(upstream(Duration::ZERO), ", max_connections: 20"));
+    let gateway = Gateway::start_with_limit("-Sn 90", &routes(upstream(&Arc::default()), ", max_connections: 20"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let words: Vec<_> = line.split_whitespace().collect();
@@ -66,11 +69,36 @@ fn the_limit_on_descriptors_is_raised_to_the_hard_one_and_said() {
 }
 
 #[test]
+fn listeners_that_can_be_full_one_by_one_are_not_warned_of() {
+    // 70 clients: half of what two listeners and a worker leave of 200 descriptors.
+    for (bound, warns) in [(60, false), (80, true)] {
+        let routes = routes(upstream(&Arc::default()), "").replace(
+            "listeners: [{address: '127.0.0.1:0'}]",
+            &format!(
+                "listeners: [{{address: '127.0.0.1:0', max_connections: {bound}}}, \
+                 {{address: '127.0.0.1:0', max_connections: 60}}]"
+            ),
+        );
+        let gateway = Gateway::start_with_limit("-n 200", &routes);
+        let log = gateway.log();
+        assert!(log.contains("\"client_connections\":70"), "{log}");
+        assert_eq!(log.contains("bounds client connections before max_connections does"), warns, "{log}");
+    }
+}
+
+#[test]
 fn running_out_of_descriptors_is_not_the_upstreams_fault() {
-    let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(Duration::from_millis(500)), ""));
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().unwrap();
+    let gateway = Gateway::start_with_limit("-n 64", &routes(upstream(&gate), ""));
     // A connection of a client, with many requests under way, each of which needs a connection of its own.
-    let output = Command::new("h2load").args(["-n", "100", "-c", "1", "-m", "100", &gateway.url("/")]).output();
-    let output = output.unwrap_or_else(|error| panic!("cannot start h2load: {error}; `make test` installs it"));
+    let mut load = Command::new("h2load");
+    let load = load.args(["-n", "100", "-c", "1", "-m", "100", &gateway.url("/")]).stdout(Stdio::piped()).spawn();
+    let load = load.unwrap_or_else(|error| panic!("cannot start h2load: {error}; `make test` installs it"));
+    let is_out = || gateway.log().contains("the gateway is out of descriptors").then_some(());
+    eventually("there is no descriptor left", is_out);
+    drop(closed);
+    let output = load.wait_with_output().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(report.contains("status codes: "), "{report}");
     let requests = |outcome: &str| {
@@ -110,7 +138,7 @@ fn a_client_below_the_least_rate_gets_408_and_is_counted_and_logged() {
 #[test]
 fn trusted_proxies_have_as_many_connections_as_they_like() {
     let bound = ", max_connections_per_client: 2";
-    let routes = routes(upstream(Duration::ZERO), bound);
+    let routes = routes(upstream(&Arc::default()), bound);
     let gateway = Gateway::start(&routes);
     let open = || -> Vec<_> { (0..5).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect() };
     let clients = open();

@@ -21,7 +21,7 @@ record! {
     RawListener at location {
         /// Address and port, such as 0.0.0.0:8080 or [::]:8080, or unix:/path for a Unix socket. Port 0 takes any free one.
         required address: Located<ListenAddress>,
-        /// Who may connect to a Unix socket, as chmod(1) takes it. Default: 0660, its owner and its group.
+        /// Mode of a Unix socket, as chmod(1) takes it. Default: 0660, its owner and its group may connect.
         optional socket_mode: Located<SocketMode>,
         /// The name of its socket, where systemd opens several (FileDescriptorName=).
         optional socket_name: Located<DefinedName>,

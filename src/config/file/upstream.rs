@@ -32,7 +32,7 @@ record! {
         default("1h") tunnel_idle_timeout: Located<BoundedDuration<DAY>>,
         /// Unused connections kept per endpoint and worker.
         default(64) keepalive_connections: Located<WholeNumber<1, 65_536>>,
-        /// What it takes at most. Default: no bound.
+        /// Bounds on its connections and requests. Default: no bound.
         optional bounds: RawBounds,
         /// Connections begin with a header of the PROXY protocol, v2, and carry one request. Default: none.
         optional proxy_protocol: Located<ProxyHeaderVersion>,
@@ -60,7 +60,7 @@ record! {
 }
 
 record! {
-    /// What an upstream takes at most; beyond it 503.
+    /// Bounds of an upstream; beyond them 503.
     RawBounds {
         /// Open connections, all workers together. Further requests wait for one within connect_timeout.
         optional connections: Located<WholeNumber<1, 1_000_000>>,

@@ -37,7 +37,7 @@ pub enum TrustedProxy {
     Unix,
 }
 
-/// Who may connect to a Unix socket: bits of a file's mode, in octal.
+/// Mode of a Unix socket, in octal: the right to connect.
 #[derive(Clone, Copy)]
 pub struct SocketMode(pub u32);
 
