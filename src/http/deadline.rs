@@ -61,6 +61,7 @@ pub enum ClientWait {
     LingerPiece,
     /// For the client to take a response that broke off.
     BrokenResponse,
+    SettingsAck,
     SignOfLife,
     PingAnswer,
     LastStream,
@@ -158,6 +159,7 @@ impl ClientWait {
             Self::Linger => row("the client to read the last response before the close; 64 MiB at most", seconds(30), "never", "close"),
             Self::LingerPiece => row("more of what such a client still sends", seconds(5), "a piece comes", "close"),
             Self::BrokenResponse => row("the client to take what came of a response whose end the close would mark, and that broke off", seconds(1), "never", "reset of the connection"),
+            Self::SettingsAck => row("the acknowledgement of our SETTINGS over HTTP/2", Setting(S::Header), "never", "close"),
             Self::SignOfLife => row("a sign of life from a client of HTTP/2", seconds(30), "anything comes", "a PING"),
             Self::PingAnswer => row("the answer to the PING", seconds(10), "anything comes", "close"),
             Self::LastStream => row("the last requests after a GOAWAY", Setting(S::Header), "a request ends", "close"),

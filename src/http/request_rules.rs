@@ -7,8 +7,8 @@
 mod tests;
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
-use http::uri::Authority;
-use http::{HeaderValue, Method, Request};
+use http::uri::{Authority, Scheme};
+use http::{HeaderValue, Method, Request, Uri};
 
 use super::h1::SectionBounds;
 use super::syntax;
@@ -32,6 +32,7 @@ pub fn longest_target(bounds: &SectionBounds) -> usize {
 /// The refusal, for the first rule that the request breaks.
 pub fn check<B>(request: &mut Request<B>, bounds: &SectionBounds) -> Result<(), Failure> {
     method(request.method())?;
+    scheme(request.uri())?;
     let target = request.uri().path_and_query().map_or("", |target| target.as_str());
     target_length(target.len(), bounds)?;
     path(request.method(), target.as_bytes())?;
@@ -56,6 +57,17 @@ pub fn method(method: &Method) -> Result<(), Failure> {
         return Err(Failure::NotImplemented("this gateway is no tunnel: CONNECT has no meaning here"));
     }
     Ok(())
+}
+
+/// Requests are for http and https. Which of them it was is the connection's to say: a proxy in front may have ended TLS
+/// (RFC 9113 §8.3.1). A scheme without an authority is not known here.
+fn scheme(uri: &Uri) -> Result<(), Failure> {
+    match uri.scheme() {
+        Some(scheme) if *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS => {
+            Err(Failure::BadRequest("the scheme is neither http nor https"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A target of `length` bytes leaves room for fields (RFC 9110 §15.5.15).

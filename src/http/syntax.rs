@@ -32,8 +32,9 @@ const fn classes() -> [u8; 256] {
         if b == b'`' {
             table[byte] |= QUERY;
         }
-        // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded
-        if alphanumeric || contains(b"-._~!$&'()*+,;=", b) {
+        // RFC 3986 §3.2.2: a host that is neither an IPv6 address nor percent-encoded. Without the comma: a list is what
+        // is left of two fields (RFC 9110 §5.3), and no host.
+        if alphanumeric || contains(b"-._~!$&'()*+;=", b) {
             table[byte] |= HOST;
         }
         byte += 1;
@@ -89,8 +90,10 @@ pub fn is_host(bytes: &[u8]) -> bool {
             None => false,
         },
         None => {
-            let name = memchr::memchr(b':', bytes).unwrap_or(bytes.len());
-            name > 0 && all(&bytes[..name], HOST) && is_port(&bytes[name..])
+            let (name, port) = bytes.split_at(memchr::memchr(b':', bytes).unwrap_or(bytes.len()));
+            // One dot at the end is the root's: `a.` is `a`. More of them would be names of their own.
+            let has_empty_end = |name: &[u8]| matches!(name, [.., b'.', b'.'] | [b'.']);
+            !name.is_empty() && all(name, HOST) && !has_empty_end(name) && is_port(port)
         }
     }
 }

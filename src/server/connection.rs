@@ -51,6 +51,18 @@ pub struct ProxyHeaderMetrics {
     malformed: Counter,
     timeout: Counter,
     closed: Counter,
+    evicted: Counter,
+}
+
+/// Counts a header that is being read. If that is dropped, the gateway has closed the connection.
+struct CountedProxyHeader<'a>(Option<&'a Counter>);
+
+impl Drop for CountedProxyHeader<'_> {
+    fn drop(&mut self) {
+        if let Some(evicted) = self.0 {
+            evicted.increment(1);
+        }
+    }
 }
 
 /// A connection on which HTTP comes next.
@@ -70,6 +82,7 @@ impl ProxyHeaderMetrics {
             malformed: count("malformed"),
             timeout: count("timeout"),
             closed: count("closed"),
+            evicted: count("evicted"),
         }
     }
 }
@@ -179,6 +192,7 @@ impl<H: Handler> ListenerContext<H> {
             }
             proxy_protocol::read_header(stream, early).await
         };
+        let mut counted = CountedProxyHeader(Some(&metrics.evicted));
         let limit = ClientWait::ProxyHeader.limit(&self.spec.timeouts());
         let (counter, result) = match timeout(limit, header).await {
             Ok(Ok(ProxiedClient::At(client))) => (&metrics.accepted, Some(Some(client.into()))),
@@ -187,6 +201,7 @@ impl<H: Handler> ListenerContext<H> {
             Ok(Err(ProxyHeaderError::Io(_))) => (&metrics.closed, None),
             Err(_) => (&metrics.timeout, None),
         };
+        counted.0 = None;
         counter.increment(1);
         if result.is_none() {
             tracing::debug!(%peer, "a connection without a header of the PROXY protocol");

@@ -71,13 +71,14 @@ const ANSWERS: [&str; 3] =
     ["src/error", "crates/limiter/src/request/answer/denial", "crates/limiter/src/request/answer/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 11] = [
+const STATUS_CODES: [(&str, &str, &str); 12] = [
     ("src/admin", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config", "*", "what an operator may write under `respond`"),
     ("src/proxy", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),
     ("src/proxy", "UPGRADE_REQUIRED", "keeps the protocols that the upstream asks for"),
     ("src/proxy", "CONTINUE", "tells an interim response of the upstream from the final one"),
     ("src/server", "SWITCHING_PROTOCOLS", "recognises that a connection stops speaking HTTP"),
+    ("src/http/h2/websocket_proof", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to a WebSocket"),
     ("src/http/response_rules", "NO_CONTENT", "such an answer has no content, whoever gives it"),
     ("src/http/response_rules", "NOT_MODIFIED", "nor has such an answer, and its Content-Length is another's"),
     ("crates/test-support", "*", "tests compare and send status codes"),

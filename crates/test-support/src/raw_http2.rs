@@ -30,6 +30,8 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A client that writes raw frames.
 pub struct FrameClient {
     pub stream: TcpStream,
+    /// SETTINGS are acknowledged once they are read. Not by a server: tests say all that it sends.
+    pub acknowledges: bool,
     buffer: Vec<u8>,
 }
 
@@ -137,13 +139,13 @@ impl FrameClient {
     pub async fn silent(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, buffer: Vec::new() }
+        Self { stream, acknowledges: true, buffer: Vec::new() }
     }
 
     /// The server's side of a connection: reads the client's preface, and sends these SETTINGS.
     pub async fn accepted(stream: TcpStream, settings: &[(u16, u32)]) -> Self {
         stream.set_nodelay(true).unwrap();
-        let mut server = Self { stream, buffer: Vec::new() };
+        let mut server = Self { stream, acknowledges: false, buffer: Vec::new() };
         let mut preface = [0; PREFACE.len()];
         server.stream.read_exact(&mut preface).await.unwrap();
         let pairs = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
@@ -163,8 +165,12 @@ impl FrameClient {
     /// The next frame. `None`: the server has closed.
     pub async fn frame(&mut self) -> Option<RawFrame> {
         loop {
-            if let Some(frame) = self.take() {
-                return Some(frame);
+            if let Some(came) = self.take() {
+                if self.acknowledges && came.kind == SETTINGS && came.flags & ACK == 0 {
+                    // A server that has closed meanwhile is noticed by the next read.
+                    let _ = self.stream.write_all(&frame(SETTINGS, ACK, 0, &[])).await;
+                }
+                return Some(came);
             }
             let read = timeout(PATIENCE, self.stream.read_buf(&mut self.buffer)).await;
             match read.expect("the server neither answered nor closed") {

@@ -3,7 +3,7 @@ use std::future::poll_fn;
 
 use super::*;
 
-const CLIENT_WAITS: [ClientWait; 15] = [
+const CLIENT_WAITS: [ClientWait; 16] = [
     ClientWait::ProxyHeader,
     ClientWait::TlsHandshake,
     ClientWait::FirstByte,
@@ -16,6 +16,7 @@ const CLIENT_WAITS: [ClientWait; 15] = [
     ClientWait::Linger,
     ClientWait::LingerPiece,
     ClientWait::BrokenResponse,
+    ClientWait::SettingsAck,
     ClientWait::SignOfLife,
     ClientWait::PingAnswer,
     ClientWait::LastStream,

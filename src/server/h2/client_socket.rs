@@ -45,6 +45,8 @@ pub struct Traffic {
     pub unfinished: AtomicBool,
     /// The client's socket takes no more for now.
     pub write_blocked: AtomicBool,
+    /// The client has acknowledged our SETTINGS.
+    pub acknowledged: AtomicBool,
     /// The frame at fault. Nothing is read any more.
     violation: AtomicU8,
 }
@@ -87,6 +89,7 @@ impl<S> ClientSocket<S> {
         traffic.reads.fetch_add(1, Relaxed);
         traffic.finished.store(frames.finished, Relaxed);
         traffic.unfinished.store(frames.is_unfinished(), Relaxed);
+        traffic.acknowledged.store(frames.acknowledged, Relaxed);
         let Err((good, violation)) = followed else { return Poll::Ready(()) };
         traffic.violate(violation);
         buf.set_filled(before + good);
@@ -94,8 +97,13 @@ impl<S> ClientSocket<S> {
         if good > 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    fn record_blocked(&mut self, is_blocked: bool) {
+        self.frames.write_blocked = is_blocked;
+        self.traffic.write_blocked.store(is_blocked, Relaxed);
+    }
+
     fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
-        self.traffic.write_blocked.store(written.is_pending(), Relaxed);
+        self.record_blocked(written.is_pending());
         if let Poll::Ready(Ok(bytes)) = written {
             self.frames.wrote(*bytes);
         }
@@ -139,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientSocket<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.traffic.write_blocked.store(flushed.is_pending(), Relaxed);
+        self.record_blocked(flushed.is_pending());
         flushed
     }
 

@@ -86,6 +86,7 @@ impl<H: Handler, S: Io> H2Connection<H, S> {
                     Due::GoAway => self.go_away(),
                     // Requests that were not begun may go elsewhere: NO_ERROR says so.
                     Due::Close => self.close(Reason::NO_ERROR),
+                    Due::SettingsTimeout => self.close(Reason::SETTINGS_TIMEOUT),
                 }
             }
         }

@@ -20,6 +20,8 @@ pub enum Due {
     GoAway,
     /// The connection ends.
     Close,
+    /// It ends, since the client has not acknowledged our SETTINGS (RFC 9113 §6.5.3).
+    SettingsTimeout,
 }
 
 /// The waits of one connection.
@@ -27,6 +29,8 @@ pub struct Deadlines {
     timeouts: ClientTimeouts,
     timer: Timer,
     state: RequestState,
+    /// Since when the client has our SETTINGS, until it acknowledges them.
+    unacknowledged: Option<Instant>,
     /// When the client was sent GOAWAY.
     left_at: Option<Instant>,
     /// The count of finished units when the unfinished one was noticed, and when that was.
@@ -63,6 +67,7 @@ impl Deadlines {
             timeouts,
             timer: Timer::default(),
             state: RequestState::Fresh(now),
+            unacknowledged: Some(now),
             left_at: None,
             unfinished: None,
             ping: None,
@@ -136,6 +141,9 @@ impl Deadlines {
             (RequestState::Leaving(_), true) if !self.refuses_requests() => RequestState::LeavingBusy,
             (state, _) => state,
         };
+        if traffic.acknowledged.load(Relaxed) {
+            self.unacknowledged = None;
+        }
         if !traffic.unfinished.load(Relaxed) {
             self.unfinished = None;
             return;
@@ -160,6 +168,9 @@ impl Deadlines {
             RequestState::Leaving(since) => at_most(since + limit(ClientWait::LastStream), Due::Close),
             RequestState::Idle(since) => at_most(since + limit(ClientWait::NextRequest), Due::GoAway),
             RequestState::Busy | RequestState::LeavingBusy | RequestState::Closed(_) => {}
+        }
+        if let Some(since) = self.unacknowledged {
+            at_most(since + limit(ClientWait::SettingsAck), Due::SettingsTimeout);
         }
         if let Some((_, since)) = self.unfinished {
             at_most(since + limit(ClientWait::RequestHead), Due::Close);
@@ -199,6 +210,12 @@ mod tests {
         Deadlines::new(ClientTimeouts::new(SECOND, 5 * SECOND, 20 * SECOND))
     }
 
+    fn acknowledged() -> Traffic {
+        let traffic = Traffic::default();
+        traffic.acknowledged.store(true, Relaxed);
+        traffic
+    }
+
     /// The step that becomes due, and after how many seconds.
     async fn due(deadlines: &mut Deadlines, traffic: &Traffic, busy: bool) -> (Due, u64) {
         let begun = clock::now();
@@ -208,7 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_has_a_heads_time_at_first_and_then_that_between_requests() {
-        let (mut deadlines, traffic) = (deadlines(), Traffic::default());
+        let (mut deadlines, traffic) = (deadlines(), acknowledged());
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::Close, 1));
         deadlines.record_request();
         assert_eq!(due(&mut deadlines, &traffic, false).await, (Due::GoAway, 5));
@@ -217,8 +234,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_header_block_that_drips_gains_no_time() {
+    async fn settings_must_be_acknowledged_whatever_else_comes() {
         let (mut deadlines, traffic) = (deadlines(), Traffic::default());
+        deadlines.record_request();
+        let due = tokio::time::timeout(SECOND * 2, due(&mut deadlines, &traffic, true)).await;
+        assert_eq!(due, Ok((Due::SettingsTimeout, 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_header_block_that_drips_gains_no_time() {
+        let (mut deadlines, traffic) = (deadlines(), acknowledged());
         deadlines.record_request();
         traffic.unfinished.store(true, Relaxed);
         let mut drip = async || {

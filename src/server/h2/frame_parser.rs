@@ -16,6 +16,10 @@ const FRAMES_PER_REQUEST: i64 = 10;
 /// Such frames that each second pays for.
 const FRAMES_PER_SECOND: i64 = 100;
 
+/// Resets that may come while the client takes nothing of what is written: `h2` forgets the streams only as it writes.
+/// Four times as many as a client may have open.
+const RESETS_UNREAD: u32 = 512;
+
 /// Types of frames (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -49,7 +53,7 @@ pub enum Violation {
     Window,
     /// More frames without content than the content pays for.
     ControlFrames,
-    /// More requests reset right after they were made than a client needs.
+    /// More requests reset right after they were made than a client needs, or while it takes nothing.
     Resets,
 }
 
@@ -72,6 +76,12 @@ pub struct FrameParser {
     /// Bytes of content that have not paid for a whole frame yet.
     content: i64,
     refilled: Instant,
+    /// The client takes nothing for now.
+    pub write_blocked: bool,
+    /// Resets since the client last took something.
+    unread_resets: u32,
+    /// The client has acknowledged our SETTINGS.
+    pub acknowledged: bool,
     /// Units that have come whole: header blocks, and other frames.
     pub finished: u64,
 }
@@ -102,6 +112,9 @@ impl FrameParser {
             budget: CONTROL_FRAMES,
             content: 0,
             refilled: clock::now(),
+            write_blocked: false,
+            unread_resets: 0,
+            acknowledged: false,
             finished: 0,
         }
     }
@@ -141,6 +154,7 @@ impl FrameParser {
 
     /// Content that was written pays for frames, too: a client opens its window for it.
     pub fn wrote(&mut self, bytes: usize) {
+        self.unread_resets = 0;
         self.pay(bytes);
     }
 
@@ -170,10 +184,20 @@ impl FrameParser {
             }
             CONTINUATION => self.in_block = flags & END_HEADERS == 0,
             DATA if length > 0 || flags & ACK != 0 => self.pay(length),
+            RST_STREAM if self.write_blocked => self.charge_unread_reset()?,
+            SETTINGS if flags & ACK != 0 => {
+                self.acknowledged = true;
+                self.charge()?;
+            }
             // Answers are charged like the rest: few are asked for, and others are a flood.
             _ => self.charge()?,
         }
         Ok(())
+    }
+
+    fn charge_unread_reset(&mut self) -> Result<(), Violation> {
+        self.unread_resets += 1;
+        if self.unread_resets > RESETS_UNREAD { Err(Violation::Resets) } else { self.charge() }
     }
 
     fn read_settings(&mut self, payload: &[u8]) -> Result<(), Violation> {
@@ -302,6 +326,22 @@ mod tests {
         parser.budget = 0;
         tokio::time::advance(std::time::Duration::from_millis(100)).await;
         assert_eq!(flood(&mut parser), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_may_reset_only_so_many_requests() {
+        let request = [frame(HEADERS, END_HEADERS, &[0; 9]), frame(RST_STREAM, 0, &[0; 4])].concat();
+        let resets = |parser: &mut FrameParser| (0..2_000).take_while(|_| parser.follow(&request).is_ok()).count();
+        assert_eq!(resets(&mut begun()), 2_000, "requests pay for them");
+        let mut parser = begun();
+        parser.write_blocked = true;
+        assert_eq!(resets(&mut parser), 512);
+        let mut parser = begun();
+        parser.write_blocked = true;
+        for _ in 0..10 {
+            (0..500).for_each(|_| parser.follow(&request).unwrap());
+            parser.wrote(1);
+        }
     }
 
     #[test]

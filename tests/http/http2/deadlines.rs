@@ -8,6 +8,8 @@ use tollgate_test_support::raw_http2::{
 
 use super::{NO_ERROR, SHORT};
 
+const SETTINGS_TIMEOUT: u32 = 4;
+
 fn hasty() -> TestServer {
     TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() })
 }
@@ -18,6 +20,7 @@ async fn a_client_has_the_header_timeout_for_its_first_request() {
     let settings = frame(SETTINGS, 0, 0, &[]);
     for said in [&b""[..], PREFACE, &[PREFACE, &settings[..5]].concat(), &[PREFACE, &settings].concat()] {
         let mut client = FrameClient::silent(server.address).await;
+        client.acknowledges = false;
         client.send(said).await;
         // A client that has spoken HTTP/2 gets a GOAWAY; to others nothing was said yet.
         assert!([None, Some(NO_ERROR)].contains(&client.last_error().await), "{said:?}");
@@ -31,11 +34,21 @@ async fn a_header_block_that_does_not_end_ends_the_connection() {
     let begun = frame(HEADERS, END_STREAM, 3, &whole[..9]);
     for unfinished in [&begun[..], &begun[..12], &frame(HEADERS, END_STREAM | END_HEADERS, 3, &whole)[..20]] {
         let mut client = FrameClient::connect(server.address).await;
+        client.next(SETTINGS).await;
         // Another request is under way meanwhile, which keeps the connection from being idle.
         client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
         client.send(unfinished).await;
         assert_eq!(client.last_error().await, Some(NO_ERROR), "{unfinished:?}");
     }
+}
+
+#[tokio::test]
+async fn settings_that_are_never_acknowledged_end_the_connection() {
+    let server = hasty();
+    let mut client = FrameClient::connect(server.address).await;
+    client.acknowledges = false;
+    client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
+    assert_eq!(client.last_error().await, Some(SETTINGS_TIMEOUT));
 }
 
 #[tokio::test]
@@ -51,6 +64,7 @@ async fn a_connection_between_requests_has_the_keepalive_timeout() {
 async fn a_request_under_way_keeps_its_connection() {
     let server = TestServer::start(ListenerSpec { header_timeout: SHORT, keepalive_timeout: SHORT, ..spec() });
     let mut client = FrameClient::connect(server.address).await;
+    client.next(SETTINGS).await;
     client.request(1, END_STREAM, &request("GET", "/gate", &[])).await;
     server.handled(1).await;
     // Others come, are idle for too long, and go meanwhile.

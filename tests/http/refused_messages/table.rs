@@ -186,6 +186,9 @@ fn hosts() -> Group {
     add("a host with a query", "RFC 9110 §7.2", &["a?b"], [BAD, RESET]);
     add("a host with a space", "RFC 9110 §7.2", &["a b"], [BAD, RESET]);
     add("a list of hosts", "RFC 9110 §7.2", &["a,b@c"], [BAD; 2]);
+    add("two hosts in one field", "RFC 9112 §3.2", &["a,b"], [BAD; 2]);
+    add("a host that ends in two dots", "RFC 9112 §3.2", &["a.."], [BAD; 2]);
+    add("a host of one dot", "RFC 9112 §3.2", &["."], [BAD; 2]);
     add("user information", "RFC 9110 §4.2.4", &["u@a"], [BAD; 2]);
     add("a port that is no number", "RFC 3986 §3.2.3", &["a:b"], [BAD; 2]);
     add("a port over 65535", "RFC 3986 §3.2.3", &["a:65536"], [BAD; 2]);
@@ -378,6 +381,8 @@ fn pseudo_fields() -> Group {
     let mut group = Group::new("Pseudo-fields and trailers of HTTP/2");
     group.http_2("no `:method`", MANDATORY, &[scheme, path, authority], RESET);
     group.http_2("no `:scheme`", MANDATORY, &[method, path, authority], RESET);
+    let ftp = [method, (":scheme", "ftp"), path, authority];
+    group.http_2("a `:scheme` that is neither http nor https", MANDATORY, &ftp, BAD);
     group.http_2("no `:path`", MANDATORY, &[method, scheme, authority], RESET);
     group.http_2("an empty `:path`", MANDATORY, &[method, scheme, (":path", ""), authority], RESET);
     group.http_2("a pseudo-field twice", ONCE, &[method, method, scheme, path, authority], RESET);

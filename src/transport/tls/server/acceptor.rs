@@ -198,6 +198,7 @@ impl TlsAcceptor {
         begin: impl FnOnce(),
     ) -> Result<Accepted, HandshakeError> {
         let begun = clock::now();
+        let counted = self.metrics.begin();
         let settings = self.settings.load_full();
         let accepted = match timeout_at(begun + limit, handshake(&settings, stream, early, begin)).await {
             Ok(accepted) => accepted,
@@ -207,7 +208,7 @@ impl TlsAcceptor {
             Ok((_, outcome)) => *outcome,
             Err(error) => error.outcome,
         };
-        self.metrics.ended(outcome, since(begun));
+        counted.end(outcome, since(begun));
         accepted.map(|(accepted, _)| accepted)
     }
 }

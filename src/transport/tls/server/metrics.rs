@@ -21,11 +21,13 @@ pub enum HandshakeOutcome {
     ClientCertificate,
     /// The bytes that came are not TLS, or both sides have no version or algorithm in common.
     Failed,
+    /// The gateway closed the connection meanwhile: another one needed room, or a drain has ended.
+    Evicted,
 }
 
 impl HandshakeOutcome {
     /// At their own indices.
-    const ALL: [(Self, &'static str); 7] = [
+    const ALL: [(Self, &'static str); 8] = [
         (Self::Full, "full"),
         (Self::Resumed, "resumed"),
         (Self::Timeout, "timeout"),
@@ -33,8 +35,12 @@ impl HandshakeOutcome {
         (Self::PlainHttp, "plain_http"),
         (Self::ClientCertificate, "client_certificate"),
         (Self::Failed, "failed"),
+        (Self::Evicted, "evicted"),
     ];
 }
+
+/// A handshake under way. Counts as evicted if it is dropped.
+pub struct CountedHandshake<'a>(Option<&'a HandshakeMetrics>);
 
 /// The metrics of handshakes.
 pub struct HandshakeMetrics {
@@ -50,11 +56,32 @@ impl HandshakeMetrics {
         Self { ended, duration: histogram!("tollgate_tls_handshake_duration_seconds") }
     }
 
-    /// Counts a handshake that ended after `duration`. Only those that succeeded are timed.
-    pub fn ended(&self, outcome: HandshakeOutcome, duration: Duration) {
+    /// Counts a handshake that begins, once it ends.
+    pub fn begin(&self) -> CountedHandshake<'_> {
+        CountedHandshake(Some(self))
+    }
+
+    fn count(&self, outcome: HandshakeOutcome, duration: Duration) {
         self.ended[outcome as usize].increment(1);
         if matches!(outcome, HandshakeOutcome::Full | HandshakeOutcome::Resumed) {
             self.duration.record(duration.as_secs_f64());
+        }
+    }
+}
+
+impl CountedHandshake<'_> {
+    /// It ended after `duration`. Only those that succeeded are timed.
+    pub fn end(mut self, outcome: HandshakeOutcome, duration: Duration) {
+        if let Some(metrics) = self.0.take() {
+            metrics.count(outcome, duration);
+        }
+    }
+}
+
+impl Drop for CountedHandshake<'_> {
+    fn drop(&mut self) {
+        if let Some(metrics) = self.0 {
+            metrics.count(HandshakeOutcome::Evicted, Duration::ZERO);
         }
     }
 }
