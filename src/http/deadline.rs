@@ -57,6 +57,8 @@ pub enum ClientWait {
     UnreadContent,
     /// For a client that was told to close, or has its last response: altogether.
     Linger,
+    /// Like `Linger`, while the server drains or needs the room for others.
+    ShortLinger,
     /// For the next bytes of such a client.
     LingerPiece,
     /// For the client to take a response that broke off.
@@ -157,6 +159,7 @@ impl ClientWait {
             Self::ClientTakes => row("the client to take more of a response", Setting(S::Body), "it takes anything; with `min_body_rate`, by as much as those bytes may take", "reset of the connection; HTTP/2: of the stream"),
             Self::UnreadContent => row("the end of an unread body of 64 KiB at most", Setting(S::Body), "never", "close"),
             Self::Linger => row("the client to read the last response before the close; 64 MiB at most", seconds(30), "never", "close"),
+            Self::ShortLinger => row("the same, while the server drains or needs the room for others", seconds(1), "never", "close"),
             Self::LingerPiece => row("more of what such a client still sends", seconds(5), "a piece comes", "close"),
             Self::BrokenResponse => row("the client to take what came of a response whose end the close would mark, and that broke off", seconds(1), "never", "reset of the connection"),
             Self::SettingsAck => row("the acknowledgement of our SETTINGS over HTTP/2", Setting(S::Header), "never", "close"),

@@ -22,8 +22,9 @@ pub enum LogFormat {
 const DEFAULT_FILTER: &str = "info";
 
 /// Stands before every filter, which may override it: the Redis client logs each connection in its own words, and the gateway
-/// already logs what an operator needs of that; and the HTTP/2 codec warns of frames that any peer can send as fast as it likes.
-const QUIET: &str = "fred=off,h2=error";
+/// already logs what an operator needs of that; and the codecs of HTTP/2 and TLS warn of what any peer can send as fast as it
+/// likes.
+const QUIET: &str = "fred=off,h2=error,rustls=error";
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
 /// environment variable `RUST_LOG` counts, then `info`.
@@ -82,17 +83,17 @@ mod tests {
             let (filter, ignored) = choose_filter(option, rust_log).unwrap();
             (filter.to_string(), ignored)
         };
-        assert_eq!(chosen(Some("warn"), Some("debug")), ("fred=off,h2=error,warn".to_owned(), None));
-        assert_eq!(chosen(None, Some("debug")), ("fred=off,h2=error,debug".to_owned(), None));
-        assert_eq!(chosen(Some(""), Some("")), ("fred=off,h2=error,info".to_owned(), None));
-        assert_eq!(chosen(None, None), ("fred=off,h2=error,info".to_owned(), None));
-        assert_eq!(chosen(None, Some("a=b=c")), ("fred=off,h2=error,info".to_owned(), Some("a=b=c")));
+        assert_eq!(chosen(Some("warn"), Some("debug")), ("rustls=error,fred=off,h2=error,warn".to_owned(), None));
+        assert_eq!(chosen(None, Some("debug")), ("rustls=error,fred=off,h2=error,debug".to_owned(), None));
+        assert_eq!(chosen(Some(""), Some("")), ("rustls=error,fred=off,h2=error,info".to_owned(), None));
+        assert_eq!(chosen(None, None), ("rustls=error,fred=off,h2=error,info".to_owned(), None));
+        assert_eq!(chosen(None, Some("a=b=c")), ("rustls=error,fred=off,h2=error,info".to_owned(), Some("a=b=c")));
         assert!(choose_filter(Some("a=b=c"), Some("info")).is_err());
     }
 
     #[test]
     fn the_log_of_the_redis_client_can_be_switched_on() {
         let (filter, _) = choose_filter(Some("info,fred=debug"), None).unwrap();
-        assert_eq!(filter.to_string(), "fred=debug,h2=error,info");
+        assert_eq!(filter.to_string(), "rustls=error,fred=debug,h2=error,info");
     }
 }

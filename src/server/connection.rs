@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
-use super::connection_limit::{ClientActivity, ConnectionPermit};
+use super::connection_limit::{AdmittedClient, ClientActivity, ConnectionLimit, ConnectionPermit};
 use super::drain::Drain;
 use super::h1::Http1;
 use super::h2::{Http2, LeaveSignal};
@@ -42,6 +42,7 @@ pub struct ListenerContext<H> {
     pub http1: Http1,
     pub http2: Http2,
     pub proxy_headers: ProxyHeaderMetrics,
+    pub limit: ConnectionLimit,
 }
 
 /// Counts connections by what became of their header of the PROXY protocol.
@@ -71,6 +72,14 @@ struct OpenedConnection {
     /// Bytes that were read already.
     early: Bytes,
     info: ConnectionInfo,
+    /// The client that a proxy has named.
+    named: Option<AdmittedClient>,
+}
+
+impl OpenedConnection {
+    fn in_clear(stream: ClearStream, early: Bytes, info: ConnectionInfo) -> Self {
+        Self { stream: stream.into(), early, info, named: None }
+    }
 }
 
 impl ProxyHeaderMetrics {
@@ -92,7 +101,7 @@ pub async fn serve_one<H: Handler>(
     context: Arc<ListenerContext<H>>,
     stream: ClearStream,
     peer: PeerAddress,
-    permit: ConnectionPermit,
+    mut permit: ConnectionPermit,
 ) {
     stream.set_nodelay();
     let activity = Arc::clone(permit.activity());
@@ -104,9 +113,12 @@ pub async fn serve_one<H: Handler>(
             Some(None) | None => return,
         }
     } else {
-        OpenedConnection { stream: stream.into(), early: Bytes::new(), info: ConnectionInfo::in_clear(peer) }
+        OpenedConnection::in_clear(stream, Bytes::new(), ConnectionInfo::in_clear(peer))
     };
-    let OpenedConnection { stream, early, info } = opened;
+    let OpenedConnection { stream, early, info, named } = opened;
+    if let Some(client) = named {
+        permit.count_for(client);
+    }
     let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
     let connection = Arc::new(info.with_local(local));
     let ListenerContext { handler, drain, http1, http2, .. } = &*context;
@@ -131,10 +143,17 @@ async fn open<H: Handler>(
     activity: &ClientActivity,
 ) -> Option<OpenedConnection> {
     let mut early = BytesMut::new();
-    let mut named = Some(peer);
+    let (mut named, mut admitted) = (Some(peer), None);
     if context.spec.proxy_protocol {
         named = context.read_proxy_header(&mut stream, &mut early, peer, activity).await?;
         activity.set_idle(clock::now());
+        if let Some(client) = named {
+            admitted = context.limit.admit(client.ip(), || context.handler.is_trusted(client));
+            if admitted.is_none() {
+                stream.reset_on_drop();
+                return None;
+            }
+        }
     }
     let client = named.unwrap_or(peer);
     let mut opened = match context.handler.tls() {
@@ -144,11 +163,12 @@ async fn open<H: Handler>(
         }
         None => {
             let info = ConnectionInfo::in_clear(client);
-            OpenedConnection { stream: stream.into(), early: early.freeze(), info }
+            OpenedConnection::in_clear(stream, early.freeze(), info)
         }
     };
     activity.set_idle(clock::now());
     opened.info.is_unnamed = named.is_none();
+    opened.named = admitted;
     Some(opened)
 }
 
@@ -156,11 +176,11 @@ fn secured(accepted: Result<Accepted, HandshakeError>, peer: PeerAddress) -> Opt
     match accepted {
         Ok(Accepted::Tls(stream, session)) => {
             let info = ConnectionInfo { tls: Some(session), ..ConnectionInfo::in_clear(peer) };
-            Some(OpenedConnection { stream: Stream::Tls(stream), early: Bytes::new(), info })
+            Some(OpenedConnection { stream: Stream::Tls(stream), early: Bytes::new(), info, named: None })
         }
         Ok(Accepted::PlainHttp(stream, early)) => {
             let info = ConnectionInfo { refusal: Some(PLAIN_HTTP), ..ConnectionInfo::in_clear(peer) };
-            Some(OpenedConnection { stream: stream.into(), early: early.freeze(), info })
+            Some(OpenedConnection::in_clear(stream, early.freeze(), info))
         }
         Err(error) => {
             tracing::debug!(%error, %peer, "a TLS handshake failed");

@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::process::{Gateway, curl, eventually, status};
 
@@ -37,7 +38,7 @@ fn routes(upstream: SocketAddr, more: &str) -> String {
 listeners: [{{address: '127.0.0.1:0'{more}}}]
 admin: {{address: '127.0.0.1:0'}}
 upstreams: {{up: {{endpoints: ['http://{upstream}']}}}}
-routes: [{{name: all, upstream: up}}]
+routes: [{{name: all, upstream: up}}, {{name: short, match: {{path: /short}}, respond: {{status: 200}}}}]
 "
     )
 }
@@ -157,4 +158,67 @@ fn trusted_proxies_have_as_many_connections_as_they_like() {
     }
     assert_eq!(gateway.metric("tollgate_connections_refused_total"), 3.0);
     assert_eq!(curl(&[&gateway.url("/")]), "ok");
+}
+
+/// A gateway with room for few clients, all of which are taken by clients that have their answers and go on sending.
+/// Returns the status that another client gets, and how long it took.
+fn another_among(request: &str, answers: &str) -> (u16, Duration) {
+    let gateway = Gateway::start_with_limit("-n 100", &routes(upstream(&Arc::default()), ""));
+    let bounded = gateway.log();
+    let room =
+        bounded.split("\"client_connections\":").nth(1).and_then(|rest| rest.split([',', '}']).next()?.parse().ok());
+    let room: usize = room.unwrap_or_else(|| panic!("{bounded}"));
+    let clients: Vec<_> = (0..room)
+        .map(|_| {
+            let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            let mut answer = [0; 512];
+            let read = client.read(&mut answer).unwrap();
+            assert!(answer[..read].starts_with(answers.as_bytes()), "{}", String::from_utf8_lossy(&answer[..read]));
+            client
+        })
+        .collect();
+    let mut dripping: Vec<_> = clients.iter().map(|client| client.try_clone().unwrap()).collect();
+    let (stop, stopped) = channel::<()>();
+    let drip = thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(200)).is_err_and(|why| why == RecvTimeoutError::Timeout) {
+            dripping.iter_mut().for_each(|client| drop(client.write_all(b"x")));
+        }
+    });
+    let begun = Instant::now();
+    let status = status(&[&gateway.url("/")]);
+    let took = begun.elapsed();
+    drop(stop);
+    drip.join().unwrap();
+    (status, took)
+}
+
+#[test]
+fn clients_that_go_on_sending_after_their_last_answer_make_room() {
+    let (status, took) = another_among("GET / HTTP/1.1\r\nBad Header\r\n\r\n", "HTTP/1.1 400 ");
+    assert!(status == 200 && took < Duration::from_secs(10), "{status} after {took:?}");
+}
+
+#[test]
+fn clients_whose_unread_body_drips_in_after_the_answer_make_room() {
+    let request = "POST /short HTTP/1.1\r\nHost: a\r\nContent-Length: 60000\r\n\r\n";
+    let (status, took) = another_among(request, "HTTP/1.1 200 ");
+    assert!(status == 200 && took < Duration::from_secs(10), "{status} after {took:?}");
+}
+
+#[test]
+fn a_client_that_goes_on_sending_holds_up_no_drain() {
+    let mut gateway = Gateway::start(&routes(upstream(&Arc::default()), ""));
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nBad Header\r\n\r\n").unwrap();
+    assert!(client.read(&mut [0; 512]).unwrap() > 0);
+    let begun = Instant::now();
+    gateway.signal("TERM");
+    eventually("the gateway ends", || {
+        let _ = client.write_all(b"x");
+        gateway.has_ended().then_some(())
+    });
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

@@ -61,6 +61,28 @@ fn a_trusted_proxy_says_who_the_client_is() {
 }
 
 #[test]
+fn a_client_that_a_proxy_names_has_as_many_connections_as_a_client_may() {
+    let gateway = start_with("127.0.0.1", "max_connections_per_client: 2");
+    let open = |header: &[u8]| {
+        let mut stream = TcpStream::connect(gateway.listeners[0]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(&[header, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"].concat());
+        let is_served = stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0);
+        is_served.then_some(stream)
+    };
+    let held: Vec<_> = (0..4).map(|_| open(V1)).collect();
+    assert_eq!(held.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!(gateway.metric("tollgate_connections_refused_total"), 2.0);
+    // Another client, a mapped address of the first, and the proxy itself.
+    assert!(open(b"PROXY TCP4 203.0.113.8 198.51.100.1 40000 443\r\n").is_some());
+    assert!(open(b"PROXY TCP6 ::ffff:203.0.113.7 ::1 40000 443\r\n").is_none());
+    let own: Vec<_> = (0..4).map(|_| open(b"PROXY UNKNOWN\r\n")).collect();
+    assert!(own.iter().all(Option::is_some));
+    drop(held);
+    eventually("there is room again", || open(V1));
+}
+
+#[test]
 fn connections_that_have_sent_nothing_make_room_and_a_header_that_has_begun_does_not() {
     let gateway = start_with("127.0.0.1", "header_timeout: 60s, max_connections: 2");
     let mut begun = TcpStream::connect(gateway.listeners[0]).unwrap();

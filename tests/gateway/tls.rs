@@ -148,6 +148,10 @@ fn the_certificate_is_chosen_by_the_name_that_is_asked_for() {
     }
     let nameless = s_client(&gateway, &authority, &["-noservername"]);
     assert!(nameless.contains("HTTP/1.1 200"), "{nameless}");
+    // An address is no name (RFC 6066 §3). Anybody may send one, as often as it likes: no line each.
+    let address = s_client(&gateway, &authority, &["-servername", "127.0.0.1"]);
+    assert!(address.contains("HTTP/1.1 200"), "{address}");
+    assert!(!gateway.log().contains("SNI"), "{}", gateway.log());
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::future::poll_fn;
 
 use super::*;
 
-const CLIENT_WAITS: [ClientWait; 16] = [
+const CLIENT_WAITS: [ClientWait; 17] = [
     ClientWait::ProxyHeader,
     ClientWait::TlsHandshake,
     ClientWait::FirstByte,
@@ -14,6 +14,7 @@ const CLIENT_WAITS: [ClientWait; 16] = [
     ClientWait::ClientTakes,
     ClientWait::UnreadContent,
     ClientWait::Linger,
+    ClientWait::ShortLinger,
     ClientWait::LingerPiece,
     ClientWait::BrokenResponse,
     ClientWait::SettingsAck,

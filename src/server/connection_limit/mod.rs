@@ -53,7 +53,7 @@ struct ConnectionMetrics {
 #[derive(Debug)]
 pub struct ConnectionPermit {
     _permits: [Option<OwnedSemaphorePermit>; 2],
-    _client: Option<ClientPlace>,
+    client: Option<ClientPlace>,
     open: Gauge,
     connections: Arc<OpenConnections>,
     number: u64,
@@ -192,7 +192,7 @@ impl ConnectionLimit {
         let (number, activity) = self.process.connections.add(self.listener);
         ConnectionPermit {
             _permits: permits,
-            _client: client,
+            client,
             open: self.metrics.open.clone(),
             connections: Arc::clone(connections),
             number,
@@ -206,6 +206,11 @@ impl ConnectionPermit {
     /// The connection's activity. Outlives it.
     pub fn activity(&self) -> &Arc<ClientActivity> {
         &self.activity
+    }
+
+    /// Counts the connection for `client`, in place of the peer, which only speaks for it.
+    pub fn count_for(&mut self, AdmittedClient(client): AdmittedClient) {
+        self.client = client;
     }
 
     /// A permit that no limit counts.

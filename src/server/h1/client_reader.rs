@@ -282,8 +282,8 @@ impl ClientReader {
     }
 
     /// Discards what the client still sends, so that it gets to read the last response (RFC 9112 §9.6). Waits for input
-    /// only if the client is known to have more to send.
-    pub async fn linger(&mut self) {
+    /// only if the client is known to have more to send, and not for long once `hurried` says so.
+    pub async fn linger(&mut self, hurried: impl Fn() -> bool) {
         let wait = self.broken || !self.read.is_empty() || !self.content.is_over();
         let mut left = LINGER_BYTES;
         self.deadline.begin(ClientWait::Linger, clock::now());
@@ -302,7 +302,11 @@ impl ClientReader {
                         if piece.poll(cx, ClientWait::LingerPiece).is_ready() {
                             return Poll::Ready(());
                         }
-                        return self.deadline.poll(cx, ClientWait::Linger);
+                        if !hurried() {
+                            return self.deadline.poll(cx, ClientWait::Linger);
+                        }
+                        self.deadline.go_on_as(ClientWait::ShortLinger);
+                        return self.deadline.poll(cx, ClientWait::ShortLinger);
                     }
                     Poll::Pending => break,
                 }

@@ -283,9 +283,23 @@ impl H1Connection<'_> {
 
     /// Waits for the end of the request's body, and skips what the handler left unread. False: no request may follow.
     async fn finish_request(&mut self) -> bool {
+        let mut waits = false;
         poll_fn(|cx| {
             let reader = ready!(self.reader.poll_reader(cx));
-            if reader.can_skip_content() { reader.poll_skip_content(cx) } else { Poll::Ready(false) }
+            if !reader.can_skip_content() {
+                return Poll::Ready(false);
+            }
+            let skipped = reader.poll_skip_content(cx);
+            if skipped.is_pending() {
+                if self.activity.must_close() {
+                    return Poll::Ready(false);
+                }
+                // Its client has its answer: it may make room for others.
+                if !std::mem::replace(&mut waits, true) {
+                    self.activity.set_idle(clock::now());
+                }
+            }
+            skipped
         })
         .await
     }
@@ -325,8 +339,10 @@ impl H1Connection<'_> {
         if let Err(error) = self.writer.shut_down().await {
             return tracing::debug!(%error, "a connection was not shut down cleanly");
         }
+        // Its client has its answer: it may make room for others.
+        self.activity.set_idle(clock::now());
         if let ReaderHandle::Held(reader) = &mut self.reader {
-            reader.linger().await;
+            reader.linger(|| self.drain.has_begun() || self.activity.must_close()).await;
         }
     }
 

@@ -38,6 +38,7 @@ pub async fn serve<H: Handler>(
         spec,
         drain: drain.clone(),
         proxy_headers: ProxyHeaderMetrics::new(),
+        limit: limit.clone(),
     });
     let open = Arc::new(OpenConnections::default());
     let mut tasks = JoinSet::new();
