@@ -16,6 +16,7 @@ mod signals;
 #[cfg(test)]
 mod tests;
 pub mod tls_files;
+mod tls_watch;
 mod workers;
 
 use std::io;
@@ -39,8 +40,8 @@ use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
 
+use crate::config::Config;
 use crate::config::watch::FileWatch;
-use crate::config::{self, Config};
 use crate::gateway::Gateway;
 use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
@@ -61,7 +62,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     };
     // Before the file is read: a change from then on is a change.
     let watch = FileWatch::new(path.to_owned());
-    let loaded = config::load(path)?;
+    let (loaded, certificates) = reload::load(path)?;
     loaded.warn();
     let config = loaded.config;
     let prometheus = metrics::install().context("cannot start the metrics")?;
@@ -96,7 +97,6 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();
-    let certificates = reload::certificates_of(&config);
     let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics, tls };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {

@@ -1,6 +1,6 @@
 //! Reloads the configuration file: reads it, builds a new gateway and swaps it in, or changes nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use super::assemble;
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use super::tls_files::TlsFiles;
+use super::tls_watch::TlsFileWatches;
 use crate::config::watch::{FileWatch, Sighting};
-use crate::config::{self, Config, Mistakes};
+use crate::config::{self, Config, Loaded, Mistakes};
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::ReloadMetrics;
@@ -24,8 +25,8 @@ const CHECK: Duration = Duration::from_secs(1);
 pub struct Reloader {
     pub path: PathBuf,
     pub watch: FileWatch,
-    /// The files of certificates that the configuration names.
-    pub certificates: Vec<FileWatch>,
+    /// The files of certificates that its upstreams name.
+    pub certificates: TlsFileWatches,
     pub config: Config,
     pub gateway: Arc<ArcSwap<Gateway>>,
     pub access_log: Option<AccessLog>,
@@ -57,7 +58,7 @@ impl Reloader {
 
     /// Reloads if the file has changed since the last check.
     fn check_file(&mut self) {
-        let certificates_changed = self.certificates_changed();
+        let certificates_changed = self.certificates.have_changed();
         let file = self.path.display();
         match self.watch.look() {
             Sighting::Same if !certificates_changed => {}
@@ -65,11 +66,6 @@ impl Reloader {
             Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
             Sighting::Back => tracing::info!(%file, "the configuration file is back"),
         }
-    }
-
-    /// Whether one of them has changed since the last check. All are looked at: each change is found once.
-    fn certificates_changed(&mut self) -> bool {
-        self.certificates.iter_mut().map(FileWatch::look).filter(|sighting| *sighting == Sighting::Changed).count() > 0
     }
 
     /// Applies the file, or logs why not and changes nothing.
@@ -94,7 +90,7 @@ impl Reloader {
     }
 
     fn apply(&mut self) -> anyhow::Result<()> {
-        let loaded = config::load(&self.path)?;
+        let (loaded, certificates) = load(&self.path)?;
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
         loaded.warn();
@@ -104,14 +100,21 @@ impl Reloader {
         self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
         self.tls.install(tls);
         self.access_log = access_log;
-        self.certificates = certificates_of(&loaded.config);
+        self.certificates = certificates;
         self.config = loaded.config;
         Ok(())
     }
 }
 
-/// Watches the files of certificates that `config` names, from their present versions on.
-pub fn certificates_of(config: &Config) -> Vec<FileWatch> {
-    let tls = config.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref());
-    tls.flat_map(|tls| tls.files.iter().cloned().map(FileWatch::new)).collect()
+/// Loads the configuration, and watches the files of certificates that its upstreams name from the versions on that were
+/// read.
+///
+/// # Errors
+/// The mistakes in it.
+pub fn load(path: &Path) -> Result<(Loaded, TlsFileWatches), Mistakes> {
+    let loaded = config::load(path)?;
+    let tls = loaded.config.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref());
+    let certificates = TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect());
+    // It names the files that it is read from. They are read again now that they are watched.
+    Ok(if certificates.is_empty() { (loaded, certificates) } else { (config::load(path)?, certificates) })
 }

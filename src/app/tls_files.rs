@@ -3,14 +3,12 @@
 //! Guarantees that the files of all listeners are taken over together or not at all, and that a change is only read once
 //! no file is being written any more: a certificate and its key change one after the other.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::tls_watch::TlsFileWatches;
 use crate::clock::{self, Instant};
 use crate::config::Config;
-use crate::config::watch::{FileWatch, Sighting};
 use crate::observe::metrics::CertificateMetrics;
 use crate::transport::tls::server::acceptor::{TlsAcceptor, TlsSettings};
 use crate::transport::tls::server::certificate::{ServerCertificate, TlsFileError};
@@ -24,9 +22,7 @@ const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 pub struct TlsFiles {
     /// By listener. `None`: it speaks HTTP in the clear.
     acceptors: Vec<Option<Arc<TlsAcceptor>>>,
-    watches: Vec<FileWatch>,
-    /// A file has changed since they were read.
-    stale: bool,
+    watches: TlsFileWatches,
     /// When certificates are looked at for their expiry.
     warn_at: Instant,
     metrics: CertificateMetrics,
@@ -36,7 +32,7 @@ pub struct TlsFiles {
 pub struct PreparedTls {
     settings: Vec<Option<TlsSettings>>,
     /// From before the files were read: a change meanwhile is found.
-    watches: Vec<FileWatch>,
+    watches: TlsFileWatches,
 }
 
 impl TlsFiles {
@@ -48,8 +44,7 @@ impl TlsFiles {
         let PreparedTls { settings, watches } = prepare(config, &[])?;
         let acceptor = |settings: Option<TlsSettings>| settings.map(|settings| Arc::new(TlsAcceptor::new(settings)));
         let acceptors = settings.into_iter().map(acceptor).collect();
-        let (stale, warn_at, metrics) = (false, clock::now(), CertificateMetrics::new());
-        let mut this = Self { acceptors, watches, stale, warn_at, metrics };
+        let mut this = Self { acceptors, watches, warn_at: clock::now(), metrics: CertificateMetrics::new() };
         this.installed();
         Ok(this)
     }
@@ -75,24 +70,12 @@ impl TlsFiles {
             }
         }
         self.watches = watches;
-        self.stale = false;
         self.installed();
     }
 
     /// Looks whether a file has changed, and if so takes all of them over, or logs why not and changes nothing.
     pub fn check(&mut self, config: &Config) {
-        for watch in &mut self.watches {
-            match watch.look() {
-                Sighting::Same => {}
-                Sighting::Changed => self.stale = true,
-                Sighting::Gone => {
-                    tracing::warn!(file = %watch.path().display(), "a file of TLS is gone: its last version holds on");
-                }
-                Sighting::Back => tracing::info!(file = %watch.path().display(), "a file of TLS is back"),
-            }
-        }
-        if self.stale && !self.watches.iter().any(FileWatch::is_moving) {
-            self.stale = false;
+        if self.watches.have_changed() {
             self.reload(config);
         }
         self.warn_of_expiry();
@@ -156,10 +139,9 @@ fn prepare(config: &Config, running: &[Option<Arc<TlsAcceptor>>]) -> Result<Prep
     Ok(PreparedTls { settings: settings.collect::<Result<_, _>>()?, watches })
 }
 
-fn watches(config: &Config) -> Vec<FileWatch> {
+fn watches(config: &Config) -> TlsFileWatches {
     let specs = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
-    let files: BTreeSet<&PathBuf> = specs.flat_map(|spec| spec.files()).collect();
-    files.into_iter().cloned().map(FileWatch::new).collect()
+    TlsFileWatches::new(specs.flat_map(|spec| spec.files()).cloned().collect())
 }
 
 /// Checks every file that `config` names.
