@@ -12,6 +12,7 @@ use std::time::Duration;
 use saphyr::{LoadableYamlNode as _, YamlOwned};
 
 use shipped::*;
+use tollgate_test_support::topology::CertificateAuthority;
 
 #[test]
 fn every_file_of_a_deployment_is_yaml() {
@@ -102,9 +103,38 @@ fn the_gateway_refuses_a_configuration_that_is_broken() {
 fn the_gateway_takes_every_configuration_that_is_shipped() {
     let configs = gateway_configs();
     assert!(configs.len() >= 4, "two for Compose, two for Kubernetes, found only {configs:?}");
+    // The pair that a Secret would have.
+    let authority = CertificateAuthority::create();
+    authority.issue("tls", "DNS:localhost");
+    std::fs::rename(authority.path("tls.pem"), authority.path("tls.crt")).expect("it was made");
+    let mounted = authority.path("").display().to_string();
     for config in configs.iter().map(PathBuf::as_path).chain([Path::new("routes.yaml")]) {
-        assert_checks(&config.display().to_string(), config);
+        let content = read(config).replace("/etc/tollgate-tls", mounted.trim_end_matches('/'));
+        assert_checks(&config.display().to_string(), temporary(&content).path());
     }
+}
+
+#[test]
+fn the_certificates_of_the_overlay_with_tls_are_mounted_and_its_port_is_reached() {
+    let of = |file: &str| documents(format!("deploy/kubernetes/overlays/tls/{file}")).remove(0);
+    let (routes, deployment, service, policy) =
+        (of("routes.yaml"), of("deployment.yaml"), of("service.yaml"), of("network-policy.yaml"));
+    let pod = at(&deployment, "spec.template.spec").expect("it has a pod");
+    let (mount, volume) = (text(pod, "containers.0.volumeMounts.0.name"), text(pod, "volumes.0.name"));
+    assert_eq!((mount, text(pod, "volumes.0.secret.secretName")), (volume, "tollgate-tls".into()));
+    let folder = text(pod, "containers.0.volumeMounts.0.mountPath");
+    let pair = at(&routes, "listeners.1.tls.certificates.0").expect("it has a certificate");
+    for (key, file) in [("cert", "tls.crt"), ("key", "tls.key")] {
+        assert_eq!(text(pair, key), format!("{folder}/{file}"), "as a Secret of that type has them");
+    }
+    let port = text(pod, "containers.0.ports.0.name");
+    let number = number(pod, "containers.0.ports.0.containerPort");
+    assert_eq!(text(&routes, "listeners.1.address"), format!("0.0.0.0:{number}"));
+    assert_eq!(text(&service, "spec.ports.0.targetPort"), port);
+    assert_eq!(text(&policy, "0.value.port"), port);
+    let base = documents("deploy/kubernetes/base/deployment.yaml").remove(0);
+    assert_eq!(text(&base, "metadata.name"), text(&deployment, "metadata.name"));
+    assert_eq!(text(&base, "spec.template.spec.containers.0.name"), text(pod, "containers.0.name"));
 }
 
 #[test]
