@@ -99,7 +99,12 @@ impl Proxy {
                     upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
                     return relay(response, lease, request.upgrade.take(), source.request_id, now);
                 }
-                Err(failed) => request.upload = Some(retry.decide(failed, request.method(), upstream)?),
+                Err(failed) => {
+                    drop(lease);
+                    // Boxed: rare, and it may wait.
+                    let decided = Box::pin(retry.decide(failed, request.method(), upstream)).await;
+                    request.upload = Some(decided?);
+                }
             }
         }
     }

@@ -3,18 +3,27 @@
 //! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most once and
 //!   [`MAX_ENDPOINTS`] in all.
 //! - The connection broke before anything of the request was sent: once more, over a new connection.
-//! - An upstream of HTTP/2 says that it has not processed the request, by GOAWAY or REFUSED_STREAM (RFC 9113 §8.7): up to
-//!   [`MOST_REFUSALS`] times, over another connection where the upstream's bounds allow it. A body is sent again if no more than 64 KiB of it were sent.
+//! - An upstream of HTTP/2 says that it has not processed the request (RFC 9113 §8.7): over another connection where the
+//!   upstream's bounds allow it, until [`MOST_REFUSALS`] are spent or the time that connecting may take is over.
+//!   REFUSED_STREAM spends one. A GOAWAY does only if its connection carried no request at all: one that carried some
+//!   brought those further, so that the others' turn comes. A body is sent again if no more than 64 KiB of it were sent.
 //! - A connection that had been used before broke before it answered: the server may have closed an idle connection
 //!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
 //!   has no body, and if the upstream's retry budget pays for it.
 //! - Nothing else is ever sent twice.
 
-use http::Method;
+use std::time::Duration;
 
+use http::Method;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use super::connection::exchange::timeouts_of;
 use super::connection::failure::{FailedExchange, RetryPermission};
 use super::connection::upload::Upload;
+use crate::clock::{self, Instant};
 use crate::error::Failure;
+use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::upstream::Upstream;
 
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
@@ -23,10 +32,17 @@ pub const MAX_ENDPOINTS: usize = 3;
 /// Most refusals that one request meets with: an upstream that refuses everything must not be asked for ever.
 const MOST_REFUSALS: usize = 3;
 
+/// The waits between one refusal and the next attempt: none, then this, then each twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(160);
+
 /// The retries that a request has.
 #[derive(Default)]
 pub struct Retry {
     spent: bool,
+    pauses: Pauses,
+    /// Refusals by connections that carried nothing, or that may carry others.
+    refusals: usize,
     /// The connections that did not take the request.
     refused_by: Vec<u64>,
 }
@@ -42,38 +58,92 @@ impl Retry {
         &self.refused_by
     }
 
-    /// The body to send again with the same head, over a new connection.
+    /// The body to send again with the same head, over a new connection. Waits before an upstream that has refused the
+    /// request is asked again.
     ///
     /// # Errors
     /// When the request must not be sent again: the failure to answer with.
-    pub fn decide(
+    pub async fn decide(
         &mut self,
         mut failed: Box<FailedExchange>,
         method: &Method,
         upstream: &Upstream,
     ) -> Result<Upload, Failure> {
-        let permission = std::mem::replace(&mut failed.permission, RetryPermission::Never);
-        if let RetryPermission::Refused { upload, by } = permission {
-            self.refused_by.push(by);
-            if self.refused_by.len() > MOST_REFUSALS {
-                return Err(failed.into_failure(&upstream.spec().name));
+        let again = match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
+            RetryPermission::Refused { upload, by } => {
+                self.refused_by.push(by);
+                self.refusals += 1;
+                self.may_go_on(upstream).await.then_some(upload)
             }
-            upstream.metrics().retried();
-            return Ok(upload);
-        }
-        let spent = std::mem::replace(&mut self.spent, true);
-        match permission {
-            RetryPermission::Unsent(upload) if !spent => Ok(upload),
-            RetryPermission::Stale(upload) if !spent && is_idempotent(method) && upstream.budget().withdraw() => {
+            RetryPermission::Unprocessed { upload, streams } => {
+                let in_time = self.may_go_on(upstream).await;
+                // Asked after the pause: by then, all exchanges of the connection know what became of them.
+                self.refusals += usize::from(streams.are_in_vain());
+                (in_time && self.refusals <= MOST_REFUSALS).then_some(upload)
+            }
+            RetryPermission::Unsent(upload) => (!std::mem::replace(&mut self.spent, true)).then_some(upload),
+            RetryPermission::Stale(upload) => {
+                let first = !std::mem::replace(&mut self.spent, true);
+                (first && is_idempotent(method) && upstream.budget().withdraw()).then_some(upload)
+            }
+            RetryPermission::Never => None,
+        };
+        match again {
+            Some(upload) => {
+                upstream.metrics().retried();
                 Ok(upload)
             }
-            _ => Err(failed.into_failure(&upstream.spec().name)),
+            None => Err(failed.into_failure(&upstream.spec().name)),
         }
-        .inspect(|_| upstream.metrics().retried())
+    }
+
+    /// Whether the request may be sent again after a refusal, and the pause before that.
+    async fn may_go_on(&mut self, upstream: &Upstream) -> bool {
+        let limit = UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
+        self.refusals <= MOST_REFUSALS && self.pauses.wait(limit).await
+    }
+}
+
+/// The waits of a request that is refused again and again.
+#[derive(Default)]
+struct Pauses {
+    next: Duration,
+    /// When it is not sent again any more.
+    deadline: Option<Instant>,
+}
+
+impl Pauses {
+    /// Waits. Returns whether the request may go on, for no longer than `limit` in all.
+    async fn wait(&mut self, limit: Duration) -> bool {
+        let now = clock::now();
+        let deadline = *self.deadline.get_or_insert(now + limit);
+        if now + self.next >= deadline {
+            return false;
+        }
+        match self.next {
+            Duration::ZERO => yield_now().await,
+            pause => sleep(pause).await,
+        }
+        self.next = (self.next * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        true
     }
 }
 
 /// RFC 9110 §9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_and_end_with_the_time_that_connecting_may_take() {
+        let (mut pauses, begin, mut at) = (Pauses::default(), clock::now(), Vec::new());
+        while pauses.wait(Duration::from_secs(1)).await {
+            at.push((clock::now() - begin).as_millis());
+        }
+        assert_eq!(at, [0, 10, 30, 70, 150, 310, 470, 630, 790, 950]);
+    }
 }

@@ -22,6 +22,7 @@ use tollgate_test_support::raw_http2::FrameClient;
 use tollgate_test_support::upstream::RawConnection;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
 
 /// A server of HTTP/2 without TLS. Stopped when dropped.
 struct Http2Server {

@@ -1,8 +1,10 @@
 //! Why an exchange failed before there was a response, and whether its request may be sent again.
 
 use std::io;
+use std::sync::Arc;
 
 use super::response::InvalidResponse;
+use super::stream_counts::StreamCounts;
 use super::upload::Upload;
 use crate::body::{BodyFailure, BoxError};
 use crate::error::Failure;
@@ -88,11 +90,16 @@ impl FailedExchange {
 pub enum RetryPermission {
     /// Yes: nothing of the request was sent, and nothing of its body was taken from the client.
     Unsent(Upload),
-    /// Yes: the upstream says that it has not processed it, or it reached no upstream.
+    /// Yes: the upstream has refused its stream, and says that it has not processed it.
     Refused {
         upload: Upload,
         /// The number of the connection that did not take it.
         by: u64,
+    },
+    /// Yes: its stream is above the last one of a GOAWAY, or none could be opened any more. With the streams of its connection.
+    Unprocessed {
+        upload: Upload,
+        streams: Arc<StreamCounts>,
     },
     /// If the request is idempotent: it has no body, and the connection may have been closed before the request came.
     Stale(Upload),

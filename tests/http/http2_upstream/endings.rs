@@ -15,9 +15,7 @@ use tollgate_test_support::topology::CapturedLog;
 use tollgate_test_support::until;
 use tollgate_test_support::upstream::{OK, RawConnection, ScriptedUpstream};
 
-use super::{GET, Http2Server, answer, exchange, whole};
-
-const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+use super::{GET, Http2Server, POST, answer, exchange, whole};
 
 fn ok(stream: u32) -> Vec<u8> {
     let head = frame(HEADERS, END_HEADERS, stream, &block(&[(":status", "200")]));
@@ -141,6 +139,124 @@ async fn an_upstream_that_refuses_everything_is_not_asked_for_ever() {
     let (status, body) = exchange(&front, GET).await;
     assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
     assert_eq!(requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn an_upstream_that_goes_away_at_once_ends_each_request_after_four_attempts_over_shared_connections() {
+    const CLIENTS: usize = 50;
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&requests);
+    let server = Http2Server::raw(&[], move |mut wire, _| {
+        let count = Arc::clone(&count);
+        async move {
+            wire.next(HEADERS).await;
+            count.fetch_add(1, Ordering::SeqCst);
+            wire.send(go_away(0, Reason::NO_ERROR)).await;
+            while let Some(seen) = wire.frame().await {
+                count.fetch_add(usize::from(seen.kind == HEADERS), Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    for (status, body) in futures_util::future::join_all((0..CLIENTS).map(|_| exchange(&front, POST))).await {
+        assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    }
+    assert!(requests.load(Ordering::SeqCst) <= 4 * CLIENTS, "{requests:?}");
+    // They are not opened for each request, although each was sent four times.
+    assert!(server.connections() <= CLIENTS, "{}", server.connections());
+}
+
+/// A server that processes one request on a connection. It answers when `connections` have been opened.
+async fn one_request_a_connection(connections: usize) -> Http2Server {
+    let (opened, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    Http2Server::raw(&[], move |mut wire, _| {
+        let (opened, all) = (Arc::clone(&opened), Arc::clone(&all));
+        async move {
+            let request = wire.next(HEADERS).await;
+            wire.send(go_away(request.stream, Reason::NO_ERROR)).await;
+            let answered = all.notified();
+            if opened.fetch_add(1, Ordering::SeqCst) + 1 >= connections {
+                all.notify_waiters();
+            } else {
+                answered.await;
+            }
+            wire.send(ok(request.stream)).await;
+            while wire.frame().await.is_some() {}
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_upstream_that_processes_one_request_a_connection_loses_none() {
+    // At once, and when many are under way: until then, no answer tells that it makes progress.
+    for together in [1, 40] {
+        let server = one_request_a_connection(together).await;
+        let front = server.behind().await;
+        let requests = (0..40).map(|number| exchange(&front, if number % 2 == 0 { GET } else { POST }));
+        for answer in futures_util::future::join_all(requests).await {
+            assert_eq!(answer, ("200".into(), "ok".into()), "{together}");
+        }
+        // The first gets all of them. The others get one each, as that has taught.
+        assert!(server.connections() <= 60, "{together}: {}", server.connections());
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_meets_many_connections_at_their_ends_is_not_lost() {
+    const CONNECTIONS: usize = 6;
+    let (opened, all) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(CONNECTIONS)));
+    let server = Http2Server::raw(&[], move |mut wire, number| {
+        let (opened, all) = (Arc::clone(&opened), Arc::clone(&all));
+        async move {
+            let first = wire.next(HEADERS).await.stream;
+            // Of those that come at once, the first connection takes one. That teaches the gateway.
+            if number == 0 {
+                wire.next(HEADERS).await;
+                wire.send(go_away(first, Reason::NO_ERROR)).await;
+            }
+            if opened.fetch_add(1, Ordering::SeqCst) < CONNECTIONS {
+                all.wait().await;
+            }
+            wire.send(ok(first)).await;
+            wire.next(HEADERS).await;
+            wire.send(go_away(first, Reason::NO_ERROR)).await;
+            while wire.frame().await.is_some() {}
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    let herd = (0..CONNECTIONS).map(|_| exchange(&front, GET));
+    assert!(futures_util::future::join_all(herd).await.iter().all(|answer| answer.0 == "200"));
+    assert_eq!(server.connections(), CONNECTIONS);
+    // All but the first are idle, and go away instead of taking another.
+    assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
+    assert_eq!(server.connections(), CONNECTIONS + 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_outlives_an_earlier_one_is_shared_again() {
+    let server = Http2Server::raw(&[], |mut wire, number| async move {
+        while let Some(seen) = wire.frame().await {
+            if seen.kind == HEADERS && number == 0 {
+                wire.send([go_away(seen.stream, Reason::NO_ERROR), ok(seen.stream)].concat()).await;
+                return while wire.frame().await.is_some() {};
+            }
+            if seen.kind == HEADERS {
+                wire.send(ok(seen.stream)).await;
+            }
+        }
+    })
+    .await;
+    let front = server.behind().await;
+    let herd = |count| futures_util::future::join_all((0..count).map(|_| exchange(&front, GET)));
+    assert!(herd(10).await.iter().all(|answer| answer.0 == "200"));
+    // Over the first connection that is left: its second stream, or a later one.
+    assert_eq!(herd(1).await[0].0, "200");
+    let opened = server.connections();
+    assert!(herd(80).await.iter().all(|answer| answer.0 == "200"));
+    assert_eq!(server.connections(), opened);
 }
 
 #[tokio::test]

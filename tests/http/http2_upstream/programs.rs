@@ -23,7 +23,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower_service::Service as _;
 
-use super::{GET, exchange};
+use super::{GET, POST, exchange};
 
 fn nginx(authority: &CertificateAuthority, options: &str) -> NginxServer {
     let (cert, key) = (authority.path("server.pem"), authority.path("server.key"));
@@ -75,6 +75,22 @@ async fn nginx_over_tls_without_http_2_is_spoken_to_in_http_1() {
     }
     assert!(front.gate.upstream.endpoints()[0].has_declined_http2());
     assert_eq!(exchange(&front, GET).await.1, "HTTP/1.1");
+}
+
+#[tokio::test]
+async fn nginx_that_takes_ten_requests_a_connection_loses_none() {
+    let server = NginxServer::start("http2", "keepalive_requests 10; location / { return 200 ok; }");
+    let front = ProxyServer::with(&[], |plan| {
+        plan.spec.endpoints = vec![format!("h2c://{}", server.address).parse().unwrap()];
+    })
+    .await;
+    let clients = (0..50).map(|_| async {
+        for _ in 0..20 {
+            assert_eq!(exchange(&front, GET).await, ("200".into(), "ok".into()));
+            assert_eq!(exchange(&front, POST).await, ("200".into(), "ok".into()));
+        }
+    });
+    futures_util::future::join_all(clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

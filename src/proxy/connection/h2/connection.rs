@@ -21,6 +21,7 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
 use crate::http::h2::STREAM_WINDOW;
 use crate::proxy::connection::response::BOUNDS;
+use crate::proxy::connection::stream_counts::StreamCounts;
 use crate::transport::Stream;
 use crate::upstream::bounds::{BoundedPlace, LeavingConnection};
 use crate::upstream::metrics::CountedConnection;
@@ -36,6 +37,7 @@ pub struct MultiplexedConnection {
     health: Arc<ConnectionHealth>,
     /// Streams that are leased.
     streams: AtomicUsize,
+    counts: Arc<StreamCounts>,
     /// It has carried an exchange to its end.
     used: AtomicBool,
     idle_since: Mutex<Instant>,
@@ -92,9 +94,17 @@ impl MultiplexedConnection {
             drop(counted);
             driven.leaving.lock().take();
         });
-        let (streams, used, idle_since) = (AtomicUsize::new(0), AtomicBool::new(false), Mutex::new(clock::now()));
-        let keepalive = UpstreamWait::NextExchange.limit(&timeouts);
-        Ok(Arc::new(Self { number: next_number(), sender, health, streams, used, idle_since, bounded, keepalive }))
+        Ok(Arc::new(Self {
+            number: next_number(),
+            sender,
+            health,
+            streams: AtomicUsize::new(0),
+            counts: Arc::default(),
+            used: AtomicBool::new(false),
+            idle_since: Mutex::new(clock::now()),
+            bounded,
+            keepalive: UpstreamWait::NextExchange.limit(&timeouts),
+        }))
     }
 
     /// Tells it from all others.
@@ -113,10 +123,13 @@ impl MultiplexedConnection {
         self.health.retired.load(Ordering::Relaxed) || matches!(ready(), std::task::Poll::Ready(Err(_)))
     }
 
-    /// Whether another stream can be opened now.
-    pub fn has_room(&self) -> bool {
+    /// Whether another stream can be opened now. Once it has begun as many as the upstream's connections last carried, only
+    /// if no other is under way: that one shows whether it goes on.
+    pub fn has_room(&self, lifetime: usize) -> bool {
         let most = self.sender.current_max_send_streams().min(MOST_STREAMS as usize);
-        self.streams() < most && !self.health.suspected.load(Ordering::Relaxed)
+        let streams = self.streams();
+        let goes_on = streams == 0 || self.counts.begun() < lifetime;
+        streams < most && goes_on && !self.health.suspected.load(Ordering::Relaxed)
     }
 
     /// The number of streams that are leased.
@@ -135,6 +148,7 @@ impl MultiplexedConnection {
     }
 
     pub fn begin_stream(&self) {
+        self.counts.begin();
         self.streams.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -143,6 +157,11 @@ impl MultiplexedConnection {
         if self.streams.fetch_sub(1, Ordering::SeqCst) == 1 {
             *self.idle_since.lock() = clock::now();
         }
+    }
+
+    /// Its streams in numbers.
+    pub fn counts(&self) -> &Arc<StreamCounts> {
+        &self.counts
     }
 
     /// Whether it must get no more streams, so that a request which waits and cannot use it gets its place.

@@ -5,6 +5,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -94,6 +95,7 @@ impl Http2Exchange {
         let to_head = *request.method() == Method::HEAD;
         match received.and_then(|response| self.take_head(response, websocket, to_head)) {
             Ok(head) => {
+                self.stream.record_answered(streams_before(&awaited.response));
                 let AwaitedResponse { replay, sender, .. } = awaited;
                 // Nothing is sent again any more.
                 replay.iter().for_each(ReplayBody::forget);
@@ -103,7 +105,10 @@ impl Http2Exchange {
                 Ok(head)
             }
             Err(error) => {
-                let AwaitedResponse { upload, replay, sender, answered, .. } = awaited;
+                let AwaitedResponse { response, upload, replay, sender, answered, .. } = awaited;
+                if matches!(&error, ExchangeError::StreamBroken(error) if is_after_go_away(error)) {
+                    self.stream.record_unprocessed(streams_before(&response));
+                }
                 if let Some(sender) = sender {
                     sender.into_stream().send_reset(Reason::CANCEL);
                 }
@@ -129,7 +134,10 @@ impl Http2Exchange {
         let accept =
             is_websocket.then(|| websocket::translate(&mut head).ok_or(ExchangeError::NoWebSocketKey)).transpose()?;
         let sent = self.stream.connection.sender().send_request(head, complete && !is_websocket);
-        let (response, stream) = sent.map_err(|error| ExchangeError::StreamUnsent(error.into()))?;
+        let (response, stream) = sent.map_err(|error| {
+            self.stream.record_unsent();
+            ExchangeError::StreamUnsent(error.into())
+        })?;
         Ok((response, stream, accept))
     }
 
@@ -197,10 +205,16 @@ impl Http2Exchange {
         if let Some(body) = body.flatten() {
             upload.restore(body);
         }
-        let by = connection.number();
         let permission = match &error {
-            ExchangeError::StreamUnsent(_) if whole => RetryPermission::Refused { upload, by },
-            ExchangeError::StreamBroken(error) if whole && is_refusal(error) => RetryPermission::Refused { upload, by },
+            ExchangeError::StreamBroken(error) if whole && is_refused(error) => {
+                RetryPermission::Refused { upload, by: connection.number() }
+            }
+            ExchangeError::StreamBroken(error) if whole && is_after_go_away(error) => {
+                RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
+            }
+            ExchangeError::StreamUnsent(_) if whole => {
+                RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
+            }
             ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
                 RetryPermission::Stale(upload)
             }
@@ -210,11 +224,20 @@ impl Http2Exchange {
     }
 }
 
-/// Whether the upstream says that it has not processed the request: its stream is above the last one of a GOAWAY, or
-/// was refused (RFC 9113 §8.7).
-fn is_refusal(error: &h2::Error) -> bool {
-    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-    error.is_remote() && (error.is_go_away() || refused)
+/// Whether the upstream says that it has not processed the request, and refuses its stream alone (RFC 9113 §8.7).
+fn is_refused(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)
+}
+
+/// Whether the upstream says that it has not processed the request: its stream is above the last one of a GOAWAY
+/// (RFC 9113 §6.8).
+fn is_after_go_away(error: &h2::Error) -> bool {
+    error.is_remote() && error.is_go_away()
+}
+
+/// The streams that were opened on the connection before this one. A client's have odd numbers.
+fn streams_before(response: &ResponseFuture) -> usize {
+    response.stream_id().as_u32() as usize / 2
 }
 
 impl AwaitedResponse {

@@ -1,10 +1,12 @@
 //! The connections of a worker that carry many exchanges, by endpoint.
 //!
 //! Guarantees that a connection is opened only when all are full, one for all requests that wait for it, and that no
-//! more than [`MOST_CONNECTIONS`] lead to one endpoint. At the bounds of its upstream, a connection gets no more streams
+//! more than [`MOST_CONNECTIONS`] lead to one endpoint. Where connections end after some streams, later ones get no
+//! more than that at once. At the bounds of its upstream, a connection gets no more streams
 //! once requests wait that cannot use it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -22,9 +24,11 @@ const MOST_CONNECTIONS: usize = 64;
 pub struct ConnectionGroups(Mutex<HashMap<Arc<str>, Arc<ConnectionGroup>>>);
 
 /// The connections to one endpoint.
-#[derive(Default)]
 pub struct ConnectionGroup {
     members: Mutex<GroupMembers>,
+    /// The streams that a connection carried before its upstream closed it while more were under way. [`usize::MAX`]: not
+    /// known, or outlived since.
+    lifetime: AtomicUsize,
     /// Told when a stream may have become free, or when a connection was opened or could not be.
     freed: Arc<Notify>,
 }
@@ -99,6 +103,12 @@ impl IdleConnections for ConnectionGroups {
     }
 }
 
+impl Default for ConnectionGroup {
+    fn default() -> Self {
+        Self { members: Mutex::default(), lifetime: AtomicUsize::new(usize::MAX), freed: Arc::default() }
+    }
+}
+
 impl ConnectionGroup {
     /// Told when another claim may succeed.
     pub fn freed(&self) -> &Arc<Notify> {
@@ -108,16 +118,18 @@ impl ConnectionGroup {
     /// Asks for a stream of a connection that is `allowed`; of any, once no more can be opened.
     pub fn claim(self: &Arc<Self>, allowed: impl Fn(&MultiplexedConnection) -> bool) -> StreamClaim {
         drop(self.retain(|connection| !connection.is_retired()));
+        let lifetime = self.lifetime.load(Ordering::Relaxed);
         let mut members = self.members.lock();
         let all = members.connections.len() + members.opening;
         let fits = |connection: &&Arc<MultiplexedConnection>| {
-            connection.has_room() && (all >= MOST_CONNECTIONS || allowed(connection))
+            connection.has_room(lifetime) && (all >= MOST_CONNECTIONS || allowed(connection))
         };
         if let Some(connection) = members.connections.iter().find(fits) {
             return StreamClaim::Take(self.lease(connection));
         }
-        // A connection that is being opened serves this many of those that wait.
-        if all < MOST_CONNECTIONS && members.waiting >= members.opening * MOST_STREAMS as usize {
+        // A connection that is being opened serves the request that opens it, and this many of those that wait.
+        let served = lifetime.min(MOST_STREAMS as usize) - 1;
+        if all < MOST_CONNECTIONS && members.waiting >= members.opening * served {
             members.opening += 1;
             return StreamClaim::Open(OpeningConnection { group: Arc::clone(self), withdrawn: false });
         }
@@ -127,9 +139,10 @@ impl ConnectionGroup {
 
     /// A stream of a connection that has room.
     pub fn take(self: &Arc<Self>) -> Option<StreamLease> {
+        let lifetime = self.lifetime.load(Ordering::Relaxed);
         let members = self.members.lock();
         let connection =
-            members.connections.iter().find(|connection| !connection.is_retired() && connection.has_room())?;
+            members.connections.iter().find(|connection| !connection.is_retired() && connection.has_room(lifetime))?;
         Some(self.lease(connection))
     }
 
@@ -189,6 +202,30 @@ impl Drop for OpeningConnection {
 impl Drop for WaitingForStream {
     fn drop(&mut self) {
         self.0.members.lock().waiting -= 1;
+    }
+}
+
+impl StreamLease {
+    /// The stream was not processed, since the upstream was about to close the connection. `before`: streams in front of it.
+    pub fn record_unprocessed(&self, before: usize) {
+        let lifetime = match self.connection.counts().count_unprocessed(before) {
+            // It tells nothing about the next one.
+            0 => usize::MAX,
+            lifetime => lifetime,
+        };
+        self.group.lifetime.store(lifetime, Ordering::Relaxed);
+    }
+
+    /// No stream could be opened any more.
+    pub fn record_unsent(&self) {
+        self.connection.counts().count_unprocessed(usize::MAX);
+    }
+
+    /// The stream was answered, with `before` streams in front of it.
+    pub fn record_answered(&self, before: usize) {
+        if before >= self.group.lifetime.load(Ordering::Relaxed) {
+            self.group.lifetime.store(usize::MAX, Ordering::Relaxed);
+        }
     }
 }
 
