@@ -13,3 +13,4 @@ pub mod scheme;
 pub mod syntax;
 pub mod timer;
 pub mod trailers;
+pub mod upgrade_rules;

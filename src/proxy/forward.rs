@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use super::connection::client::{Client, Lease, LeaseNeeds};
 use super::connection::exhaustion::MakeRoom;
-use super::connection::upgrade::{self, UpgradeRequest};
+use super::connection::upgrade::UpgradeRequest;
 use super::connection::upstream_request::UpstreamRequest;
 use super::message::{additions, headers};
 use super::request_source::RequestSource;
@@ -19,6 +19,7 @@ use crate::body::Body;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::deadline::UpstreamWait;
+use crate::http::upgrade_rules;
 use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
@@ -150,16 +151,16 @@ fn relay(
     // The protocols that the upstream wants instead (RFC 9110 §15.5.22). Only a client of HTTP/1 can be told.
     let required =
         if response.status() == StatusCode::UPGRADE_REQUIRED { response.headers().get(UPGRADE).cloned() } else { None };
-    let summary = headers::strip_response(response.headers_mut());
+    let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let switched_to = if switches { upgrade_rules::protocols(response.headers()) } else { None };
+    headers::strip_response(response.headers_mut());
     let received = response.version();
     // The server writes it in the client's version.
     *response.version_mut() = Version::HTTP_11;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    if switches {
         let upgrade = upgrade.ok_or(Failure::UpstreamInvalid)?;
-        let protocol = summary.upgrade.unwrap_or_else(|| upgrade.protocol().clone());
-        if upgrade::names_http(&protocol) {
-            return Err(Failure::UpstreamInvalid);
-        }
+        let offered = |protocol: &HeaderValue| upgrade_rules::is_offered(protocol, upgrade.protocol());
+        let protocol = switched_to.filter(offered).ok_or(Failure::UpstreamInvalid)?;
         additions::add_to_response(response.headers_mut(), received, request_id, Some(protocol));
         let end = match lease {
             // Before the whole request is sent, its rest would be taken for the new protocol.

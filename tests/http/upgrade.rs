@@ -110,6 +110,38 @@ async fn an_upstream_that_switches_within_the_request_is_refused() {
 }
 
 #[tokio::test]
+async fn an_upstream_switches_to_nothing_but_what_was_offered() {
+    for (field, status) in
+        [("", 502), ("Upgrade:\r\n", 502), ("Upgrade: foo\r\n", 502), ("Upgrade: WebSocket\r\n", 101)]
+    {
+        let answer = format!("HTTP/1.1 101 x\r\n{field}Connection: upgrade\r\n\r\n");
+        let server = ScriptedUpstream::answering(answer.leak()).await;
+        let front = ProxyServer::to(&[server.address]).await;
+        let mut client = RawConnection::connect(front.address).await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{field} {head}");
+    }
+}
+
+#[tokio::test]
+async fn all_upgrade_fields_are_one_list_and_an_empty_one_is_no_upgrade() {
+    for (fields, sent) in [("Upgrade:", None), ("Upgrade: ,", None), ("Upgrade: a/1\r\nUpgrade: b", Some("a/1, b"))] {
+        let server = ScriptedUpstream::start(move |mut wire, _| async move {
+            let head = wire.head().await;
+            assert_eq!(values(&head, "upgrade"), Vec::from_iter(sent), "{head}");
+            assert_eq!(values(&head, "connection").contains(&"upgrade"), sent.is_some(), "{head}");
+            wire.send("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+        })
+        .await;
+        let front = ProxyServer::to(&[server.address]).await;
+        let mut client = RawConnection::connect(front.address).await;
+        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n{fields}\r\n\r\n")).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 200"), "{fields}");
+    }
+}
+
+#[tokio::test]
 async fn an_upstream_that_switches_to_h2c_is_refused() {
     let server = ScriptedUpstream::answering("HTTP/1.1 101 x\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n").await;
     let front = ProxyServer::to(&[server.address]).await;

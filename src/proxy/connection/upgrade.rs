@@ -1,6 +1,6 @@
 //! Upgrades: connections that leave HTTP for WebSocket and other protocols (RFC 9110 §7.8).
 //!
-//! Guarantees that both sides have agreed before their connections are joined, and that the new protocol is never HTTP
+//! Guarantees that both sides have agreed before their connections are joined, and that no client is offered HTTP
 //! itself: requests inside such a tunnel would evade routes and limits.
 
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl UpgradeRequest {
 }
 
 /// Whether `protocol` lists HTTP/2 in clear text or another version of HTTP.
-pub fn names_http(protocol: &HeaderValue) -> bool {
+fn names_http(protocol: &HeaderValue) -> bool {
     protocol.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).any(|name| {
         name.eq_ignore_ascii_case(b"h2c") || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"http"))
     })

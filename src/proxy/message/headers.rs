@@ -5,12 +5,12 @@
 //! them removed.
 
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use crate::http::response_rules;
+use crate::http::{response_rules, upgrade_rules};
 
 /// Fields of interest that the header section had before fields were removed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
 fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mut RemovedNames) {
     for option in headers.get_all(CONNECTION).iter().flat_map(options) {
         if option.eq_ignore_ascii_case(b"upgrade") {
-            summary.upgrade = headers.get(UPGRADE).cloned();
+            summary.upgrade = upgrade_rules::protocols(headers);
         } else if !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive") {
             removed.extend(HeaderName::from_bytes(option).ok().filter(|name| *name != HOST && *name != CONTENT_LENGTH));
         }

@@ -15,7 +15,7 @@ fn connect<'a>(protocol: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, 
     [&pseudo[..], &[("sec-websocket-version", "13"), ("sec-websocket-protocol", "chat")], more].concat()
 }
 
-fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines()
         .find_map(|line| line.split_once(": ").filter(|(found, _)| found.eq_ignore_ascii_case(name)))
         .map(|(_, value)| value)
@@ -25,9 +25,9 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 async fn agree(wire: &mut RawConnection) {
     let head = wire.head().await;
     assert!(head.starts_with("GET /chat HTTP/1.1\r\n"), "{head}");
-    assert_eq!(field(&head, "upgrade"), Some("websocket"));
-    assert_eq!(field(&head, "sec-websocket-protocol"), Some("chat"));
-    let accept = derive_accept_key(field(&head, "sec-websocket-key").unwrap().as_bytes());
+    assert_eq!(header(&head, "upgrade"), Some("websocket"));
+    assert_eq!(header(&head, "sec-websocket-protocol"), Some("chat"));
+    let accept = derive_accept_key(header(&head, "sec-websocket-key").unwrap().as_bytes());
     wire.send(format!(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\
          Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: chat\r\n\r\n"
@@ -58,6 +58,25 @@ async fn a_websocket_passes_both_ways_and_ends_on_both_sides() {
     client.send(frame(DATA, END_STREAM, 1, b"")).await;
     let end = client.of_stream(1).await;
     assert_eq!((end.kind, end.ends_stream()), (DATA, true));
+}
+
+#[tokio::test]
+async fn an_upstream_that_proves_its_websocket_switches_to_nothing_else() {
+    for field in ["", "Upgrade:\r\n", "Upgrade: foo\r\n"] {
+        let upstream = ScriptedUpstream::start(move |mut wire, _| async move {
+            let head = wire.head().await;
+            let accept = derive_accept_key(header(&head, "sec-websocket-key").unwrap().as_bytes());
+            wire.send(format!(
+                "HTTP/1.1 101 x\r\nConnection: upgrade\r\n{field}Sec-WebSocket-Accept: {accept}\r\n\r\n"
+            ))
+            .await;
+        })
+        .await;
+        let gate = ProxyServer::to(&[upstream.address]).await;
+        let mut client = FrameClient::connect(gate.address).await;
+        client.request(1, 0, &connect("websocket", &[])).await;
+        assert_eq!(client.of_stream(1).await.status(), 502, "{field}");
+    }
 }
 
 #[tokio::test]

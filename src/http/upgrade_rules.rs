@@ -1,0 +1,64 @@
+//! The rules for a change of protocol (RFC 9110 §7.8), whatever versions ask for it and grant it.
+//!
+//! Guarantees that a client's connection changes only to what the client has offered.
+
+use http::header::UPGRADE;
+use http::{HeaderMap, HeaderValue};
+
+/// The protocols of all `Upgrade` fields. `None`: there are none, and so there is no upgrade.
+pub fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut lists = headers.get_all(UPGRADE).iter().filter(|list| names(list).next().is_some());
+    let (first, second) = (lists.next()?, lists.next());
+    let Some(second) = second else { return Some(first.clone()) };
+    let all: Vec<_> = [first, second].into_iter().chain(lists).map(HeaderValue::as_bytes).collect();
+    HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
+}
+
+/// Whether a client that `offered` these may find itself in all of `chosen`. An offer without a version is for every one.
+pub fn is_offered(chosen: &HeaderValue, offered: &HeaderValue) -> bool {
+    names(chosen).all(|chosen| {
+        let unversioned = chosen.split(|&byte| byte == b'/').next().unwrap_or(chosen);
+        names(offered).any(|offer| offer.eq_ignore_ascii_case(chosen) || offer.eq_ignore_ascii_case(unversioned))
+    })
+}
+
+fn names(list: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    list.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> HeaderValue {
+        HeaderValue::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn several_fields_are_one_list_and_empty_ones_are_none() {
+        let cases: [(&[&str], Option<&str>); 6] = [
+            (&[], None),
+            (&[""], None),
+            (&[" , ", ""], None),
+            (&["websocket"], Some("websocket")),
+            (&["", "websocket"], Some("websocket")),
+            (&["a/1, b", "c"], Some("a/1, b, c")),
+        ];
+        for (fields, expected) in cases {
+            let headers = fields.iter().map(|field| (UPGRADE, list(field))).collect();
+            assert_eq!(protocols(&headers), expected.map(list), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_must_have_been_offered() {
+        for (chosen, offered) in
+            [("websocket", "websocket"), ("WebSocket", "websocket"), ("b/2", "a, b/2"), ("b/2", "b"), ("b, a", "a, b")]
+        {
+            assert!(is_offered(&list(chosen), &list(offered)), "{chosen} {offered}");
+        }
+        for (chosen, offered) in [("foo", "websocket"), ("b/1", "b/2"), ("b", "b/2"), ("a, foo", "a, b"), ("a", "")] {
+            assert!(!is_offered(&list(chosen), &list(offered)), "{chosen} {offered}");
+        }
+    }
+}
