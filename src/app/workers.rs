@@ -192,7 +192,11 @@ impl Handler for WorkerListener {
     }
 
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
-        serve::refuse(&self.gateway.load(), self, connection, failure)
+        serve::refuse(&self.gateway.load(), self, connection, (failure, false))
+    }
+
+    fn refuse_call(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
+        serve::refuse(&self.gateway.load(), self, connection, (failure, true))
     }
 }
 

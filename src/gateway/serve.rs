@@ -86,17 +86,18 @@ async fn within(deadline: CallDeadline, answering: impl Future<Output = AnswerRe
     }
 }
 
-/// Answers a request that could not be read.
+/// Answers a request that could not be read, with its failure and whether it is a call of gRPC.
 pub fn refuse(
     gateway: &Gateway,
     listener: &WorkerListener,
     connection: &ConnectionInfo,
-    failure: Failure,
+    (failure, is_call): (Failure, bool),
 ) -> Response<Body> {
     let worker = &listener.worker;
     let hsts = gateway.listeners[listener.index].hsts.as_ref();
     let unread = Request::new(Body::empty());
-    let context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
+    let mut context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
+    context.is_call = is_call;
     let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
     context.close(Err(failure), AnswerFields::default(), account)
 }

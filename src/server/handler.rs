@@ -37,4 +37,9 @@ pub trait Handler: Clone + Send + Sync + 'static {
     /// Answers in place of a request that could not be read, in its turn among pipelined requests. The connection
     /// closes after that.
     fn refuse(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body>;
+
+    /// Answers in place of a call of gRPC that breaks a rule.
+    fn refuse_call(&self, connection: &Arc<ConnectionInfo>, failure: Failure) -> Response<Body> {
+        self.refuse(connection, failure)
+    }
 }

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use tokio::runtime::Runtime;
+use tollgate_test_support::raw_http2::{END_STREAM, FrameClient};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -60,6 +61,26 @@ fn a_call_without_a_route_is_unimplemented() {
         (&12.into(), &200.into(), &"no-route".into())
     );
     assert_eq!(gateway.metric("tollgate_grpc_calls_total{route=\"none\",grpc_status=\"12\"}"), 1.0);
+}
+
+#[tokio::test]
+async fn a_call_that_breaks_a_rule_is_answered_as_a_call() {
+    let gateway = Gateway::start(&routes("routes: [{name: a, echo: true}]\n"));
+    let many: Vec<_> = (0..150).map(|number| format!("x-{number}")).collect();
+    let many: Vec<_> = many.iter().map(|name| (name.as_str(), "1")).collect();
+    let mut client = FrameClient::connect(gateway.listeners[0]).await;
+    let pseudo = [(":method", "POST"), (":scheme", "http"), (":path", CHECK), (":authority", "a")];
+    let calls: [(&[(&str, &str)], u8); 3] = [(&[("host", "b")], 13), (&[("grpc-timeout", " 1S")], 13), (&many, 8)];
+    for (stream, (fields, status)) in (1..).step_by(2).zip(calls) {
+        let request = [&pseudo[..], &[("content-type", "application/grpc")], fields].concat();
+        client.request(stream, END_STREAM, &request).await;
+        let head = client.of_stream(stream).await;
+        assert_eq!((head.status(), head.ends_stream()), (200, true), "{status}");
+    }
+    for (status, count) in [(13, 2.0), (8, 1.0)] {
+        let metric = format!("tollgate_grpc_calls_total{{route=\"none\",grpc_status=\"{status}\"}}");
+        eventually("the calls are counted", || (gateway.metric(&metric) == count).then_some(()));
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::session::H2Session;
 use super::{request_head, websocket};
 use crate::body::Body;
 use crate::clock::Instant;
+use crate::grpc;
 use crate::http::deadline::{ClientWait, Wait as _};
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
 use crate::http::interim::InterimSlot;
@@ -51,7 +52,13 @@ async fn answer<H: Handler>(
     sender: &mut SendResponse<Bytes>,
 ) -> Option<Response<Body>> {
     if let Err(failure) = request_head::check(&mut request, &session.spec) {
-        return Some(session.handler.refuse(&session.connection, failure));
+        let (handler, connection) = (&session.handler, &session.connection);
+        let is_call = grpc::is_call(&request);
+        return Some(if is_call {
+            handler.refuse_call(connection, failure)
+        } else {
+            handler.refuse(connection, failure)
+        });
     }
     let (mut request, continue_request) = with_body(request, session);
     handle(session, &mut request, continue_request.as_deref(), sender).await
