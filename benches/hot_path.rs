@@ -61,6 +61,8 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             }),
             networks: Default::default(),
             cors: None,
+            request_fields: Arc::default(),
+            response_fields: Arc::default(),
             limits: vec![],
             max_body: None,
             timeout: None,

@@ -16,6 +16,7 @@ use crate::gateway::route_metrics::RouteMetrics;
 use crate::gateway::stack::{self, ChainSpec, CrossOriginLayer, NetworkLayer, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
+use crate::route::fields::FieldChanges;
 use crate::route::networks::NetworkRules;
 use crate::route::table::RouteTable;
 use crate::route::{Action, Route};
@@ -46,10 +47,12 @@ pub fn gateway(
         let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
+                response_fields: route.and_then(|route| used(&route.response_fields)),
                 networks: NetworkLayer::new(network_rules(listener, route)),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
+                request_fields: route.and_then(|route| used(&route.request_fields)),
                 timeout: route.and_then(|route| route.timeout),
             })
         };
@@ -59,7 +62,7 @@ pub fn gateway(
     let runtime = |route: &Arc<Route>| {
         let upstream = match &route.action {
             Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
-            Action::Respond(_) | Action::Echo => None,
+            Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
         };
         let guard = guard(route.name.clone(), &route.limits, Some(route))?;
         Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream }, guard })
@@ -93,6 +96,11 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
 /// The pages of other origins that may read the answers of `route`.
 fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
     route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
+}
+
+/// Changes of fields, if there are any.
+fn used(changes: &Arc<FieldChanges>) -> Option<Arc<FieldChanges>> {
+    Some(changes.clone()).filter(|changes| !changes.is_empty())
 }
 
 /// The clients that are taken: by the listener and by the route, if there is one.

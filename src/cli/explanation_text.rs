@@ -141,6 +141,7 @@ fn show_limit(limit: &LimitView) -> String {
 fn show_action(action: &ActionView) -> String {
     match action {
         ActionView::Respond { status } => format!("action   answers {status}\n"),
+        ActionView::Redirect { status, to } => format!("action   redirects to {to} with {status}\n"),
         ActionView::Echo => "action   answers with a description of the request\n".to_owned(),
         ActionView::Forward { upstream, endpoints, target, host, timeout, max_body } => {
             let mut text = format!("action   forwards to {upstream}: {}\n", endpoints.join(", "));

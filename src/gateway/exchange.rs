@@ -1,18 +1,18 @@
 //! A request on its way through the gateway, lent to each layer of its route's chain.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::key::ClientCertificate;
+use tollgate_limiter::limit::key::{ClientCertificate, host};
 use tollgate_limiter::limit::on_limit::Degrade;
-use tollgate_limiter::request::headers::RateLimitFields;
 
 use super::access_log_line::LoggedRequest;
 use super::account::{Account, CallOutcome, InFlight};
-use super::cors_fields::CorsFields;
+use super::fields::AnswerFields;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -26,6 +26,7 @@ use crate::proxy::Proxy;
 use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
+use crate::route::template::{Template, Variable};
 use crate::server::ConnectionInfo;
 use crate::transport::peer::{SocketPair, TrustedPeers};
 use crate::upstream::Upstream;
@@ -83,14 +84,6 @@ pub struct Exchange<'g> {
     pub account: Box<Account>,
     /// The fields that layers add to the answer, whoever it comes from.
     pub fields: AnswerFields,
-}
-
-/// The fields that layers add to an answer, whoever it comes from.
-#[derive(Default)]
-pub struct AnswerFields {
-    pub limits: RateLimitFields,
-    /// Boxed: few routes have them.
-    pub cors: Option<Box<CorsFields>>,
 }
 
 impl RequestContext {
@@ -179,10 +172,7 @@ impl RequestContext {
         if self.is_call {
             account.read_grpc_status(response.headers());
         }
-        fields.limits.apply(response.headers_mut());
-        if let Some(cors) = fields.cors {
-            cors.apply(response.headers_mut());
-        }
+        fields.apply(response.headers_mut());
         if let Some(hsts) = &self.hsts {
             // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
@@ -208,5 +198,37 @@ impl<'g> Exchange<'g> {
     /// The path that routes are matched by.
     pub fn path(&self) -> &str {
         self.normalized_path.as_deref().unwrap_or(self.request.uri().path())
+    }
+
+    /// The text of `template` for this request.
+    pub fn render(&self, template: &Template) -> String {
+        template.render(|variable, text| self.write_value(variable, text))
+    }
+
+    fn write_value(&self, variable: &Variable, text: &mut String) {
+        let (uri, headers) = (self.request.uri(), self.request.headers());
+        match variable {
+            // Writing to a String cannot fail.
+            Variable::ClientIp => drop(write!(text, "{}", self.context.origin.client_ip)),
+            Variable::Scheme => text.push_str(self.context.origin.forwarded_scheme(headers)),
+            Variable::Host => text.push_str(&host::of(uri, headers)),
+            Variable::Method => text.push_str(self.request.method().as_str()),
+            Variable::Path => text.push_str(uri.path()),
+            Variable::Query => text.push_str(uri.query().unwrap_or_default()),
+            Variable::Uri => text.push_str(uri.path_and_query().map_or("/", |target| target.as_str())),
+            Variable::Route => text.push_str(self.route_name()),
+            Variable::RequestId => text.push_str(self.context.request_id.to_str().unwrap_or_default()),
+            Variable::CertificateSubject => {
+                text.push_str(self.context.client_certificate().map_or("", |certificate| &certificate.subject));
+            }
+            Variable::PathParam(name) => text.push_str(self.path_param(name).unwrap_or_default()),
+            Variable::Header(name) => {
+                text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
+            }
+        }
+    }
+
+    fn path_param(&self, name: &str) -> Option<&str> {
+        self.route.as_ref().ok()?.route.matches.path.param(name, self.path())
     }
 }

@@ -195,7 +195,7 @@ fn elsewhere(target: &RouteTarget, host: &str) -> Why {
 fn routed(target: &RouteTarget, request: &Request<Body>) -> Routed {
     let sent = match &target.route.action {
         Action::Forward(forward) => Some(sent(target, forward, request)),
-        Action::Respond(_) | Action::Echo => None,
+        Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
     };
     Routed { route: target.route.clone(), sent }
 }

@@ -11,8 +11,9 @@ use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::permit::Permit;
 use tower_service::Service as _;
 
-use super::cors_fields::preflight_method;
-use super::exchange::{AnswerFields, Exchange, RequestContext};
+use super::exchange::{Exchange, RequestContext};
+use super::fields::AnswerFields;
+use super::fields::cors::preflight_method;
 use super::panic_guard;
 use super::runtime::{Gateway, RouteGuard, WorkerListener};
 use crate::body::Body;

@@ -1,6 +1,7 @@
 //! The way of a request through the gateway, from the outside in:
 //!
-//! account ▸ panic guard ▸ route ▸ [ CORS ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ timeout ▸ action ]
+//! account ▸ panic guard ▸ route ▸
+//! [ CORS ▸ answer's fields ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸ action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -17,29 +18,35 @@ use super::layers::action::Act;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
 use super::layers::cors::CrossOrigin;
 pub use super::layers::cors::CrossOriginLayer;
+use super::layers::fields::{RequestFields, RequestFieldsLayer, ResponseFields, ResponseFieldsLayer};
 use super::layers::networks::NetworkGuard;
 pub use super::layers::networks::NetworkLayer;
 use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
+use crate::route::fields::FieldChanges;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
-pub type Chain = Either<CrossOrigin<NetworkChain>, NetworkChain>;
+pub type Chain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
+type AnsweredChain = Either<ResponseFields<NetworkChain>, NetworkChain>;
 type NetworkChain = Either<NetworkGuard<ShedChain>, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
-type BoundedChain = Either<BodyBound<TimedChain>, TimedChain>;
+type BoundedChain = Either<BodyBound<ChangedChain>, ChangedChain>;
+type ChangedChain = Either<RequestFields<TimedChain>, TimedChain>;
 type TimedChain = Either<Timeout<Act>, Act>;
 
 /// The layers that a route uses, or a listener for requests without a route.
 #[derive(Default)]
 pub struct ChainSpec {
     pub cors: Option<CrossOriginLayer>,
+    pub response_fields: Option<Arc<FieldChanges>>,
     pub networks: Option<NetworkLayer>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
+    pub request_fields: Option<Arc<FieldChanges>>,
     pub timeout: Option<Duration>,
 }
 
@@ -49,6 +56,8 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
         .option_layer(spec.cors)
+        // The route's fields stand on every answer as well. What browsers are told of CORS is not theirs to change.
+        .option_layer(spec.response_fields.map(ResponseFieldsLayer))
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
         .option_layer(spec.networks)
         // Load is shed before limits are asked: a request that is not served must not be charged.
@@ -59,6 +68,8 @@ pub fn chain(spec: ChainSpec) -> Chain {
         .option_layer(spec.rules.map(|rules| RateLimitLayer::of_rules(WorkerLimiter, rules)))
         // The bound on the body stands inside the limits: an oversized request is a request, and counts.
         .option_layer(spec.max_body.map(BodyBoundLayer))
+        // Limits count what the client sent, so fields change after them.
+        .option_layer(spec.request_fields.map(RequestFieldsLayer))
         // The timeout is innermost, around the part that can take long. It ends at the answer's head: bodies may stream.
         .option_layer(spec.timeout.map(TimeoutLayer))
         // The action of the route, or the lesser one that a limit allows.

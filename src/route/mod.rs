@@ -1,18 +1,23 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks`
-//! says which clients a listener or a route takes, `cors` which pages may read its answers.
+//! says which clients a listener or a route takes, `cors` which pages may read its
+//! answers, `fields` which header fields it changes; `template` is a text with variables.
 
 pub mod cors;
+pub mod fields;
 pub mod networks;
 pub mod path;
 pub mod table;
+pub mod template;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use cors::CorsSpec;
-use http::{HeaderName, HeaderValue, Method};
+use fields::FieldChanges;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use networks::NetworkRules;
+use template::Template;
 use tollgate_limiter::limit::definition::LimitUse;
 pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 
@@ -26,6 +31,10 @@ pub struct Route {
     pub networks: NetworkRules,
     /// The pages of other origins that may read its answers. `None`: none but those that the upstream lets.
     pub cors: Option<Arc<CorsSpec>>,
+    /// Changes of the fields of requests, after the limits have counted them.
+    pub request_fields: Arc<FieldChanges>,
+    /// Changes of the fields of answers.
+    pub response_fields: Arc<FieldChanges>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.
@@ -81,8 +90,16 @@ pub struct HeaderMatch {
 pub enum Action {
     Forward(Forward),
     Respond(FixedResponse),
+    Redirect(RedirectRule),
     /// Answers with a description of the request.
     Echo,
+}
+
+/// Sends the client elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedirectRule {
+    pub to: Template,
+    pub status: StatusCode,
 }
 
 /// Forwarding to an upstream.

@@ -272,6 +272,8 @@ mod tests {
             limits: vec![],
             networks: NetworkRules::default(),
             cors: None,
+            request_fields: Arc::default(),
+            response_fields: Arc::default(),
             max_body: None,
             timeout: None,
         })

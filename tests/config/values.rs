@@ -231,7 +231,7 @@ fn reads_every_key() {
 #[test]
 fn reads_every_kind_of_route() {
     let config = good(EVERY_KEY);
-    let [users, moved, fixed, teapot, echo] = &config.routes[..] else { panic!("{:?}", config.routes) };
+    let [users, moved, fixed, teapot, redirected, echo] = &config.routes[..] else { panic!("{:?}", config.routes) };
 
     assert_eq!(users.matches.host, HostMatch::Suffix(".example.com".into()));
     let segments = vec![Segment::Literal("a~b".into()), Segment::Param("id".into())];
@@ -249,6 +249,23 @@ fn reads_every_kind_of_route() {
     let replaced = Rewrite::ReplacePrefix { from: "/old".into(), to: "/new".into() };
     assert_eq!(forward(&moved.action), (replaced, HostPolicy::Fixed(HeaderValue::from_static("api.internal:81"))));
     assert_eq!(forward(&fixed.action), (Rewrite::Replace("/".into()), HostPolicy::Preserve));
+
+    let Action::Redirect(redirect) = &redirected.action else { panic!("{:?}", redirected.action) };
+    assert_eq!((redirect.to.to_string().as_str(), redirect.status.as_u16()), ("https://{host}/new", 308));
+    let changes = [&users.request_fields, &users.response_fields].map(|changes| {
+        let texts = changes.templates().map(ToString::to_string).collect::<Vec<_>>();
+        (changes.remove.clone(), texts.join(" "))
+    });
+    assert_eq!(
+        changes,
+        [
+            (vec![http::header::COOKIE], "{client_ip} {route}".to_owned()),
+            (vec![http::header::SERVER], "DENY <{uri}>; rel=self".to_owned()),
+        ]
+    );
+    let networks = |client: &str| users.networks.take(client.parse().unwrap());
+    assert_eq!(["192.168.1.1", "192.168.7.7", "10.0.0.1"].map(networks), [true, false, false]);
+    assert!(users.cors.as_ref().is_some_and(|cors| cors.credentials && cors.allows(b"https://app.example.com")));
 
     let Action::Respond(respond) = &teapot.action else { panic!("{:?}", teapot.action) };
     assert_eq!(respond.status, StatusCode::IM_A_TEAPOT);

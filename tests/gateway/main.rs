@@ -13,6 +13,7 @@ mod counted_statuses;
 mod explaining;
 mod faults;
 mod faulty_proxy;
+mod fields;
 mod fleet;
 mod grpc;
 mod http2;

@@ -101,6 +101,11 @@ pub enum ActionView {
     Respond {
         status: u16,
     },
+    Redirect {
+        status: u16,
+        /// With its variables.
+        to: String,
+    },
     Echo,
 }
 
@@ -263,6 +268,9 @@ impl ActionView {
     fn of(route: &Route, sent: Option<&ForwardedRequest>) -> Self {
         match (&route.action, sent) {
             (Action::Respond(respond), _) => Self::Respond { status: respond.status.as_u16() },
+            (Action::Redirect(redirect), _) => {
+                Self::Redirect { status: redirect.status.as_u16(), to: redirect.to.to_string() }
+            }
             (Action::Forward(_), Some(sent)) => Self::Forward {
                 upstream: sent.upstream.to_string(),
                 endpoints: sent.endpoints.clone(),

@@ -1,7 +1,7 @@
 //! The action of a route: the upstream that it names, and a path that the rewriting fits.
 
 use super::named::NamedSection;
-use crate::config::file::action::{ActionName, RawActionKeys};
+use crate::config::file::route::action::{ActionName, RawActionKeys};
 use crate::config::file::scalar::path::PathPrefix;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::Located;
@@ -19,9 +19,11 @@ pub fn build(
     // Both are visited even when one of them is too many: all mistakes are reported at once.
     let forward = keys.upstream.is_present().then(|| forward(keys, path, upstreams, report));
     let respond = keys.respond.build(|respond| respond.build(report));
+    let redirect = keys.redirect.build(|raw| raw.build());
     match chosen? {
         ActionName::Forward => forward?.map(Action::Forward),
         ActionName::Respond => respond?.map(Action::Respond),
+        ActionName::Redirect => redirect?.map(Action::Redirect),
         ActionName::Echo => Some(Action::Echo),
     }
 }

@@ -13,9 +13,11 @@ use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
 use crate::config::file::header;
+use crate::config::file::route::fields::RawFieldChanges;
 use crate::config::file::route::{RawMatch, RawRoute};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
+use crate::route::template::{Template, Variable};
 use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
 use crate::upstream::UpstreamSpec;
 
@@ -80,6 +82,11 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
     let timeout = raw.timeout.build(|at| Some(at.value.0));
+    let request_fields = raw.request_headers.build(|raw| raw.of_requests(report));
+    let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
+    for at in templates(raw) {
+        check_template(at, path, report);
+    }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
@@ -88,10 +95,31 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         action: action?,
         networks: networks?,
         cors: cors?,
+        request_fields: request_fields?.unwrap_or_default().into(),
+        response_fields: response_fields?.unwrap_or_default().into(),
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
         timeout: timeout?,
     })
+}
+
+/// Every text of the route that may have variables.
+fn templates(raw: &RawRoute) -> impl Iterator<Item = &Located<Template>> {
+    let changes = [&raw.request_headers, &raw.response_headers].into_iter().filter_map(Setting::valid);
+    let redirect = raw.action.redirect.valid().and_then(|raw| raw.to.valid());
+    changes.flat_map(RawFieldChanges::templates).chain(redirect)
+}
+
+fn check_template(at: &Located<Template>, path: Option<&PathPattern>, report: &mut Report) {
+    let Some(path) = path else { return };
+    for variable in at.value.variables() {
+        if let Variable::PathParam(param) = variable
+            && !path.segments.contains(&Segment::Param(param.clone()))
+        {
+            let problem = ValueProblem::new(format!("this route's path does not have {{{param}}}"));
+            report.mistake(&at.location, problem.hint(format!("put {{{param}}} into the route's path")));
+        }
+    }
 }
 
 fn check_params(used: &CheckedUse, path: Option<&PathPattern>, report: &mut Report) {

@@ -57,7 +57,7 @@ pub fn answer_headers(
 }
 
 /// Hop-by-hop fields and the framing (RFC 9110 §7.6.1, RFC 9112 §6).
-fn is_connection_header(name: &HeaderName) -> bool {
+pub fn is_connection_header(name: &HeaderName) -> bool {
     let known =
         [CONNECTION, CONTENT_LENGTH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
     known.contains(name) || matches!(name.as_str(), "keep-alive" | "proxy-connection")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response};
 use serde::Serialize;
 use tollgate_limiter::limit::on_limit::Degrade;
@@ -18,7 +18,7 @@ use crate::error::Failure;
 use crate::gateway::exchange::{Exchange, RequestContext};
 use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
-use crate::route::{Action, Forward, HostPolicy, Rewrite};
+use crate::route::{Action, Forward, HostPolicy, RedirectRule, Rewrite};
 
 /// Does the action of the request's route, or a lesser one where a limit says so.
 #[derive(Clone, Copy)]
@@ -53,6 +53,7 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let (rule, upstream) = match (&exchange.degraded, &target.route.action) {
         (Some(Degrade::Respond(fixed)), _) => return answered(Ok(context.with_id(fixed.response()))),
         (None, Action::Respond(fixed)) => return answered(Ok(context.with_id(fixed.response()))),
+        (None, Action::Redirect(redirect)) => return answered(redirected(exchange, redirect)),
         (None, Action::Echo) => return answered(Ok(context.with_id(echo(exchange)))),
         (None, Action::Forward(rule)) => (Cow::Borrowed(rule), target.upstream.as_ref()),
         (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
@@ -69,6 +70,16 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
     Box::pin(ready(result))
+}
+
+/// Sends the client elsewhere.
+fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult {
+    let location = HeaderValue::try_from(exchange.render(&redirect.to));
+    let location = location.map_err(|_| Failure::BadRequest("the target has a character that cannot be sent back"))?;
+    let mut response = exchange.context.with_id(Response::new(Body::empty()));
+    *response.status_mut() = redirect.status;
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
 }
 
 /// The answer to an OPTIONS or TRACE that must go no further (RFC 9110 §7.6.2). A TRACE is refused: reflecting a request
@@ -105,7 +116,7 @@ struct Echo<'a> {
 fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
     match action {
         Action::Forward(rule) => Cow::Borrowed(rule),
-        Action::Respond(_) | Action::Echo => {
+        Action::Respond(_) | Action::Redirect(_) | Action::Echo => {
             Cow::Owned(Forward { upstream: upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve })
         }
     }

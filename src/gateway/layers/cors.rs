@@ -16,8 +16,8 @@ use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
-use crate::gateway::cors_fields::{CorsFields, preflight_method};
 use crate::gateway::exchange::Exchange;
+use crate::gateway::fields::cors::{CorsFields, preflight_method};
 use crate::observe::request_id::REQUEST_ID;
 use crate::route::cors::CorsSpec;
 

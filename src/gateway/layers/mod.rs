@@ -6,6 +6,7 @@
 pub mod action;
 pub mod body_bound;
 pub mod cors;
+pub mod fields;
 pub mod networks;
 pub mod rate_limit;
 mod refused;

@@ -4,7 +4,7 @@ use http::uri::Authority;
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
-use super::scalar::number::{BoundedDuration, DAY};
+use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Scalar, Setting};

@@ -1,15 +1,21 @@
-//! `routes`: which requests a route takes, and its bounds. The keys of its action stand in `action`.
+//! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
+//! read its answers, `fields` the header fields that it changes.
+
+pub mod action;
+pub mod cors;
+pub mod fields;
 
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
-use super::action::RawActionKeys;
-use super::cors::RawCors;
-use super::header::RawHeaderCondition;
-use super::limit::RawLimitUse;
-use super::scalar::address::Cidr;
-use super::scalar::number::{BoundedDuration, ByteSize, DAY};
-use super::scalar::text::DefinedName;
+use self::action::RawActionKeys;
+use self::cors::RawCors;
+use self::fields::RawFieldChanges;
+use crate::config::file::header::RawHeaderCondition;
+use crate::config::file::limit::RawLimitUse;
+use crate::config::file::scalar::address::Cidr;
+use crate::config::file::scalar::number::{BoundedDuration, ByteSize, DAY};
+use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::{Mapping, NonEmptyList};
 use crate::config::yaml::decode::{Located, Scalar};
@@ -31,6 +37,10 @@ record! {
         optional deny: NonEmptyList<Located<Cidr>>,
         /// Which pages of other origins may read the answers. Default: those that the upstream lets.
         optional cors: RawCors,
+        /// Changes of the header fields of requests, after the limits have counted them.
+        optional request_headers: RawFieldChanges,
+        /// Changes of the header fields of all answers, the gateway's own included.
+        optional response_headers: RawFieldChanges,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.

@@ -5,9 +5,10 @@
 use http::HeaderValue;
 use serde_json::{Value as Json, json};
 
-use super::respond::RawRespond;
-use super::scalar::path::{FullPath, PathPrefix};
-use super::scalar::text::{DefinedName, OnlyTrue};
+use super::fields::RawRedirect;
+use crate::config::file::respond::RawRespond;
+use crate::config::file::scalar::path::{FullPath, PathPrefix};
+use crate::config::file::scalar::text::{DefinedName, OnlyTrue};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
@@ -22,6 +23,8 @@ record! {
         optional upstream: Located<DefinedName>,
         /// Answer with something fixed.
         optional respond: RawRespond,
+        /// Send the client elsewhere.
+        optional redirect: RawRedirect,
         /// Answer with a description of the request.
         optional echo: Located<OnlyTrue>,
         /// Forward without this leading part of the path.
@@ -50,6 +53,7 @@ record! {
 pub enum ActionName {
     Forward,
     Respond,
+    Redirect,
     Echo,
 }
 
@@ -60,6 +64,7 @@ impl RawActionKeys {
         let actions = [
             self.upstream.build(|_| Some(ActionName::Forward)),
             self.respond.build(|_| Some(ActionName::Respond)),
+            self.redirect.build(|_| Some(ActionName::Redirect)),
             self.echo.build(|_| Some(ActionName::Echo)),
         ];
         let message = match only_one(actions) {
@@ -67,7 +72,7 @@ impl RawActionKeys {
             Err(0) => "the route does nothing",
             Err(_) => "the route does more than one thing",
         };
-        let hint = "a route has exactly one of \"upstream\", \"respond\" and \"echo\"";
+        let hint = "a route has exactly one of \"upstream\", \"respond\", \"redirect\" and \"echo\"";
         report.mistake(&self.location, ValueProblem::new(message).hint(hint));
         None
     }
