@@ -79,6 +79,8 @@ pub struct Exchange<'g> {
     pub normalized_path: Option<String>,
     /// The route, or why there is none.
     pub route: Result<&'g RouteTarget, Failure>,
+    /// A page's question whether it may send what this route would take.
+    pub is_preflight: bool,
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     pub account: Box<Account>,
@@ -172,11 +174,11 @@ impl RequestContext {
         if self.is_call {
             account.read_grpc_status(response.headers());
         }
-        fields.apply(response.headers_mut());
         if let Some(hsts) = &self.hsts {
             // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
         }
+        fields.apply(response.headers_mut());
         account.status = response.status();
         match response.extensions_mut().remove::<TunnelEnd>() {
             Some(end) => {
@@ -215,6 +217,8 @@ impl<'g> Exchange<'g> {
             Variable::Method => text.push_str(self.request.method().as_str()),
             Variable::Path => text.push_str(uri.path()),
             Variable::Query => text.push_str(uri.query().unwrap_or_default()),
+            // `OPTIONS *` asks about the server as a whole.
+            Variable::Uri if uri.path() == "*" => text.push('/'),
             Variable::Uri => text.push_str(uri.path_and_query().map_or("/", |target| target.as_str())),
             Variable::Route => text.push_str(self.route_name()),
             Variable::RequestId => text.push_str(self.context.request_id.to_str().unwrap_or_default()),

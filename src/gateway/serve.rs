@@ -51,6 +51,7 @@ pub async fn serve(
         request,
         normalized_path: None,
         route: Err(Failure::NoRoute),
+        is_preflight: false,
         degraded: None,
         fields: AnswerFields::default(),
     };
@@ -141,6 +142,7 @@ fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g Rout
         let RouteLookup::Route(index) = found else { return None };
         gateway.routes[index].target.route.cors.as_ref().map(|_| RouteLookup::Route(index))
     });
+    exchange.is_preflight = of_preflight.is_some();
     let found =
         of_preflight.unwrap_or_else(|| gateway.table.find(&host, exchange.path(), request.method(), request.headers()));
     match found {

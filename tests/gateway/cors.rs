@@ -21,6 +21,8 @@ routes:
   - {name: open, match: {path: /open}, echo: true, cors: {origins: ['*'], headers: [x-token], methods: [PUT]}}
   - {name: gone, match: {path: /gone}, upstream: gone, cors: {origins: ['https://app.example.com']}}
   - {name: shut, match: {path: /app2}, echo: true}
+  - {name: below, match: {path: '/mixed/*'}, echo: true, cors: {origins: ['*']}}
+  - {name: write, match: {path: /mixed/write, methods: [POST]}, echo: true}
   - name: own
     match: {path: /own}
     respond: {status: 200, headers: {access-control-allow-origin: 'https://evil.example', access-control-allow-credentials: 'true', vary: accept}, body: own}
@@ -136,6 +138,15 @@ fn a_route_that_is_open_says_the_same_to_all() {
     let preflight = preflight(&gateway, "/open", "https://anybody.example", "PUT");
     assert_eq!(field(&preflight, "access-control-allow-methods"), Some("put"));
     assert_eq!(field(&preflight, "access-control-allow-headers"), Some("x-token"));
+}
+
+#[test]
+fn no_route_answers_a_preflight_for_another() {
+    let _turn = turns::beside_others();
+    let gateway = start();
+    let other = preflight(&gateway, "/mixed/write", APP, "POST");
+    assert!(!other.contains("access-control-allow"), "{other}");
+    assert!(preflight(&gateway, "/mixed/write", APP, "GET").contains("access-control-allow-methods: get\r\n"));
 }
 
 #[test]

@@ -79,6 +79,28 @@ fn requests_reach_the_upstream_with_the_fields_that_the_route_gives_them() {
 }
 
 #[test]
+fn a_client_neither_removes_nor_disguises_what_a_route_sets() {
+    let _turn = turns::beside_others();
+    let (gateway, _echo) = start();
+    let url = gateway.url("/users/1/a");
+    let sent = [
+        "-H",
+        "x-tenant: c",
+        "-H",
+        "Connection: x-user, X-Client, close",
+        "-H",
+        "x_user: forged",
+        "-H",
+        "X_INTERNAL: 1",
+    ];
+    let seen: serde_json::Value = serde_json::from_str(&curl(&[&sent[..], &[&url]].concat())).unwrap();
+    let headers = seen["headers"].as_object().unwrap();
+    assert_eq!(headers["x-user"], serde_json::json!(["1"]), "{seen}");
+    assert!(headers.contains_key("x-client"), "{seen}");
+    assert!(headers.keys().all(|name| !name.contains('_')), "{seen}");
+}
+
+#[test]
 fn limits_count_by_what_the_client_sent() {
     let _turn = turns::beside_others();
     let (gateway, _echo) = start();
@@ -127,5 +149,7 @@ fn clients_are_sent_elsewhere_with_what_they_asked_for() {
         shop.starts_with("HTTP/1.1 302") && shop.contains("\r\nlocation: https://s.example/items?is=tea\r\n"),
         "{shop}"
     );
+    let nameless = curl(&["-0", "-o", "/dev/null", "-w", "%{http_code}", "-H", "host;", &gateway.url("/shop/tea")]);
+    assert_eq!(nameless, "400");
     assert!(shop.contains("content-length: 0") && shop.contains("x-request-id: "), "{shop}");
 }

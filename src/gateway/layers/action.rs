@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response};
 use serde::Serialize;
+use tollgate_limiter::limit::key::host;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
 
@@ -18,6 +19,7 @@ use crate::error::Failure;
 use crate::gateway::exchange::{Exchange, RequestContext};
 use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
+use crate::route::template::Variable;
 use crate::route::{Action, Forward, HostPolicy, RedirectRule, Rewrite};
 
 /// Does the action of the request's route, or a lesser one where a limit says so.
@@ -74,8 +76,12 @@ fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
 
 /// Sends the client elsewhere.
 fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult {
-    let location = HeaderValue::try_from(exchange.render(&redirect.to));
-    let location = location.map_err(|_| Failure::BadRequest("the target has a character that cannot be sent back"))?;
+    let names_host = redirect.to.variables().any(|variable| *variable == Variable::Host);
+    if names_host && host::of(exchange.request.uri(), exchange.request.headers()).is_empty() {
+        return Err(Failure::BadRequest("a request without a host cannot be redirected"));
+    }
+    let location = HeaderValue::try_from(exchange.render(&redirect.to)).ok().filter(|location| !location.is_empty());
+    let location = location.ok_or(Failure::BadRequest("the request makes no location that could be sent back"))?;
     let mut response = exchange.context.with_id(Response::new(Body::empty()));
     *response.status_mut() = redirect.status;
     response.headers_mut().insert(LOCATION, location);

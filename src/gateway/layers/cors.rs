@@ -89,10 +89,13 @@ where
     }
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        let is_preflight = preflight_method(exchange.request).is_some();
-        let method = if is_preflight { Method::OPTIONS } else { Method::GET };
+        if !exchange.is_preflight && preflight_method(exchange.request).is_some() {
+            // It asks for what another route takes, and only that one may let it.
+            return Either::Right(self.inner.call(exchange));
+        }
+        let method = if exchange.is_preflight { Method::OPTIONS } else { Method::GET };
         exchange.fields.cors = Some(Box::new(CorsFields::new(&self.cors, method, exchange.request.headers())));
-        if is_preflight {
+        if exchange.is_preflight {
             let answer = exchange.context.with_id(Response::new(Body::empty()));
             return Either::Left(PreflightAnswer(Some(Box::new(answer))));
         }

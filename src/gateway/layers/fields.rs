@@ -65,7 +65,7 @@ where
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
         let fields = RenderedFields::new(&self.changes, |template| exchange.render(template));
-        fields.apply(exchange.request.headers_mut());
+        fields.apply_to_request(exchange.request.headers_mut());
         self.inner.call(exchange)
     }
 }

@@ -97,6 +97,29 @@ fn read_connection(headers: &HeaderMap, summary: &mut FieldSummary, removed: &mu
     }
 }
 
+/// Removes the fields that `Connection` names, and their names from it. A field that is set afterwards stays.
+pub fn settle_connection(headers: &mut HeaderMap) {
+    let is_field = |option: &[u8]| {
+        let name = HeaderName::from_bytes(option).ok()?;
+        let is_option =
+            matches!(name.as_str(), "close" | "keep-alive") || response_rules::is_hop_by_hop(&name, name.as_str());
+        (!is_option && name != HOST && name != CONTENT_LENGTH).then_some(name)
+    };
+    let named: RemovedNames = headers.get_all(CONNECTION).iter().flat_map(options).filter_map(is_field).collect();
+    if named.is_empty() {
+        return;
+    }
+    let kept = headers.get_all(CONNECTION).iter().flat_map(options).filter(|option| is_field(option).is_none());
+    let kept = HeaderValue::from_bytes(&kept.collect::<Vec<_>>().join(&b", "[..]));
+    headers.remove(CONNECTION);
+    if let Ok(kept) = kept {
+        headers.insert(CONNECTION, kept);
+    }
+    for name in named {
+        headers.remove(name);
+    }
+}
+
 fn takes_trailers(headers: &HeaderMap) -> bool {
     headers.get_all(TE).iter().flat_map(options).any(|option| option.eq_ignore_ascii_case(b"trailers"))
 }
@@ -152,6 +175,18 @@ mod tests {
         ]);
         strip_request(&mut headers, false);
         assert_eq!(names(&headers), ["x-four"]);
+    }
+
+    #[test]
+    fn a_settled_connection_names_nothing_that_comes_later() {
+        let mut headers =
+            map(&[("connection", "X-One, close,te"), ("connection", "upgrade, x-two, host"), ("x-one", "1")]);
+        settle_connection(&mut headers);
+        assert_eq!(headers.get(CONNECTION), Some(&HeaderValue::from_static("close, te, upgrade, host")));
+        assert_eq!(names(&headers), ["connection"]);
+        let mut headers = map(&[("connection", "x-one"), ("x-two", "2")]);
+        settle_connection(&mut headers);
+        assert_eq!(headers.get(CONNECTION), Some(&HeaderValue::from_static("")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
 use crate::config::file::scalar::number::{BoundedDuration, DAY};
-use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Scalar, Setting};
 use crate::config::yaml::record::record;
@@ -36,6 +36,14 @@ impl RawCors {
         let names = |setting: &Setting<NonEmptyList<Located<HeaderName>>>| {
             setting.build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect::<Vec<_>>()))
         };
+        for at in
+            [&self.headers, &self.expose].into_iter().filter_map(|setting| setting.valid()).flat_map(|names| &names.0)
+        {
+            refuse_star(&at.location, at.value.as_str(), report);
+        }
+        for at in self.methods.valid().into_iter().flat_map(|methods| &methods.0) {
+            refuse_star(&at.location, at.value.as_str(), report);
+        }
         let (headers, expose) = (names(&self.headers), names(&self.expose));
         let methods = self.methods.build(|methods| Some(methods.0.iter().map(|at| at.value.clone()).collect()));
         let credentials = self.credentials.value()?;
@@ -53,6 +61,14 @@ impl RawCors {
             credentials,
             max_age: self.max_age.value()?.0,
         })
+    }
+}
+
+/// `*` is a name that a field could have, and means anything to browsers, but not with credentials.
+fn refuse_star(location: &Location, name: &str, report: &mut Report) {
+    if name == "*" {
+        let problem = ValueProblem::new("\"*\" is not a name");
+        report.mistake(location, problem.hint("list the names; methods and headers mean all if they are left out"));
     }
 }
 

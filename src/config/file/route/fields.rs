@@ -138,6 +138,11 @@ impl Scalar for Template {
             return Err(ValueProblem::new(format!("{} cannot stand in a header field", quote(text)))
                 .hint("write it on one line, without control characters"));
         }
+        if text.is_empty() {
+            return Err(
+                ValueProblem::new("the text is empty").hint("to take a field away, list its name in \"remove\"")
+            );
+        }
         Self::parse(text).map_err(|error| match error {
             TemplateError::Brace => ValueProblem::new(format!("{} has a brace without another", quote(text)))
                 .hint("write {host} for a variable, and {{ or }} for a brace"),
