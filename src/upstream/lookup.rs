@@ -65,6 +65,8 @@ pub struct ResolvedName {
 #[derive(Default)]
 struct LookupAnswer {
     addresses: Option<Addresses>,
+    /// Until then, the addresses are used while a lookup is under way.
+    recent_until: Option<Instant>,
     /// The error of the last lookup, if it failed.
     error: Option<Arc<str>>,
     /// Until then, it is not looked up again.
@@ -168,7 +170,7 @@ impl ResolvedName {
             }
             answer.since = Some(now);
         }
-        let is_recent = answer.fresh_until.is_some_and(|until| now < until + STALE);
+        let is_recent = answer.recent_until.is_some_and(|until| now < until);
         match (&answer.addresses, answer.since) {
             (Some(older), Some(since)) if is_recent || since + SLOW <= now => LookupStep::Done(Ok(Arc::clone(older))),
             (Some(_), Some(since)) => LookupStep::Wait(Some(since + SLOW)),
@@ -202,6 +204,7 @@ impl ResolvedName {
                 self.resolver.metrics.resolved.increment(1);
                 (answer.addresses, answer.error) = (Some(found.into()), None);
                 answer.fresh_until = Some(now + FRESH);
+                answer.recent_until = Some(now + FRESH + STALE);
             }
             Err(error) => {
                 self.resolver.metrics.failed.increment(1);

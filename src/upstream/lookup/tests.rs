@@ -105,6 +105,23 @@ async fn a_lookup_is_waited_for_only_where_the_known_answer_is_old() {
     assert_eq!(*name.addresses().await.unwrap(), [address(3)]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lookup_is_waited_for_where_the_known_answer_is_old_also_after_one_that_failed() {
+    let (resolver, answers, _) = scripted();
+    let name = resolver.name("orders", 80);
+    answers.send(Ok(vec![address(1)])).unwrap();
+    name.addresses().await.unwrap();
+    tokio::time::advance(FRESH + STALE).await;
+    answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
+    assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+    settled(&name).await;
+    // The next one hangs.
+    tokio::time::advance(RETRY_AFTER).await;
+    let begun = clock::now();
+    assert_eq!(*name.addresses().await.unwrap(), [address(1)]);
+    assert_eq!(clock::now() - begun, SLOW);
+}
+
 #[tokio::test]
 async fn a_resolver_that_hangs_holds_a_bounded_number_of_threads() {
     let (resolver, answers, asked) = scripted();
