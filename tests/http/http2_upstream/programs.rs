@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -82,6 +83,8 @@ async fn nginx_that_takes_ten_requests_a_connection_loses_none() {
     let server = NginxServer::start("http2", "keepalive_requests 10; location / { return 200 ok; }");
     let front = ProxyServer::with(&[], |plan| {
         plan.spec.endpoints = vec![format!("h2c://{}", server.address).parse().unwrap()];
+        // A request is sent again for so long: a busy machine may take its time.
+        plan.spec.connect_timeout = Duration::from_secs(60);
     })
     .await;
     let clients = (0..50).map(|_| async {
