@@ -29,6 +29,10 @@ use crate::transport::{ClearStream, Stream, proxy_protocol};
 /// endpoint costs at most one connect attempt a second, short enough to notice a restart.
 const BACK_OFF: Duration = Duration::from_secs(1);
 
+/// How long an endpoint that did not take HTTP/1.1 alone is not offered that again. Long enough that the handshakes in vain do
+/// not count, short enough to notice that it was set up anew.
+const HTTP1_DECLINED: Duration = Duration::from_secs(60);
+
 /// A server of an upstream.
 pub struct Endpoint {
     url: Arc<str>,
@@ -42,6 +46,8 @@ pub struct Endpoint {
     proxy_protocol: bool,
     /// It was offered HTTP/2 and did not take it.
     declined_http2: AtomicBool,
+    /// It was offered HTTP/1.1 alone and did not take it. In microseconds of the monotonic clock.
+    declined_http1_until: AtomicU64,
     in_flight: AtomicUsize,
     /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
     backing_off_until: AtomicU64,
@@ -124,6 +130,7 @@ impl Endpoint {
             },
             proxy_protocol: false,
             declined_http2: AtomicBool::new(false),
+            declined_http1_until: AtomicU64::new(0),
             in_flight: AtomicUsize::new(0),
             backing_off_until: AtomicU64::new(0),
             failures: FailureLog::default(),
@@ -176,6 +183,16 @@ impl Endpoint {
         self.declined_http2.store(!taken, Ordering::Relaxed);
     }
 
+    /// Whether it lately did not take HTTP/1.1 alone.
+    pub fn has_declined_http1(&self) -> bool {
+        clock::monotonic_micros() < self.declined_http1_until.load(Ordering::Relaxed)
+    }
+
+    /// Records that it did not take HTTP/1.1 alone.
+    pub fn record_declined_http1(&self) {
+        self.declined_http1_until.store(in_future(HTTP1_DECLINED), Ordering::Relaxed);
+    }
+
     /// Requests in flight at this endpoint, from all workers.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
@@ -194,8 +211,7 @@ impl Endpoint {
 
     /// Records that no connection could be opened. Returns whether the last attempt had succeeded.
     pub fn record_refused(&self) -> bool {
-        let back_off = u64::try_from(BACK_OFF.as_micros()).unwrap_or(u64::MAX);
-        self.backing_off_until.swap(clock::monotonic_micros().saturating_add(back_off), Ordering::Relaxed) == 0
+        self.backing_off_until.swap(in_future(BACK_OFF), Ordering::Relaxed) == 0
     }
 
     /// Opens a connection on these terms.
@@ -249,6 +265,11 @@ impl From<io::Error> for UpstreamConnectError {
             _ => Self::Failed(error),
         }
     }
+}
+
+/// The time after `wait`, in microseconds of the monotonic clock.
+fn in_future(wait: Duration) -> u64 {
+    clock::monotonic_micros().saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Each address is tried for at most its share of the time.

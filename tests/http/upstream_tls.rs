@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
@@ -202,11 +203,16 @@ async fn a_websocket_goes_over_http_2_where_a_server_speaks_nothing_else() {
     let acceptor = acceptor(&authority, &["h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
     let server = tokio::spawn(async move {
         loop {
             let (socket, _) = listener.accept().await.unwrap();
             // The first offer is HTTP/1.1 alone.
-            let Ok(tls) = acceptor.accept(socket).await else { continue };
+            let Ok(tls) = acceptor.accept(socket).await else {
+                count.fetch_add(1, Ordering::SeqCst);
+                continue;
+            };
             let mut connection = h2::server::Builder::new().enable_connect_protocol().handshake(tls).await.unwrap();
             tokio::spawn(async move {
                 while let Some(Ok((request, mut sender))) = connection.accept().await {
@@ -218,13 +224,38 @@ async fn a_websocket_goes_over_http_2_where_a_server_speaks_nothing_else() {
         }
     });
     let front = gateway(&format!("https://localhost:{port}"), trusting(&authority), |_| {}).await;
-    for _ in 0..2 {
+    for _ in 0..3 {
         let mut client = RawConnection::connect(front.address).await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n").await;
         assert!(client.head().await.starts_with("HTTP/1.1 101"));
         client.until(b"over h2").await.unwrap();
     }
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
     server.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_version_of_http_is_backed_off_from() {
+    let authority = authority_with("server", "DNS:localhost");
+    let upgrade =
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n";
+    for request in ["GET / HTTP/1.1\r\nHost: a\r\n\r\n", upgrade] {
+        let acceptor = acceptor(&authority, &["h3"]);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                assert!(acceptor.accept(socket).await.is_err());
+            }
+        });
+        let (log, _guard) = CapturedLog::start();
+        let front = gateway(&format!("https://localhost:{port}"), trusting(&authority), |_| {}).await;
+        let mut client = RawConnection::connect(front.address).await;
+        client.send(request).await;
+        assert!(client.head().await.starts_with("HTTP/1.1 502"));
+        assert!(log.text().contains("an endpoint accepts no connection"), "{}", log.text());
+        server.abort();
+    }
 }
 
 #[tokio::test]

@@ -96,9 +96,10 @@ impl Client {
         match endpoint.http2() {
             Http2Use::Never => {}
             // HTTP/2 has no upgrades.
-            Http2Use::Offered if needs.upgrade => {}
+            Http2Use::Offered if needs.upgrade && !endpoint.has_declined_http1() => {}
             Http2Use::Offered | Http2Use::Always => {
-                return Box::pin(self.lease_stream(upstream, endpoint, needs)).await;
+                let deadline = deadline(upstream, clock::now());
+                return Box::pin(self.lease_stream(upstream, endpoint, needs, deadline)).await;
             }
         }
         let now = clock::now();
@@ -110,13 +111,14 @@ impl Client {
                     connection.lease(upstream.spec(), endpoint, now);
                     return Ok(Lease::Http1(connection));
                 }
-                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream), needs), None)).await,
+                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream, now), needs), None)).await,
             },
         };
         match opened {
             // It speaks HTTP/2 alone, which may take a WebSocket too.
             Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
-                Box::pin(self.lease_stream(upstream, endpoint, needs)).await
+                endpoint.record_declined_http1();
+                Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(upstream, now))).await
             }
             opened => Ok(Self::http1(opened?, upstream, endpoint)),
         }
@@ -130,7 +132,7 @@ impl Client {
         endpoint: &PickedEndpoint,
         needs: LeaseNeeds<'_>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let deadline = deadline(upstream);
+        let deadline = deadline(upstream, clock::now());
         let take = || if needs.fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
         let mut in_front = false;
         loop {
@@ -180,8 +182,8 @@ impl Client {
         upstream: &Upstream,
         endpoint: PickedEndpoint,
         needs: LeaseNeeds<'_>,
+        deadline: Instant,
     ) -> Result<Lease, UpstreamConnectError> {
-        let deadline = deadline(upstream);
         let group = self.groups.group(endpoint.key());
         let mut in_front = false;
         loop {
@@ -291,14 +293,15 @@ impl Client {
                 }
                 Ok(stream)
             }
+            // It may take the other version.
+            Err(error @ UpstreamConnectError::OfferRefused(_))
+                if terms.offer == HttpOffer::Http1 && endpoint.http2() == Http2Use::Offered =>
+            {
+                Err(error)
+            }
             Err(error) => {
                 upstream.metrics().connect_failed(&error);
-                let is_at_fault = match error {
-                    UpstreamConnectError::Exhausted(_) => false,
-                    // It may take the other version.
-                    UpstreamConnectError::OfferRefused(_) => endpoint.http2() != Http2Use::Offered,
-                    _ => true,
-                };
+                let is_at_fault = !matches!(error, UpstreamConnectError::Exhausted(_));
                 if is_at_fault && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
@@ -314,9 +317,9 @@ fn terms(deadline: Instant, needs: LeaseNeeds<'_>) -> ConnectTerms<'_> {
     ConnectTerms { deadline, offer: HttpOffer::Http1, client: needs.client }
 }
 
-/// The time by which a request must have its connection.
-fn deadline(upstream: &Upstream) -> Instant {
-    clock::now() + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
+/// The time by which a request that asks for a connection at `since` must have it.
+fn deadline(upstream: &Upstream, since: Instant) -> Instant {
+    since + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
 }
 
 /// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream.
