@@ -2,6 +2,7 @@
 //! ends.
 
 mod endings;
+mod lifetimes;
 mod programs;
 mod streams;
 mod websocket;

@@ -211,14 +211,17 @@ impl Client {
                 }
             };
             let entry = upstream.connection_bound().map(|bound| self.enter(upstream, bound, &endpoint, in_front));
-            let slot = match entry.transpose()? {
+            let slot = match entry {
                 None => None,
-                Some(Entry::Slot(slot)) => Some(slot),
-                Some(Entry::Full) => return Err(UpstreamConnectError::Overloaded),
-                Some(Entry::Pending(mut pending)) => {
+                Some(Ok(Entry::Slot(slot))) => Some(slot),
+                Some(Ok(Entry::Full) | Err(_)) => {
+                    let stream = group.take_any().ok_or(UpstreamConnectError::Overloaded)?;
+                    return Ok(Self::http2(stream, upstream, endpoint));
+                }
+                Some(Ok(Entry::Pending(mut pending))) => {
                     opening.withdraw();
-                    let turn = timeout_at(deadline, turn_or_stream(&mut pending, &group, freed.as_mut())).await;
-                    match turn.map_err(|_| UpstreamConnectError::Overloaded)? {
+                    let turn = turn_or_stream(&mut pending, &group, freed.as_mut(), deadline);
+                    match turn.await? {
                         Either::Left(Vacancy::Slot(slot)) => {
                             opening.resume();
                             Some(slot)
@@ -322,18 +325,28 @@ fn deadline(upstream: &Upstream, since: Instant) -> Instant {
     since + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
 }
 
-/// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream.
+/// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream. After a part of the
+/// time, a connection that is expected to end will do: it may have streams that do not.
 async fn turn_or_stream<'a>(
     pending: &mut PendingConnect,
     group: &'a Arc<ConnectionGroup>,
     mut freed: Pin<&mut Notified<'a>>,
-) -> Either<Vacancy, StreamLease> {
+    deadline: Instant,
+) -> Result<Either<Vacancy, StreamLease>, UpstreamConnectError> {
+    let now = clock::now();
+    let patient_until = now + deadline.saturating_duration_since(now) / 4;
     loop {
-        if let Some(stream) = group.take() {
-            return Either::Right(stream);
+        let is_patient = clock::now() < patient_until;
+        if let Some(stream) = if is_patient { group.take() } else { group.take_any() } {
+            return Ok(Either::Right(stream));
         }
-        if let Either::Left((vacancy, _)) = select(pin!(pending.turn()), freed.as_mut()).await {
-            return Either::Left(vacancy);
+        let until = if is_patient { patient_until } else { deadline };
+        match timeout_at(until, select(pin!(pending.turn()), freed.as_mut())).await {
+            Ok(Either::Left((vacancy, _))) => return Ok(Either::Left(vacancy)),
+            Err(_) if !is_patient => return Err(UpstreamConnectError::Overloaded),
+            // Not told: it is still to be.
+            Err(_) => continue,
+            Ok(Either::Right(_)) => {}
         }
         freed.set(group.freed().notified());
         freed.as_mut().enable();

@@ -2,17 +2,17 @@
 //!
 //! Guarantees that a connection is opened only when all are full, one for all requests that wait for it, and that no
 //! more than [`MOST_CONNECTIONS`] lead to one endpoint. Where connections end after some streams, later ones get no
-//! more than that at once. At the bounds of its upstream, a connection gets no more streams
+//! more than that at once, unless no other can be opened. At the bounds of its upstream, a connection gets no more streams
 //! once requests wait that cannot use it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::connection::{MOST_STREAMS, MultiplexedConnection};
+use super::lifetime::LearnedLifetime;
 use crate::clock::Instant;
 use crate::upstream::bounds::IdleConnections;
 
@@ -24,11 +24,10 @@ const MOST_CONNECTIONS: usize = 64;
 pub struct ConnectionGroups(Mutex<HashMap<Arc<str>, Arc<ConnectionGroup>>>);
 
 /// The connections to one endpoint.
+#[derive(Default)]
 pub struct ConnectionGroup {
     members: Mutex<GroupMembers>,
-    /// The streams that a connection carried before its upstream closed it while more were under way. [`usize::MAX`]: not
-    /// known, or outlived since.
-    lifetime: AtomicUsize,
+    lifetime: LearnedLifetime,
     /// Told when a stream may have become free, or when a connection was opened or could not be.
     freed: Arc<Notify>,
 }
@@ -103,28 +102,21 @@ impl IdleConnections for ConnectionGroups {
     }
 }
 
-impl Default for ConnectionGroup {
-    fn default() -> Self {
-        Self { members: Mutex::default(), lifetime: AtomicUsize::new(usize::MAX), freed: Arc::default() }
-    }
-}
-
 impl ConnectionGroup {
     /// Told when another claim may succeed.
     pub fn freed(&self) -> &Arc<Notify> {
         &self.freed
     }
 
-    /// Asks for a stream of a connection that is `allowed`; of any, once no more can be opened.
+    /// Asks for a stream of a connection that is `allowed` and not expected to end; of any, once no more can be opened.
     pub fn claim(self: &Arc<Self>, allowed: impl Fn(&MultiplexedConnection) -> bool) -> StreamClaim {
         drop(self.retain(|connection| !connection.is_retired()));
-        let lifetime = self.lifetime.load(Ordering::Relaxed);
+        let lifetime = self.lifetime.streams();
         let mut members = self.members.lock();
         let all = members.connections.len() + members.opening;
-        let fits = |connection: &&Arc<MultiplexedConnection>| {
-            connection.has_room(lifetime) && (all >= MOST_CONNECTIONS || allowed(connection))
-        };
-        if let Some(connection) = members.connections.iter().find(fits) {
+        let preferred = members.connections.iter().find(|at| at.has_room(lifetime) && allowed(at));
+        let any = || members.connections.iter().find(|at| all >= MOST_CONNECTIONS && at.has_room(usize::MAX));
+        if let Some(connection) = preferred.or_else(any) {
             return StreamClaim::Take(self.lease(connection));
         }
         // A connection that is being opened serves the request that opens it, and this many of those that wait.
@@ -137,13 +129,20 @@ impl ConnectionGroup {
         StreamClaim::Wait(WaitingForStream(Arc::clone(self)))
     }
 
-    /// A stream of a connection that has room.
+    /// A stream of a connection that has room and is not expected to end.
     pub fn take(self: &Arc<Self>) -> Option<StreamLease> {
-        let lifetime = self.lifetime.load(Ordering::Relaxed);
+        self.take_within(self.lifetime.streams())
+    }
+
+    /// A stream of a connection that has room, whether or not it is expected to end.
+    pub fn take_any(self: &Arc<Self>) -> Option<StreamLease> {
+        self.take_within(usize::MAX)
+    }
+
+    fn take_within(self: &Arc<Self>, lifetime: usize) -> Option<StreamLease> {
         let members = self.members.lock();
-        let connection =
-            members.connections.iter().find(|connection| !connection.is_retired() && connection.has_room(lifetime))?;
-        Some(self.lease(connection))
+        let has_room = |at: &&Arc<MultiplexedConnection>| !at.is_retired() && at.has_room(lifetime);
+        Some(self.lease(members.connections.iter().find(has_room)?))
     }
 
     /// Begins to open a connection, whatever the others do.
@@ -213,7 +212,7 @@ impl StreamLease {
             0 => usize::MAX,
             lifetime => lifetime,
         };
-        self.group.lifetime.store(lifetime, Ordering::Relaxed);
+        self.group.lifetime.learn(lifetime);
     }
 
     /// No stream could be opened any more.
@@ -223,8 +222,8 @@ impl StreamLease {
 
     /// The stream was answered, with `before` streams in front of it.
     pub fn record_answered(&self, before: usize) {
-        if before >= self.group.lifetime.load(Ordering::Relaxed) {
-            self.group.lifetime.store(usize::MAX, Ordering::Relaxed);
+        if self.group.lifetime.outlive(before) {
+            self.group.freed.notify_waiters();
         }
     }
 }
