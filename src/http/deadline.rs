@@ -30,6 +30,7 @@ pub struct WaitRow<S> {
 pub enum WaitLimit<S> {
     /// From a setting of the listener or of the upstream.
     Setting(S),
+    LongerOf(S, S),
     Fixed(Duration),
 }
 
@@ -162,7 +163,7 @@ impl ClientWait {
             Self::ShortLinger => row("the same, while the server drains or needs the room for others", seconds(1), "never", "close"),
             Self::LingerPiece => row("more of what such a client still sends", seconds(5), "a piece comes", "close"),
             Self::BrokenResponse => row("the client to take what came of a response whose end the close would mark, and that broke off", seconds(1), "never", "reset of the connection"),
-            Self::SettingsAck => row("the acknowledgement of our SETTINGS over HTTP/2", Setting(S::Header), "never", "close"),
+            Self::SettingsAck => row("the acknowledgement of our SETTINGS over HTTP/2", WaitLimit::LongerOf(S::Header, S::Body), "anything comes, up to 128 KiB", "close"),
             Self::SignOfLife => row("a sign of life from a client of HTTP/2", seconds(30), "anything comes", "a PING"),
             Self::PingAnswer => row("the answer to the PING", seconds(10), "anything comes", "close"),
             Self::LastStream => row("the last requests after a GOAWAY", Setting(S::Header), "a request ends", "close"),
@@ -215,10 +216,14 @@ impl Wait for ClientWait {
 
     #[inline]
     fn limit(self, timeouts: &ClientTimeouts) -> Duration {
+        let of = |setting| match setting {
+            ClientSetting::Header => timeouts.header,
+            ClientSetting::Keepalive => timeouts.keepalive,
+            ClientSetting::Body => timeouts.body,
+        };
         match self.row().limit {
-            WaitLimit::Setting(ClientSetting::Header) => timeouts.header,
-            WaitLimit::Setting(ClientSetting::Keepalive) => timeouts.keepalive,
-            WaitLimit::Setting(ClientSetting::Body) => timeouts.body,
+            WaitLimit::Setting(setting) => of(setting),
+            WaitLimit::LongerOf(one, other) => of(one).max(of(other)),
             WaitLimit::Fixed(limit) => limit,
         }
     }
@@ -229,12 +234,16 @@ impl Wait for UpstreamWait {
 
     #[inline]
     fn limit(self, timeouts: &UpstreamTimeouts) -> Duration {
+        let of = |setting| match setting {
+            UpstreamSetting::Connect => timeouts.connect,
+            UpstreamSetting::Response => timeouts.response,
+            UpstreamSetting::Idle => timeouts.idle,
+            UpstreamSetting::Keepalive => timeouts.keepalive,
+            UpstreamSetting::TunnelIdle => timeouts.tunnel_idle,
+        };
         match self.row().limit {
-            WaitLimit::Setting(UpstreamSetting::Connect) => timeouts.connect,
-            WaitLimit::Setting(UpstreamSetting::Response) => timeouts.response,
-            WaitLimit::Setting(UpstreamSetting::Idle) => timeouts.idle,
-            WaitLimit::Setting(UpstreamSetting::Keepalive) => timeouts.keepalive,
-            WaitLimit::Setting(UpstreamSetting::TunnelIdle) => timeouts.tunnel_idle,
+            WaitLimit::Setting(setting) => of(setting),
+            WaitLimit::LongerOf(one, other) => of(one).max(of(other)),
             WaitLimit::Fixed(limit) => limit,
         }
     }

@@ -91,7 +91,7 @@ pub fn is_host(bytes: &[u8]) -> bool {
         },
         None => {
             let (name, port) = bytes.split_at(memchr::memchr(b':', bytes).unwrap_or(bytes.len()));
-            // One dot at the end is the root's: `a.` is `a`. More of them would be names of their own.
+            // A dot at the end is the root's: `a.` is `a`. More of them would be names of their own.
             let has_empty_end = |name: &[u8]| matches!(name, [.., b'.', b'.'] | [b'.']);
             !name.is_empty() && all(name, HOST) && !has_empty_end(name) && is_port(port)
         }

@@ -17,7 +17,7 @@ pub enum PeerAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketPair {
     pub client: SocketAddr,
-    /// What the client has connected to.
+    /// The address that the client has connected to.
     pub server: SocketAddr,
 }
 

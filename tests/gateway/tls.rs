@@ -328,7 +328,7 @@ fn connections_that_have_sent_nothing_make_room_before_and_after_their_handshake
     authority.issue("b", "DNS:b.example");
     let file = routes(&authority, "");
     let bounds = "    header_timeout: 60s\n    keepalive_timeout: 60s\n    max_connections: 2\n    tls:";
-    // One worker: each has a queue of its own, and those that wait in that of another worker need no room yet.
+    // Each worker has a queue of its own, and those that wait in that of another worker need no room yet.
     let gateway = Gateway::start(&file.replace("    tls:", bounds).replace("workers: 2", "workers: 1"));
     let mut silent: Vec<_> = (0..4).map(|_| TcpStream::connect(gateway.listeners[0]).unwrap()).collect();
     assert_eq!(curl(&gateway, &authority, "a.example", "/", &[]).ended(), "2 200");

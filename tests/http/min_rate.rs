@@ -24,13 +24,16 @@ const FAST: Option<NonZeroU64> = NonZeroU64::new(1 << 30);
 /// Between two bytes of a slow client. Far less than `body_timeout`, even on a busy machine.
 const PAUSE: Duration = Duration::from_millis(2);
 
-fn server(min_body_rate: Option<NonZeroU64>) -> TestServer {
-    TestServer::start(ListenerSpec { body_timeout: Duration::from_millis(500), min_body_rate, ..spec() })
+/// A client that stalls for so long before its first byte counts would be silent instead of slow.
+const BODY_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn server(min_body_rate: Option<NonZeroU64>, body_timeout: Duration) -> TestServer {
+    TestServer::start(ListenerSpec { body_timeout, min_body_rate, ..spec() })
 }
 
 #[tokio::test]
 async fn a_request_body_below_the_least_rate_is_answered_with_408() {
-    let server = server(FAST);
+    let server = server(FAST, BODY_TIMEOUT);
     let mut client = server.connect().await;
     client.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n").await;
     let mut pauses = interval(PAUSE);
@@ -49,7 +52,7 @@ async fn a_request_body_below_the_least_rate_is_answered_with_408() {
 
 #[tokio::test]
 async fn an_http_2_request_body_below_the_least_rate_is_answered_with_408() {
-    let server = server(FAST);
+    let server = server(FAST, BODY_TIMEOUT);
     let mut client = FrameClient::connect(server.address).await;
     client.request(1, 0, &request("POST", "/echo", &[])).await;
     let mut pauses = interval(PAUSE);
@@ -72,7 +75,7 @@ async fn an_http_2_request_body_below_the_least_rate_is_answered_with_408() {
 
 #[tokio::test]
 async fn an_http_2_client_that_takes_its_response_below_the_least_rate_loses_the_stream() {
-    let server = server(FAST);
+    let server = server(FAST, BODY_TIMEOUT);
     let mut client = FrameClient::with_settings(server.address, &[(INITIAL_WINDOW, 0)]).await;
     let path = format!("/{}", "x".repeat(5_000));
     client.request(1, END_STREAM, &request("GET", &path, &[])).await;
@@ -118,6 +121,7 @@ async fn read_slowly(server: &TestServer) -> usize {
 
 #[tokio::test]
 async fn a_client_that_takes_its_response_below_the_least_rate_is_cut_off() {
-    assert_eq!(read_slowly(&server(FAST)).await, 0);
-    assert_eq!(read_slowly(&server(NonZeroU64::new(100))).await, 1);
+    // Far less than the pauses take together.
+    assert_eq!(read_slowly(&server(FAST, Duration::from_millis(100))).await, 0);
+    assert_eq!(read_slowly(&server(NonZeroU64::new(100), PATIENCE)).await, 1);
 }

@@ -38,11 +38,13 @@ const UPSTREAM_WAITS: [UpstreamWait; 9] = [
 fn table<S: Debug>(rows: impl IntoIterator<Item = WaitRow<S>>) -> String {
     let mut table = "| waits for | limit | begins anew when | ends in |\n|---|---|---|---|\n".to_owned();
     for row in rows {
+        let name = |setting: S| {
+            let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
+            format!("`{}_timeout`", words.to_lowercase())
+        };
         let limit = match row.limit {
-            WaitLimit::Setting(setting) => {
-                let words = format!("{setting:?}").replace("TunnelIdle", "Tunnel_Idle");
-                format!("`{}_timeout`", words.to_lowercase())
-            }
+            WaitLimit::Setting(setting) => name(setting),
+            WaitLimit::LongerOf(one, other) => format!("the longer of {} and {}", name(one), name(other)),
             WaitLimit::Fixed(limit) => format!("{} s", limit.as_secs()),
         };
         writeln!(table, "| {} | {limit} | {} | {} |", row.waits_for, row.begins_anew, row.ends_in).unwrap();

@@ -253,6 +253,8 @@ impl ClientReader {
 
     /// Skips the rest of the content. Returns whether another request may follow.
     pub fn poll_skip_content(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        // Its time is its own, however far the content was behind while it was read.
+        self.lag.reset();
         loop {
             match ready!(self.poll_piece(cx, ClientWait::UnreadContent)) {
                 None => return Poll::Ready(true),

@@ -21,13 +21,14 @@ pub struct ClientWriter {
     deadline: Deadline<ClientWait>,
     /// Of the latest response.
     lag: BodyLag,
-    /// Encrypted bytes that the client had taken when it last took too few.
+    /// Encrypted bytes that the client had taken at the last flush.
     sent: u64,
 }
 
 impl ClientWriter {
     pub fn new(half: WriteHalf, spec: &ListenerSpec, lag: BodyLag) -> Self {
-        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), lag, sent: 0 }
+        let sent = half.encrypted_bytes_sent();
+        Self { half, output: WriteBuffer::default(), deadline: Deadline::new(spec.timeouts()), lag, sent }
     }
 
     /// Another response begins.
@@ -40,15 +41,17 @@ impl ClientWriter {
         let before = self.output.waiting();
         let flushed = self.output.poll_flush(&mut self.half, cx);
         let written = before - self.output.waiting();
+        let taken = match self.half.encrypted_bytes_sent() {
+            0 => written,
+            // Over TLS, bytes are taken from the buffer first and sent later: those that were sent count.
+            sent => usize::try_from(sent - std::mem::replace(&mut self.sent, sent)).unwrap_or(usize::MAX),
+        };
         if flushed.is_ready() {
-            self.record_taken(written);
+            self.record_taken(taken);
             return flushed;
         }
-        let sent = self.half.encrypted_bytes_sent();
-        // Over TLS, bytes are taken from the buffer first and sent later: those that were sent count.
-        let encrypted = usize::try_from(sent - std::mem::replace(&mut self.sent, sent)).unwrap_or(usize::MAX);
-        if written > 0 || encrypted > 0 {
-            self.record_taken(written.max(encrypted));
+        if taken > 0 {
+            self.record_taken(taken);
         }
         let lag = &self.lag;
         ready!(self.deadline.poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now)));

@@ -37,8 +37,7 @@ pub struct ClientSocket<S> {
 /// A connection's socket, as its task sees it. All of it is written and read on one thread.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    /// Reads that brought something.
-    pub reads: AtomicU64,
+    pub bytes_read: AtomicU64,
     /// Units that have come whole: see [`FrameParser::finished`].
     pub finished: AtomicU64,
     /// A frame or header block has begun and not ended.
@@ -86,7 +85,7 @@ impl<S> ClientSocket<S> {
     fn follow(&mut self, buf: &mut ReadBuf<'_>, before: usize) -> Poll<()> {
         let Self { frames, traffic, .. } = self;
         let followed = frames.follow(&buf.filled()[before..]);
-        traffic.reads.fetch_add(1, Relaxed);
+        traffic.bytes_read.fetch_add((buf.filled().len() - before) as u64, Relaxed);
         traffic.finished.store(frames.finished, Relaxed);
         traffic.unfinished.store(frames.is_unfinished(), Relaxed);
         traffic.acknowledged.store(frames.acknowledged, Relaxed);

@@ -13,6 +13,10 @@ use crate::clock::{self, Instant};
 use crate::http::deadline::{ClientTimeouts, ClientWait, Wait as _};
 use crate::http::timer::Timer;
 
+/// A client may have as much under way when our SETTINGS reach it, and acknowledges them behind that: content of 65 535
+/// bytes, its frames, and heads.
+const AHEAD_OF_ACK: u64 = 128 * 1024;
+
 /// The step that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
@@ -29,8 +33,8 @@ pub struct Deadlines {
     timeouts: ClientTimeouts,
     timer: Timer,
     state: RequestState,
-    /// Since when the client has our SETTINGS, until it acknowledges them.
-    unacknowledged: Option<Instant>,
+    /// The bytes that have come from a client that has not acknowledged our SETTINGS, and when it last made progress.
+    unacknowledged: Option<(u64, Instant)>,
     /// When the client was sent GOAWAY.
     left_at: Option<Instant>,
     /// The count of finished units when the unfinished one was noticed, and when that was.
@@ -39,8 +43,8 @@ pub struct Deadlines {
     /// When the client is looked after next.
     ping_due: Instant,
     pinged: bool,
-    /// Reads when it was last looked after.
-    reads: u64,
+    /// The bytes read when it was last looked after.
+    bytes_read: u64,
 }
 
 /// The requests of a connection.
@@ -67,13 +71,13 @@ impl Deadlines {
             timeouts,
             timer: Timer::default(),
             state: RequestState::Fresh(now),
-            unacknowledged: Some(now),
+            unacknowledged: Some((0, now)),
             left_at: None,
             unfinished: None,
             ping: None,
             ping_due: now + ClientWait::SignOfLife.limit(&timeouts),
             pinged: false,
-            reads: 0,
+            bytes_read: 0,
         }
     }
 
@@ -141,8 +145,8 @@ impl Deadlines {
             (RequestState::Leaving(_), true) if !self.refuses_requests() => RequestState::LeavingBusy,
             (state, _) => state,
         };
-        if traffic.acknowledged.load(Relaxed) {
-            self.unacknowledged = None;
+        if self.unacknowledged.is_some() {
+            self.observe_settings(traffic);
         }
         if !traffic.unfinished.load(Relaxed) {
             self.unfinished = None;
@@ -151,6 +155,16 @@ impl Deadlines {
         let finished = traffic.finished.load(Relaxed);
         if self.unfinished.is_none_or(|(noticed, _)| noticed != finished) {
             self.unfinished = Some((finished, clock::now()));
+        }
+    }
+
+    /// An upload over a slow line is no silence.
+    fn observe_settings(&mut self, traffic: &Traffic) {
+        let read = traffic.bytes_read.load(Relaxed);
+        if traffic.acknowledged.load(Relaxed) {
+            self.unacknowledged = None;
+        } else if read <= AHEAD_OF_ACK && self.unacknowledged.is_some_and(|(before, _)| before < read) {
+            self.unacknowledged = Some((read, clock::now()));
         }
     }
 
@@ -169,7 +183,7 @@ impl Deadlines {
             RequestState::Idle(since) => at_most(since + limit(ClientWait::NextRequest), Due::GoAway),
             RequestState::Busy | RequestState::LeavingBusy | RequestState::Closed(_) => {}
         }
-        if let Some(since) = self.unacknowledged {
+        if let Some((_, since)) = self.unacknowledged {
             at_most(since + limit(ClientWait::SettingsAck), Due::SettingsTimeout);
         }
         if let Some((_, since)) = self.unfinished {
@@ -180,8 +194,8 @@ impl Deadlines {
 
     /// Sends a PING if the client was silent. True: it did not answer the one before.
     fn look_after(&mut self, cx: &mut Context<'_>, traffic: &Traffic) -> bool {
-        let reads = traffic.reads.load(Relaxed);
-        let silent = std::mem::replace(&mut self.reads, reads) == reads;
+        let read = traffic.bytes_read.load(Relaxed);
+        let silent = std::mem::replace(&mut self.bytes_read, read) == read;
         if silent && self.pinged {
             return true;
         }
@@ -237,8 +251,21 @@ mod tests {
     async fn settings_must_be_acknowledged_whatever_else_comes() {
         let (mut deadlines, traffic) = (deadlines(), Traffic::default());
         deadlines.record_request();
-        let due = tokio::time::timeout(SECOND * 2, due(&mut deadlines, &traffic, true)).await;
-        assert_eq!(due, Ok((Due::SettingsTimeout, 1)));
+        assert_eq!(due(&mut deadlines, &traffic, true).await, (Due::SettingsTimeout, 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_acknowledgement_may_wait_behind_a_slow_upload_but_not_behind_a_long_one() {
+        let (mut deadlines, traffic) = (deadlines(), Traffic::default());
+        deadlines.record_request();
+        let mut upload = async |bytes| {
+            traffic.bytes_read.fetch_add(bytes, Relaxed);
+            tokio::time::timeout(SECOND * 15, due(&mut deadlines, &traffic, true)).await
+        };
+        for _ in 0..16 {
+            assert!(upload(4096).await.is_err());
+        }
+        assert!(upload(AHEAD_OF_ACK).await.is_ok_and(|(due, after)| due == Due::SettingsTimeout && after == 5));
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,7 +274,7 @@ mod tests {
         deadlines.record_request();
         traffic.unfinished.store(true, Relaxed);
         let mut drip = async || {
-            traffic.reads.fetch_add(1, Relaxed);
+            traffic.bytes_read.fetch_add(1, Relaxed);
             tokio::time::timeout(SECOND * 3 / 5, due(&mut deadlines, &traffic, true)).await
         };
         assert!(drip().await.is_err());

@@ -128,7 +128,7 @@ async fn with_activity<T>(handshake: impl Future<Output = T>, traffic: &Traffic,
     let mut handshake = pin!(handshake);
     poll_fn(|cx| {
         let polled = handshake.as_mut().poll(cx);
-        if polled.is_pending() && traffic.reads.load(Relaxed) > 0 {
+        if polled.is_pending() && traffic.bytes_read.load(Relaxed) > 0 {
             activity.set_active();
         }
         polled

@@ -1,5 +1,7 @@
 //! How long a client may take.
 
+use std::time::Duration;
+
 use tollgate::server::ListenerSpec;
 use tollgate_test_support::raw_http::{TestServer, spec};
 use tollgate_test_support::raw_http2::{
@@ -8,15 +10,18 @@ use tollgate_test_support::raw_http2::{
 
 use super::{NO_ERROR, SHORT};
 
+/// Longer than a client takes to acknowledge SETTINGS on a busy machine.
+const UNHURRIED: Duration = Duration::from_secs(1);
+
 const SETTINGS_TIMEOUT: u32 = 4;
 
-fn hasty() -> TestServer {
-    TestServer::start(ListenerSpec { header_timeout: SHORT, ..spec() })
+fn hasty(timeout: Duration) -> TestServer {
+    TestServer::start(ListenerSpec { header_timeout: timeout, body_timeout: timeout, ..spec() })
 }
 
 #[tokio::test]
 async fn a_client_has_the_header_timeout_for_its_first_request() {
-    let server = hasty();
+    let server = hasty(SHORT);
     let settings = frame(SETTINGS, 0, 0, &[]);
     for said in [&b""[..], PREFACE, &[PREFACE, &settings[..5]].concat(), &[PREFACE, &settings].concat()] {
         let mut client = FrameClient::silent(server.address).await;
@@ -29,7 +34,7 @@ async fn a_client_has_the_header_timeout_for_its_first_request() {
 
 #[tokio::test]
 async fn a_header_block_that_does_not_end_ends_the_connection() {
-    let server = hasty();
+    let server = hasty(UNHURRIED);
     let whole = block(&request("GET", "/a", &[]));
     let begun = frame(HEADERS, END_STREAM, 3, &whole[..9]);
     for unfinished in [&begun[..], &begun[..12], &frame(HEADERS, END_STREAM | END_HEADERS, 3, &whole)[..20]] {
@@ -44,7 +49,7 @@ async fn a_header_block_that_does_not_end_ends_the_connection() {
 
 #[tokio::test]
 async fn settings_that_are_never_acknowledged_end_the_connection() {
-    let server = hasty();
+    let server = hasty(SHORT);
     let mut client = FrameClient::connect(server.address).await;
     client.acknowledges = false;
     client.request(1, END_STREAM, &request("GET", "/never", &[])).await;
@@ -62,7 +67,7 @@ async fn a_connection_between_requests_has_the_keepalive_timeout() {
 
 #[tokio::test]
 async fn a_request_under_way_keeps_its_connection() {
-    let server = TestServer::start(ListenerSpec { header_timeout: SHORT, keepalive_timeout: SHORT, ..spec() });
+    let server = hasty(UNHURRIED);
     let mut client = FrameClient::connect(server.address).await;
     client.next(SETTINGS).await;
     client.request(1, END_STREAM, &request("GET", "/gate", &[])).await;

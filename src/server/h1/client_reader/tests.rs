@@ -160,3 +160,19 @@ async fn unread_content_has_one_limit_however_it_drips() {
     assert!(!poll_fn(|cx| reader.poll_skip_content(cx)).await);
     assert_eq!((clock::now() - begun).as_secs(), 60);
 }
+
+#[tokio::test(start_paused = true)]
+async fn content_that_nobody_reads_any_more_is_not_behind() {
+    let (mut reader, mut client, _write) = connected_with(MinBodyRates::new(NonZeroU64::new(1)).request).await;
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n").await.unwrap();
+    let Arrival::Head(length) = poll_fn(|cx| reader.poll_arrival(cx, false)).await else { panic!("no request") };
+    reader.take_head(length, &mut Request::new(())).unwrap();
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_content(cx).is_pending())).await);
+    tokio::time::advance(Duration::from_secs(50)).await;
+    client.write_all(b"x").await.unwrap();
+    assert!(poll_fn(|cx| reader.poll_content(cx)).await.unwrap().is_ok());
+    assert!(poll_fn(|cx| Poll::Ready(reader.poll_skip_content(cx).is_pending())).await);
+    let begun = clock::now();
+    assert!(!poll_fn(|cx| reader.poll_skip_content(cx)).await);
+    assert_eq!(clock::now() - begun, Duration::from_secs(60));
+}
