@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -223,6 +224,8 @@ async fn a_websocket_goes_over_http_2_where_a_server_speaks_nothing_else() {
             });
         }
     });
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let recording = metrics::set_default_local_recorder(&recorder);
     let front = gateway(&format!("https://localhost:{port}"), trusting(&authority), |_| {}).await;
     for _ in 0..3 {
         let mut client = RawConnection::connect(front.address).await;
@@ -231,6 +234,40 @@ async fn a_websocket_goes_over_http_2_where_a_server_speaks_nothing_else() {
         client.until(b"over h2").await.unwrap();
     }
     assert_eq!(refused.load(Ordering::SeqCst), 1);
+    drop(recording);
+    let counted = recorder.handle().render();
+    let failed = "tollgate_upstream_connects_total{upstream=\"test\",outcome=\"tls_failed\"} 0";
+    assert!(counted.contains(failed), "{counted}");
+    server.abort();
+}
+
+#[tokio::test]
+async fn both_versions_together_are_offered_for_no_longer_than_connecting_may_take() {
+    let authority = authority_with("server", "DNS:localhost");
+    let acceptor = acceptor(&authority, &["h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = tokio::spawn(async move {
+        // Each handshake alone is fast enough.
+        for handshake in [Duration::from_millis(300), Duration::from_millis(200)] {
+            let (socket, _) = listener.accept().await.unwrap();
+            tokio::time::sleep(handshake).await;
+            let Ok(tls) = acceptor.accept(socket).await else { continue };
+            let mut builder = h2::server::Builder::new();
+            let mut connection = builder.enable_connect_protocol().handshake::<_, bytes::Bytes>(tls).await.unwrap();
+            while let Some(Ok((_, mut sender))) = connection.accept().await {
+                sender.send_response(http::Response::new(()), true).unwrap();
+            }
+        }
+    });
+    let limit = |plan: &mut ForwarderConfig| plan.spec.connect_timeout = Duration::from_millis(400);
+    let front = gateway(&format!("https://localhost:{port}"), trusting(&authority), limit).await;
+    let mut client = RawConnection::connect(front.address).await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n")
+        .await;
+    let head = client.head().await;
+    assert!(head.starts_with("HTTP/1.1 504"), "{head}");
     server.abort();
 }
 
