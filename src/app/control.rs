@@ -4,7 +4,7 @@ use std::net::TcpListener as StdListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use futures_util::future::{pending, ready};
+use futures_util::future::pending;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot::Receiver;
@@ -18,6 +18,7 @@ use tollgate_limiter::store::redis::heartbeat::Heartbeat;
 use tollgate_limiter::store::redis::inspect::RedisInspector;
 
 use super::exporter::Exporter;
+use super::listeners::ReservedSockets;
 use super::reload::Reloader;
 use super::restart::predecessor::{HandoverOffer, PreparedOffer, Successor};
 use super::restart::successor::Predecessor;
@@ -47,12 +48,11 @@ pub struct ControlPlane {
     pub socket_files: Vec<SocketFile>,
     /// Of a gateway that takes over.
     pub predecessor: Option<Predecessor>,
+    pub reserved: ReservedSockets,
 }
 
 /// Why the gateway ends.
 enum ShutdownCause {
-    /// Another process has taken over from the predecessor.
-    TooLate,
     Signal,
     TakenOver(Successor),
 }
@@ -71,6 +71,7 @@ impl ControlPlane {
             handover,
             predecessor,
             socket_files,
+            reserved,
         } = self;
         let readiness = Readiness::default();
         let exporter = Arc::new(Exporter::new(prometheus, shared.memory.clone(), workers.in_flight.clone()));
@@ -84,22 +85,24 @@ impl ControlPlane {
             buckets: buckets.clone(),
         };
         let (admin_drain_signal, admin_drain) = drain::channel();
-        let admin_server = admin.map(|socket| open_admin(socket, state, admin_drain)).transpose()?;
+        let admin = admin.map(admin_listener).transpose()?;
         let heartbeat =
             shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
+        // Everything that can fail has been done, and nothing was accepted yet: a process that is too late just ends.
+        if let Some(predecessor) = predecessor {
+            tokio::task::spawn_blocking(|| predecessor.release()).await??;
+        }
+        reserved.listen();
+        workers.serve();
+        let admin_server = admin.map(|listener| serve_admin(listener, state, admin_drain));
         readiness.enter(LifecyclePhase::Serving);
         tracing::info!(workers = workers.threads.len(), version = env!("CARGO_PKG_VERSION"), "serving");
         systemd::notify(ServiceState::Ready);
-        let released = match predecessor {
-            Some(predecessor) => tokio::task::spawn_blocking(|| predecessor.release()).await?,
-            None => Ok(()),
-        };
         // Not before: whoever asked meanwhile has asked the predecessor.
-        let (mut taken_over, offer) = handover.map(PreparedOffer::open).transpose()?.unzip();
+        let (mut taken_over, offer) = handover.map(PreparedOffer::open).unzip();
         let cause = tokio::select! {
             biased;
-            () = ready(()), if released.is_err() => ShutdownCause::TooLate,
             () = reloader.run(&mut signals) => ShutdownCause::Signal,
             successor = taken_over_by(taken_over.as_mut()) => ShutdownCause::TakenOver(successor),
             // The kernel would spread its connections over the others, which may well die of the same bug.
@@ -119,8 +122,6 @@ impl ControlPlane {
                 offer.into_iter().for_each(HandoverOffer::leave_to_successor);
                 admin_drain_signal.start(drain_timeout);
             }
-            // The sockets at those paths are the other process's.
-            (ShutdownCause::TooLate, offer) => offer.into_iter().for_each(HandoverOffer::leave_to_successor),
             (ShutdownCause::Signal, offer) => {
                 if offer.is_none_or(HandoverOffer::withdraw) {
                     socket_files.into_iter().for_each(SocketFile::remove);
@@ -148,7 +149,7 @@ impl ControlPlane {
         }
         tracing::info!(cut, "stopped");
         drop(admin_server);
-        released.map(|()| ExitCode::SUCCESS)
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -167,15 +168,18 @@ async fn taken_over_by(taken_over: Option<&mut Receiver<Successor>>) -> Successo
     pending().await
 }
 
-fn open_admin(socket: StdListener, state: AdminState, drain: Drain) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+fn admin_listener(socket: StdListener) -> anyhow::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     tracing::info!(address = %socket.local_addr()?, "admin port open");
-    let listener = TcpListener::from_std(socket)?;
-    Ok(tokio::spawn(async move {
+    Ok(TcpListener::from_std(socket)?)
+}
+
+fn serve_admin(listener: TcpListener, state: AdminState, drain: Drain) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
         if let Err(error) = admin::serve(listener, state, drain).await {
             tracing::error!(%error, "the admin port failed");
         }
-    }))
+    })
 }
 
 /// The buckets as operators see and change them. A change reaches the local buckets and everything else in this process that

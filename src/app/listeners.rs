@@ -39,20 +39,18 @@ pub struct BoundListeners {
 }
 
 /// Sockets beside those of a predecessor, at the same addresses. The kernel sends connections there once they listen,
-/// and those are lost if this process fails to start.
+/// and those are lost if this process does not take over.
 #[derive(Default)]
 pub struct ReservedSockets(Vec<ListeningSocket>);
 
 impl ReservedSockets {
-    /// Listens.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub fn listen(self) -> anyhow::Result<()> {
+    /// Listens. Those of the predecessor serve the address, should the system refuse.
+    pub fn listen(self) {
         for socket in self.0 {
-            socket.listen().context("cannot listen on one more socket of a listener")?;
+            if let Err(error) = socket.listen() {
+                tracing::error!(%error, "cannot listen on one more socket of a listener");
+            }
         }
-        Ok(())
     }
 }
 

@@ -87,8 +87,6 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let handover =
         config.handover.as_deref().map(|path| HandoverPoint::open(path, handed_over.handover)).transpose()?;
     let handover = handover.map(|point| offer(point, &config, &listeners, admin.as_ref())).transpose()?;
-    // Last: from here on, connections come to these sockets, and a process that failed would lose them.
-    reserved.listen()?;
     let (drain_signal, drain) = drain::channel();
     let memory = Arc::new(MemoryStore::new(config.max_local_buckets.get()));
     let fleet = config.store.clone().map(|spec| FleetMember::new(spec, memory.clone()));
@@ -110,6 +108,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         handover,
         predecessor,
         socket_files,
+        reserved,
     };
     let ended = runtime.block_on(control.run());
     // A thread of the runtime may still wait for workers that drain, and the operator may have said not to wait for them.
@@ -126,7 +125,7 @@ fn offer(
 ) -> anyhow::Result<PreparedOffer> {
     let admin = config.admin.zip(admin).map(|(address, socket)| Ok::<_, io::Error>((address, socket.try_clone()?)));
     let sockets = OfferedSockets { listeners: listeners::duplicate(config, listeners)?, admin: admin.transpose()? };
-    Ok(point.offer(sockets))
+    Ok(point.offer(sockets)?)
 }
 
 /// The gateway that `config` describes, without anything that runs: to ask what it would do.

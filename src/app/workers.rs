@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::future::join_all;
 use http::{Request, Response};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tollgate_limiter::decide::limiter::Limiter;
 use tollgate_limiter::node::recovery;
@@ -45,6 +45,8 @@ pub struct Workers {
     pub threads: Vec<JoinHandle<anyhow::Result<Drained>>>,
     pub in_flight: Vec<Arc<InFlight>>,
     pub stores: Vec<RedisStore>,
+    /// Whether they may serve.
+    opening: watch::Sender<bool>,
     ended: Arc<Notify>,
 }
 
@@ -58,13 +60,13 @@ impl Drop for NotifyOnDrop {
 }
 
 impl Workers {
-    /// Starts a worker for each list of listeners, and returns once all of them serve.
+    /// Starts a worker for each list of listeners, and returns once all of them can serve.
     pub fn start(listeners: Vec<Vec<BoundListener>>, shared: &SharedState) -> anyhow::Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut workers = Self::none();
         for (index, listeners) in listeners.into_iter().enumerate() {
-            let (shared, report) = (shared.clone(), report.clone());
-            workers.spawn(index, move || work(shared, listeners, report))?;
+            let (shared, report, opened) = (shared.clone(), report.clone(), workers.opening.subscribe());
+            workers.spawn(index, move || work(shared, listeners, report, opened))?;
         }
         drop(report);
         for started in reports {
@@ -81,8 +83,14 @@ impl Workers {
         Ok(workers)
     }
 
+    /// They accept connections from now on.
+    pub fn serve(&self) {
+        self.opening.send_replace(true);
+    }
+
     fn none() -> Self {
-        Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new(), ended: Arc::default() }
+        let opening = watch::Sender::new(false);
+        Self { threads: Vec::new(), in_flight: Vec::new(), stores: Vec::new(), opening, ended: Arc::default() }
     }
 
     fn spawn<F>(&mut self, index: usize, main: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<()>
@@ -121,6 +129,7 @@ async fn work(
     shared: SharedState,
     listeners: Vec<BoundListener>,
     report: mpsc::Sender<WorkerReport>,
+    mut opened: watch::Receiver<bool>,
 ) -> anyhow::Result<Drained> {
     let connect =
         |fleet: &FleetMember| RedisStore::connect(&fleet.spec).map(|store| store.in_fleet(fleet.node.share.clone()));
@@ -150,6 +159,10 @@ async fn work(
     let serving = join_all(serving);
     report.send(WorkerReport { in_flight: worker.in_flight.clone(), store: store.clone() })?;
     drop(report);
+    // Not before: another process may be the one that serves.
+    if opened.wait_for(|is_open| *is_open).await.is_err() {
+        return Ok(Drained { cut: 0 });
+    }
 
     let ended: Vec<anyhow::Result<Drained>> = tokio::select! {
         ended = serving => ended,

@@ -239,6 +239,32 @@ fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
 }
 
 #[test]
+fn a_process_that_is_too_late_accepts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut running = Gateway::start(&routes(folder.path(), 1, ""));
+    let load = ClosedLoop::start(running.listeners[0], 4);
+    // Its store says nothing, and it waits for that one for a second: time enough to hold it before it can serve.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("store: {{redis: 'redis://{}'}}", silent.local_addr().unwrap());
+    let mut late = Gateway::take_over_unready(&routes(folder.path(), 4, &store));
+    eventually("it has the sockets", || running.log().contains("handing the listening sockets over").then_some(()));
+    late.signal("STOP");
+    load.progress(100);
+    let mut successor = Gateway::take_over(&routes(folder.path(), 1, ""));
+    assert!(running.wait().success());
+    assert!(running.log().contains("a process is too late to take over"), "{}", running.log());
+    load.progress(100);
+    late.signal("CONT");
+    assert!(!late.wait().success());
+    assert!(late.log().contains("too late to take over: the process"), "{}", late.log());
+    assert!(!late.log().contains("\"serving\""), "{}", late.log());
+    load.progress(100);
+    load.finish();
+    successor.signal("TERM");
+    assert!(successor.wait().success());
+}
+
+#[test]
 fn taking_over_where_nothing_runs_is_an_ordinary_start() {
     let folder = tempfile::tempdir().unwrap();
     let mut killed = Gateway::start(&routes(folder.path(), 1, ""));

@@ -40,11 +40,11 @@ pub enum HandoverMessage {
     Listener { configured: ListenAddress, name: Option<String>, descriptors: usize },
     /// The socket of the admin port.
     Admin { configured: SocketAddr, descriptors: usize },
-    /// The socket that hand-overs are asked for at. The last of the sockets.
+    /// The socket that hand-overs are asked for at, and the right to take over. The last of the sockets.
     Handover { pid: u32, descriptors: usize },
-    /// The successor accepts connections.
+    /// The successor can serve, and takes over.
     Serving,
-    /// The predecessor accepts none any more.
+    /// The predecessor accepts no connections any more: the successor does.
     Draining,
 }
 
@@ -115,6 +115,12 @@ impl HandoverStream {
                 return Ok(None);
             }
         }
+    }
+
+    /// Reads what has come. True: a line is whole, or none will be, and `receive` does not wait.
+    pub fn read_some(&mut self) -> io::Result<bool> {
+        let is_end = self.fill()? == 0;
+        Ok(is_end || self.received.contains(&b'\n') || self.received.len() > LONGEST_LINE)
     }
 
     /// The descriptors that came with the line that was received last, which says that they are `count`.

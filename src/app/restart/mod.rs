@@ -9,3 +9,4 @@ mod message;
 pub mod predecessor;
 pub mod successor;
 pub mod systemd;
+pub mod take_over_right;

@@ -1,4 +1,4 @@
-//! The side of a hand-over that takes over: asks a running gateway for its sockets, and tells it once they are served.
+//! The side of a hand-over that takes over: asks a running gateway for its sockets, and tells it once they can be served.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,12 +9,14 @@ use anyhow::Context as _;
 
 use super::inherited::{InheritedSockets, SocketGroup};
 use super::message::{HandoverMessage, HandoverStream, PROMPT, PROTOCOL};
+use super::take_over_right::TakeOverRight;
 use crate::transport::listening_socket::{ListenAddress, ListeningSocket};
 
 /// A running gateway that has given its sockets away, and serves them until it hears that this process does.
 pub struct Predecessor {
     stream: HandoverStream,
     pid: u32,
+    right: TakeOverRight,
 }
 
 /// Everything that a predecessor gives.
@@ -66,9 +68,13 @@ fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>>
                 all.admin.groups.push(SocketGroup { configured: Some(configured.into()), name: None, sockets });
             }
             Some(HandoverMessage::Handover { pid, descriptors }) => {
-                all.handover = stream.take_descriptors(descriptors)?.pop().map(UnixListener::from);
+                let Ok([handover, right]) = <[OwnedFd; 2]>::try_from(stream.take_descriptors(descriptors)?) else {
+                    anyhow::bail!("it sent {descriptors} descriptors at last, not two");
+                };
+                all.handover = Some(UnixListener::from(handover));
+                let right = TakeOverRight::from(right);
                 tracing::info!(pid, listeners = all.listeners.groups.len(), "taking over from a running gateway");
-                all.predecessor = Some(Predecessor { stream, pid });
+                all.predecessor = Some(Predecessor { stream, pid, right });
                 return Ok(Some(all));
             }
             Some(HandoverMessage::Refused { reason }) => {
@@ -90,23 +96,27 @@ fn address(sockets: &[ListeningSocket]) -> Option<ListenAddress> {
 }
 
 impl Predecessor {
-    /// Tells it that this process serves: from now on it drains. One that has ended meanwhile needs not be told.
+    /// Tells it that this process serves from now on: it drains. One that has ended meanwhile needs not be told.
     ///
     /// # Errors
     /// When another process has taken over meanwhile.
     pub fn release(mut self) -> anyhow::Result<()> {
         let told = self.stream.send(&HandoverMessage::Serving, &[]);
         // A predecessor that has ended may have said why before.
-        match self.stream.receive(Some(PROMPT)) {
+        let failure = match self.stream.receive(Some(PROMPT)) {
             Ok(Some(HandoverMessage::Draining)) => {
-                tracing::info!(pid = self.pid, "taken over: the other gateway drains")
+                tracing::info!(pid = self.pid, "taken over: the other gateway drains");
+                return Ok(());
             }
             Ok(Some(HandoverMessage::Refused { reason })) => anyhow::bail!("too late to take over: {reason}"),
-            Ok(_) => tracing::warn!(pid = self.pid, "taken over from a gateway that has ended meanwhile"),
-            Err(error) => {
-                let error = told.err().unwrap_or(error);
-                tracing::warn!(pid = self.pid, %error, "taken over from a gateway that does not answer");
-            }
+            Ok(_) => None,
+            Err(error) => Some(told.err().unwrap_or(error)),
+        };
+        let is_first = self.right.take().context("cannot take over from a gateway that does not answer")?;
+        anyhow::ensure!(is_first, "too late to take over: another process has taken over meanwhile");
+        match failure {
+            None => tracing::warn!(pid = self.pid, "taken over from a gateway that has ended meanwhile"),
+            Some(error) => tracing::warn!(pid = self.pid, %error, "taken over from a gateway that does not answer"),
         }
         Ok(())
     }
