@@ -28,13 +28,15 @@ use super::layers::timeout::{Timeout, TimeoutLayer};
 use crate::route::fields::FieldChanges;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
-pub type Chain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
+pub type Chain = Either<OuterChain, ShedChain>;
+/// Few routes use any of these: the others pass them by together.
+type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
 type AnsweredChain = Either<ResponseFields<NetworkChain>, NetworkChain>;
 type NetworkChain = Either<NetworkGuard<ShedChain>, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<ChangedChain>, ChangedChain>;
-type ChangedChain = Either<RequestFields<TimedChain>, TimedChain>;
+type ChangedChain = RequestFields<TimedChain>;
 type TimedChain = Either<Timeout<Act>, Act>;
 
 /// The layers that a route uses, or a listener for requests without a route.
@@ -52,14 +54,17 @@ pub struct ChainSpec {
 
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
-    ServiceBuilder::new()
+    let uses_outer = spec.cors.is_some() || spec.response_fields.is_some() || spec.networks.is_some();
+    let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
         .option_layer(spec.cors)
         // The route's fields stand on every answer as well. What browsers are told of CORS is not theirs to change.
         .option_layer(spec.response_fields.map(ResponseFieldsLayer))
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
-        .option_layer(spec.networks)
+        .option_layer(spec.networks);
+    ServiceBuilder::new()
+        .option_layer(uses_outer.then_some(outer))
         // Load is shed before limits are asked: a request that is not served must not be charged.
         .option_layer(spec.max_requests.map(ShedLayer))
         // Limits come before anything touches the body: a denied request costs no upstream anything. This is the one layer that
@@ -69,7 +74,7 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // The bound on the body stands inside the limits: an oversized request is a request, and counts.
         .option_layer(spec.max_body.map(BodyBoundLayer))
         // Limits count what the client sent, so fields change after them.
-        .option_layer(spec.request_fields.map(RequestFieldsLayer))
+        .layer(RequestFieldsLayer(spec.request_fields))
         // The timeout is innermost, around the part that can take long. It ends at the answer's head: bodies may stream.
         .option_layer(spec.timeout.map(TimeoutLayer))
         // The action of the route, or the lesser one that a limit allows.

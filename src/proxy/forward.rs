@@ -85,28 +85,29 @@ impl Proxy {
         upstream.budget().deposit();
         let mut retry = Retry::default();
         loop {
-            let upgrade = request.upgrade.is_some();
-            let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
-            let needs = LeaseNeeds { fresh, refused_by, upgrade, client: source.sockets };
-            let mut lease = self.connect(upstream, needs).await?;
-            let sent = match &mut lease {
-                Lease::Http1(connection) => connection.send(request).await,
-                // Boxed: large, and most exchanges have no need of it.
-                Lease::Http2(exchange) => Box::pin(exchange.send(request)).await,
+            // A connection that failed is gone before the request waits for another one.
+            let failed = {
+                let upgrade = request.upgrade.is_some();
+                let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
+                let needs = LeaseNeeds { fresh, refused_by, upgrade, client: source.sockets };
+                let mut lease = self.connect(upstream, needs).await?;
+                let sent = match &mut lease {
+                    Lease::Http1(connection) => connection.send(request).await,
+                    // Boxed: large, and most exchanges have no need of it.
+                    Lease::Http2(exchange) => Box::pin(exchange.send(request)).await,
+                };
+                match sent {
+                    Ok(response) => {
+                        let now = clock::now();
+                        upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
+                        return relay(response, lease, request.upgrade.take(), source.request_id, now);
+                    }
+                    Err(failed) => failed,
+                }
             };
-            match sent {
-                Ok(response) => {
-                    let now = clock::now();
-                    upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
-                    return relay(response, lease, request.upgrade.take(), source.request_id, now);
-                }
-                Err(failed) => {
-                    drop(lease);
-                    // Boxed: rare, and it may wait.
-                    let decided = Box::pin(retry.decide(failed, request.method(), upstream)).await;
-                    request.upload = Some(decided?);
-                }
-            }
+            // Boxed: rare, and it may wait.
+            let decided = Box::pin(retry.decide(failed, request.method(), upstream)).await;
+            request.upload = Some(decided?);
         }
     }
 

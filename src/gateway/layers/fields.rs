@@ -13,9 +13,10 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::fields::rendered::RenderedFields;
 use crate::route::fields::FieldChanges;
 
-/// Changes the fields of requests.
+/// Changes the fields of requests, if there is anything to change. Optional in itself: its future is that of the service
+/// inside, where an `Either` would wrap it once more.
 #[derive(Clone)]
-pub struct RequestFieldsLayer(pub Arc<FieldChanges>);
+pub struct RequestFieldsLayer(pub Option<Arc<FieldChanges>>);
 
 /// Changes the fields of answers.
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub struct ResponseFieldsLayer(pub Arc<FieldChanges>);
 #[derive(Clone)]
 pub struct RequestFields<S> {
     inner: S,
-    changes: Arc<FieldChanges>,
+    changes: Option<Arc<FieldChanges>>,
 }
 
 /// A service whose answers get other fields.
@@ -63,9 +64,12 @@ where
         self.inner.poll_ready(cx)
     }
 
+    #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
-        let fields = RenderedFields::new(&self.changes, |template| exchange.render(template));
-        fields.apply_to_request(exchange.request.headers_mut());
+        if let Some(changes) = &self.changes {
+            let fields = RenderedFields::new(changes, |template| exchange.render(template));
+            fields.apply_to_request(exchange.request.headers_mut());
+        }
         self.inner.call(exchange)
     }
 }
