@@ -130,7 +130,8 @@ pub async fn serve_one<H: Handler>(
     };
     if let Some(socket) = left {
         let leave = LeaveSignal { drain, activity: &activity };
-        http2.drive(socket, &connection, handler.clone(), leave).await;
+        // Boxed: a connection that speaks HTTP/1 does not carry the room for HTTP/2.
+        Box::pin(http2.drive(socket, &connection, handler.clone(), leave)).await;
     }
 }
 
