@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use tollgate_limiter::limit::client_address::canonical_network;
 
 /// The networks whose clients are taken, and those whose are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,20 +45,11 @@ impl NetworkSet {
 
 impl FromIterator<IpNet> for NetworkSet {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
-        let networks: Vec<IpNet> = networks.into_iter().map(canonical).collect();
+        let networks: Vec<IpNet> = networks.into_iter().map(canonical_network).collect();
         let mut networks = IpNet::aggregate(&networks);
         networks.sort_unstable_by_key(IpNet::network);
         Self { networks: networks.into() }
     }
-}
-
-/// A network of IPv4-mapped addresses as the IPv4 network that they stand for.
-fn canonical(network: IpNet) -> IpNet {
-    let mapped = match network {
-        IpNet::V6(v6) if v6.prefix_len() >= 96 => v6.addr().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96)),
-        _ => None,
-    };
-    mapped.and_then(|(address, prefix)| IpNet::new(address.into(), prefix).ok()).unwrap_or(network)
 }
 
 #[cfg(test)]

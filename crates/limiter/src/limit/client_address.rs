@@ -25,7 +25,7 @@ pub struct TrustedProxies(Vec<IpNet>);
 
 impl From<Vec<IpNet>> for TrustedProxies {
     fn from(nets: Vec<IpNet>) -> Self {
-        Self(nets.into_iter().map(canonical).collect())
+        Self(nets.into_iter().map(canonical_network).collect())
     }
 }
 
@@ -77,7 +77,7 @@ fn parse_address(element: &[u8]) -> Option<IpAddr> {
 }
 
 /// A network of IPv4-mapped addresses as the IPv4 network it stands for.
-fn canonical(net: IpNet) -> IpNet {
+pub fn canonical_network(net: IpNet) -> IpNet {
     let mapped = match net {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => v6.addr().to_ipv4_mapped().map(|v4| (v4, v6.prefix_len() - 96)),
         _ => None,
