@@ -1,12 +1,16 @@
 use std::io::Write as _;
+use std::path::Path;
 
+use super::super::predecessor::HandoverPoint;
 use super::super::successor::{self, Predecessor};
 use super::*;
+use crate::transport::listening_socket::bind_unix;
 
 fn attempts(path: &Path) -> HandoverAttempts {
-    let HandoverPoint { listener, right, .. } = HandoverPoint::open(path, None).unwrap();
+    let listener = bind_unix(path, 0o600).unwrap();
+    listener.set_nonblocking(true).unwrap();
     let state = OfferState { sockets: Some(Arc::default()), starting: Vec::new() };
-    HandoverAttempts { listener, right, state: Arc::new(Mutex::new(state)), processes: Vec::new() }
+    HandoverAttempts::new(listener, TakeOverRight::create().unwrap(), Arc::new(Mutex::new(state)))
 }
 
 /// Answers until so many processes have the sockets.
