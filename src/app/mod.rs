@@ -1,7 +1,7 @@
 //! From a configuration to a running gateway, through its reloads, to its end. Knows every other room.
 //!
 //! `assemble` turns a configuration into a [`Gateway`], `workers` serve it on the data plane, and `control` is the control
-//! plane: `signals` and the file's changes lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
+//! plane: `signals` and changed files lead to a `reload`, and the `exporter` renders the metrics. `shared` is the state
 //! that both planes use. `listeners` opens sockets, and `restart` has those that another process opened.
 
 mod assemble;
@@ -41,8 +41,8 @@ use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
 
-use crate::config::Config;
-use crate::config::watch::FileWatch;
+use crate::config::source_watch::SourceWatches;
+use crate::config::{Config, Reading};
 use crate::gateway::Gateway;
 use crate::observe::metrics;
 use crate::observe::metrics::ReloadMetrics;
@@ -61,9 +61,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         let _inside = runtime.enter();
         Signals::install().context("cannot listen to signals")?
     };
-    // Before the file is read: a change from then on is a change.
-    let watch = FileWatch::new(path.to_owned());
-    let (loaded, certificates) = reload::load(path)?;
+    let (Reading { result, files }, certificates) = reload::read(path);
+    let loaded = result?;
     loaded.warn();
     let config = loaded.config;
     let prometheus = metrics::install().context("cannot start the metrics")?;
@@ -96,7 +95,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let workers = Workers::start(listeners, &shared)?;
 
     let metrics = ReloadMetrics::new();
-    let reloader = Reloader { path: path.to_owned(), watch, certificates, config, gateway, access_log, metrics, tls };
+    let sources = SourceWatches::new(files);
+    let reloader = Reloader { path: path.to_owned(), sources, certificates, config, gateway, access_log, metrics, tls };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {
         reloader,

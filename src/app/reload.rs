@@ -12,8 +12,8 @@ use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
 use super::tls_files::TlsFiles;
 use super::tls_watch::TlsFileWatches;
-use crate::config::watch::{FileWatch, Sighting};
-use crate::config::{self, Config, Loaded, Mistakes};
+use crate::config::source_watch::SourceWatches;
+use crate::config::{self, Config, Mistakes, Reading};
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::ReloadMetrics;
@@ -24,7 +24,8 @@ const CHECK: Duration = Duration::from_secs(1);
 /// The configuration at work, and the file that it came from.
 pub struct Reloader {
     pub path: PathBuf,
-    pub watch: FileWatch,
+    /// The file at `path` and those that it includes.
+    pub sources: SourceWatches,
     /// The files of certificates that its upstreams name.
     pub certificates: TlsFileWatches,
     pub config: Config,
@@ -42,11 +43,7 @@ impl Reloader {
             tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
-                    OperatorSignal::Reload => {
-                        // The next check must not find this version of the file changed.
-                        self.watch.pass_over();
-                        self.reload();
-                    }
+                    OperatorSignal::Reload => self.reload(),
                 },
                 _ = check.tick() => {
                     self.check_file();
@@ -56,15 +53,11 @@ impl Reloader {
         }
     }
 
-    /// Reloads if the file has changed since the last check.
+    /// Reloads if a file has changed since the last check.
     fn check_file(&mut self) {
         let certificates_changed = self.certificates.have_changed();
-        let file = self.path.display();
-        match self.watch.look() {
-            Sighting::Same if !certificates_changed => {}
-            Sighting::Same | Sighting::Changed => self.reload(),
-            Sighting::Gone => tracing::warn!(%file, "the configuration file is gone: its last version holds on"),
-            Sighting::Back => tracing::info!(%file, "the configuration file is back"),
+        if self.sources.have_changed() || certificates_changed {
+            self.reload();
         }
     }
 
@@ -90,7 +83,9 @@ impl Reloader {
     }
 
     fn apply(&mut self) -> anyhow::Result<()> {
-        let (loaded, certificates) = load(&self.path)?;
+        let (Reading { result, files }, certificates) = read(&self.path);
+        self.sources.follow(files.clone(), true);
+        let loaded = result?;
         let stuck = self.config.needs_restart(&loaded.config);
         anyhow::ensure!(stuck.is_empty(), "{} can only be changed by a restart", stuck.join(", "));
         loaded.warn();
@@ -101,20 +96,20 @@ impl Reloader {
         self.tls.install(tls);
         self.access_log = access_log;
         self.certificates = certificates;
+        self.sources.follow(files, false);
         self.config = loaded.config;
         Ok(())
     }
 }
 
-/// Loads the configuration, and watches the files of certificates that its upstreams name from the versions on that were
+/// Reads the configuration, and watches the files of certificates that its upstreams name from the versions on that were
 /// read.
-///
-/// # Errors
-/// The mistakes in it.
-pub fn load(path: &Path) -> Result<(Loaded, TlsFileWatches), Mistakes> {
-    let loaded = config::load(path)?;
-    let tls = loaded.config.upstreams.iter().filter_map(|upstream| upstream.tls.as_ref());
+pub fn read(path: &Path) -> (Reading, TlsFileWatches) {
+    let reading = config::read(path);
+    let upstreams = reading.result.iter().flat_map(|loaded| &loaded.config.upstreams);
+    let tls = upstreams.filter_map(|upstream| upstream.tls.as_ref());
     let certificates = TlsFileWatches::new(tls.flat_map(|tls| tls.files.iter().cloned()).collect());
     // It names the files that it is read from. They are read again now that they are watched.
-    Ok(if certificates.is_empty() { (loaded, certificates) } else { (config::load(path)?, certificates) })
+    let reading = if certificates.is_empty() { reading } else { config::read(path) };
+    (reading, certificates)
 }

@@ -20,6 +20,7 @@ use crate::config::{self, Loaded, Mistake, Mistakes};
 Examples:
   tollgate check
   tollgate check edge.yaml sidecar.yaml
+  tollgate check --print edge.yaml
   kubectl get configmap tollgate -o jsonpath='{.data.routes\\.yaml}' | tollgate check -
   tollgate check --json | jq -r '.mistakes[] | \"\\(.file):\\(.line): \\(.message)\"'")]
 pub struct CheckArgs {
@@ -29,6 +30,9 @@ pub struct CheckArgs {
     /// Print one JSON object with all mistakes and warnings.
     #[arg(long)]
     json: bool,
+    /// Print a file in one piece, with included files, defaults and aliases in their places.
+    #[arg(long, conflicts_with = "json")]
+    print: bool,
 }
 
 /// The object that `--json` prints.
@@ -49,6 +53,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let message = "standard input (-) can be read once only";
         return Err(UsageError { command: "check", message }.into());
     }
+    if args.print {
+        return print_whole(&args.files);
+    }
     let checked = args.files.iter().map(|file| (file, load(file).and_then(|loaded| with_files(file, loaded))));
     let fine = if args.json { print_report(checked.map(|(_, result)| result))? } else { print_lines(checked)? };
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -64,6 +71,27 @@ fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
     match tls_files::check(&loaded.config) {
         Ok(()) => Ok(loaded),
         Err(error) => Err(Mistakes::unreadable(&path.display().to_string(), error.to_string(), None)),
+    }
+}
+
+/// Prints a file without mistakes as the gateway understands it.
+fn print_whole(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let [file] = files else {
+        let message = "--print takes one file";
+        return Err(UsageError { command: "check", message }.into());
+    };
+    let name = if is_stdin(file) { config::STDIN.to_owned() } else { file.display().to_string() };
+    let text = if is_stdin(file) { config::of_stdin() } else { config::of_file(&name, file) };
+    let printed = text.and_then(|text| {
+        config::parse(&name, &text, &|variable| std::env::var(variable).ok())?;
+        config::print(&name, &text)
+    });
+    match printed {
+        Ok(text) => print(&text).map(|()| ExitCode::SUCCESS),
+        Err(mistakes) => {
+            writeln!(std::io::stderr(), "{mistakes}")?;
+            Ok(ExitCode::FAILURE)
+        }
     }
 }
 

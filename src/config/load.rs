@@ -1,24 +1,18 @@
 //! The way in: a path, standard input or a text, to a checked configuration or all that is wrong with it.
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tollgate_limiter::limit::units::show_size;
-
 use super::file::config::RawConfig;
-use super::report::{Location, Mistake, Mistakes, Report, ValueProblem};
+use super::include::{self, IncludedTree};
+use super::report::{Mistake, Mistakes, Report};
 use super::settings::Config;
+use super::source::{self, STDIN};
+use super::watch::FileVersion;
 use super::yaml::decode::Decode;
-use super::yaml::variables::{self, VariableLookup};
-use super::{check, yaml};
-
-/// Bytes of a file at most. Real ones have a thousandth of it.
-const MAX_BYTES: usize = 1 << 20;
-
-/// How messages call standard input.
-pub const STDIN: &str = "<stdin>";
+use super::yaml::print;
+use super::yaml::variables::VariableLookup;
+use super::{check, defaults};
 
 /// A configuration without mistakes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +22,26 @@ pub struct Loaded {
     pub warnings: Vec<Mistake>,
 }
 
-/// Reads and checks the file at `path`, with this process's environment.
+/// A configuration, or all that is wrong with it, and the files and folders that it was read from.
+pub struct Reading {
+    pub result: Result<Loaded, Mistakes>,
+    pub files: Vec<FileVersion>,
+}
+
+/// Reads and checks the file at `path` and those that it includes, with this process's environment.
 ///
 /// # Errors
-/// Every mistake in the file, or the one that kept it from being read.
+/// Every mistake in the files, or the one that kept them from being read.
 pub fn load(path: &Path) -> Result<Loaded, Mistakes> {
+    read(path).result
+}
+
+/// Like [`load`], with all files that were read, whatever came of it.
+pub fn read(path: &Path) -> Reading {
     let name = path.display().to_string();
-    let text = text(&name, || File::open(path))?;
-    parse(&name, &text, &variable)
+    let mut files = vec![FileVersion::of(path)];
+    let result = source::of_file(&name, path).and_then(|text| checked(&name, &text, &variable, &mut files));
+    Reading { result, files }
 }
 
 /// Reads and checks standard input, with this process's environment.
@@ -43,8 +49,7 @@ pub fn load(path: &Path) -> Result<Loaded, Mistakes> {
 /// # Errors
 /// Every mistake in it, or the one that kept it from being read.
 pub fn load_stdin() -> Result<Loaded, Mistakes> {
-    let text = text(STDIN, || Ok(io::stdin().lock()))?;
-    parse(STDIN, &text, &variable)
+    parse(STDIN, &source::of_stdin()?, &variable)
 }
 
 /// Where the admin server is that the file at `path` names; `None`: it is off. Mistakes elsewhere in the file do not
@@ -54,60 +59,62 @@ pub fn load_stdin() -> Result<Loaded, Mistakes> {
 /// When the file cannot be read, or does not say where the admin server is.
 pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
     let name = path.display().to_string();
-    let text = text(&name, || File::open(path))?;
+    let text = source::of_file(&name, path)?;
     let mut report = Report::new(&name);
-    let admin = tree(&text, &variable, &mut report).and_then(|file| check::admin(&file));
+    let admin = tree(&text, &variable, &mut report, &mut Vec::new()).and_then(|(file, _)| check::admin(&file));
     admin.map_or_else(|| report.close(None).map(|(admin, _)| admin), Ok)
+}
+
+/// The file called `file_name` in one piece: included files, defaults and the values of aliases are in their places, and
+/// variables stay as they are written.
+///
+/// # Errors
+/// When a file cannot be read, or is no YAML.
+pub fn print(file_name: &str, text: &str) -> Result<String, Mistakes> {
+    let mut report = Report::new(file_name);
+    let whole = include::tree(text, (&variable, true), &mut report, &mut Vec::new());
+    let printed = whole.map(|IncludedTree { mut root, .. }| {
+        defaults::apply(&mut root, &mut report);
+        print::text(&root)
+    });
+    report.close(printed).map(|(text, _)| text)
 }
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The text of the file called `name`: all of it, or just too much.
-fn text<R: Read>(name: &str, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
-    let unreadable = |error: io::Error| {
-        let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
-        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
-    };
-    let mut bytes = Vec::new();
-    // Reads a byte more than allowed: enough to tell, and no more of an endless file.
-    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
-    String::from_utf8(bytes).or_else(|error| {
-        let bytes = error.as_bytes();
-        if bytes.len() > MAX_BYTES {
-            return Ok(String::from_utf8_lossy(bytes).into_owned());
-        }
-        let valid = &bytes[..error.utf8_error().valid_up_to()];
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        let hint = Some("save the file as UTF-8".to_owned());
-        Err(Mistakes::unreadable(name, format!("line {line} is not UTF-8"), hint))
-    })
-}
-
 /// Checks `text`, as read from a file called `file_name`. `env` looks environment variables up.
 ///
 /// # Errors
-/// Every mistake in the text.
+/// Every mistake in the text, and in the files that it includes.
 pub fn parse(file_name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Loaded, Mistakes> {
+    checked(file_name, text, env, &mut Vec::new())
+}
+
+fn checked(
+    file_name: &str,
+    text: &str,
+    env: VariableLookup<'_>,
+    files: &mut Vec<FileVersion>,
+) -> Result<Loaded, Mistakes> {
     let mut report = Report::new(file_name);
-    let config = read(text, env, &mut report);
+    let config = match tree(text, env, &mut report, files) {
+        Some((file, true)) => check::config(&file, &mut report),
+        // A name that is missing may stand in the part that could not be read.
+        Some((_, false)) | None => None,
+    };
     report.close(config).map(|(config, warnings)| Loaded { config, warnings })
 }
 
-fn read(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<Config> {
-    let file = tree(text, env, report)?;
-    check::config(&file, report)
-}
-
-fn tree(text: &str, env: VariableLookup<'_>, report: &mut Report) -> Option<RawConfig> {
-    if text.len() > MAX_BYTES {
-        let problem = ValueProblem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
-        report.mistake(&Location::root(1, 1), problem.hint("is this the right file?"));
-        return None;
-    }
-    let mut root = yaml::parse::tree(text, report)?;
-    variables::substitute(&mut root, env, report);
-    RawConfig::decode(&root, report)
+/// The mirror of the file and of those that it includes, and whether all of them could be read.
+fn tree(
+    text: &str,
+    env: VariableLookup<'_>,
+    report: &mut Report,
+    files: &mut Vec<FileVersion>,
+) -> Option<(RawConfig, bool)> {
+    let IncludedTree { mut root, is_whole } = include::tree(text, (env, false), report, files)?;
+    defaults::apply(&mut root, report);
+    Some((RawConfig::decode(&root, report)?, is_whole))
 }

@@ -2,21 +2,28 @@
 //!
 //! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file` mirrors the file,
 //! one section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`].
-//! Mistakes of all three are collected in `report` and reported at once. `load` is the way in, `watch` notices a
-//! changed file. Types of the domain know nothing of this module. (`yaml` says why decoding is not left to serde.)
+//! Mistakes of all three are collected in `report` and reported at once. `load` is the way in: `source` reads the text of a
+//! file, `include` joins the trees of several, and `defaults` completes what stands in them. `watch` notices a changed
+//! file, `source_watch` any of several. Types of the domain know nothing of this module. (`yaml` says why decoding is not
+//! left to serde.)
 
 mod check;
+mod defaults;
 mod file;
+mod include;
 mod load;
 mod report;
 mod settings;
+mod source;
+pub mod source_watch;
 pub mod watch;
 mod yaml;
 
 pub use file::scalar::http::registered_method;
-pub use load::{Loaded, STDIN, load, load_admin, load_stdin, parse};
+pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, print, read};
 pub use report::{Mistake, Mistakes};
 pub use settings::{AccessLogFormat, Config, ListenerConfig};
+pub use source::{STDIN, of_file, of_stdin};
 
 /// The JSON Schema of the file, for editors.
 pub fn schema() -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! Notices that the configuration file has changed, is gone, or is back.
+//! Notices that a file of the configuration has changed, is gone, or is back. A folder is a file whose entries are its content.
 //!
 //! By looking at it now and then rather than by file events: a mounted ConfigMap changes by the swap of a symbolic
 //! link two folders up, and network file systems tell nobody.
@@ -9,6 +9,14 @@ use std::path::{Path, PathBuf};
 
 /// Tells one version of a file from another: device, inode, size, modification time in seconds and nanoseconds.
 type Fingerprint = (u64, u64, u64, i64, i64);
+
+/// A file or a folder, and the version of it that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileVersion {
+    pub path: PathBuf,
+    /// `None`: it was not there.
+    fingerprint: Option<Fingerprint>,
+}
 
 /// The outcome of a look at the file. Each change is found once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +46,19 @@ pub struct FileWatch {
 impl FileWatch {
     /// Watches `path` from its present version on.
     pub fn new(path: PathBuf) -> Self {
-        let mut watch = Self { path, known: None, seen: None, gone: false };
-        watch.pass_over();
-        watch
+        let fingerprint = fingerprint(&path);
+        Self { path, known: fingerprint, seen: fingerprint, gone: false }
+    }
+
+    /// Watches a file from the version on that was read.
+    pub fn since(FileVersion { path, fingerprint }: FileVersion) -> Self {
+        Self { path, known: fingerprint, seen: fingerprint, gone: fingerprint.is_none() }
     }
 
     /// Looks at the file. A change counts once it has stood still since the last call: an editor may be half-way
     /// through.
     pub fn look(&mut self) -> Sighting {
-        let now = self.fingerprint();
+        let now = fingerprint(&self.path);
         if std::mem::replace(&mut self.seen, now) != now {
             return Sighting::Same;
         }
@@ -76,17 +88,24 @@ impl FileWatch {
         &self.path
     }
 
-    /// The present version is dealt with: it need not be found.
-    pub fn pass_over(&mut self) {
-        self.seen = self.fingerprint();
+    /// This version of it was read: it need not be found.
+    pub fn pass_over(&mut self, version: &FileVersion) {
+        self.seen = version.fingerprint;
         self.known = self.seen;
     }
+}
 
-    /// Follows symbolic links. `None`: the file is not there, which is no new version.
-    fn fingerprint(&self) -> Option<Fingerprint> {
-        let meta = fs::metadata(&self.path).ok()?;
-        Some((meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
+impl FileVersion {
+    /// The present version. To be asked for before the file is read: a change meanwhile is then found.
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), fingerprint: fingerprint(path) }
     }
+}
+
+/// Follows symbolic links. `None`: the file is not there, which is no new version.
+fn fingerprint(path: &Path) -> Option<Fingerprint> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
 }
 
 #[cfg(test)]
@@ -115,11 +134,11 @@ mod tests {
         fs::rename(&path, folder.path().join("away")).unwrap();
         assert_eq!(watch.look(), Same, "an editor may be about to put another in its place");
         assert_eq!((watch.look(), watch.look()), (Gone, Same));
-        watch.pass_over();
+        watch.pass_over(&FileVersion::of(&path));
         assert_eq!(watch.look(), Same, "it is known to be gone");
         fs::rename(folder.path().join("away"), &path).unwrap();
         assert_eq!((watch.look(), watch.look()), (Same, Back));
-        watch.pass_over();
+        watch.pass_over(&FileVersion::of(&path));
         assert_eq!(watch.look(), Same);
     }
 

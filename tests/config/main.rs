@@ -4,6 +4,7 @@
 
 mod any_text;
 mod docs;
+mod include;
 mod values;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,9 @@
 //! Running for long: reloads, signals, health, logs.
 
+use std::fs;
 use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,6 +95,42 @@ fn a_file_that_vanishes_is_told_of_once_and_changes_nothing() {
     gateway.rewrite("");
     eventually("an empty file is refused", || (told("not reloaded") == 2).then_some(()));
     assert_eq!(curl(&[&gateway.url("/free")]), "after");
+}
+
+#[test]
+fn files_that_are_included_are_followed_through_changes_and_the_swap_of_a_config_map() {
+    let _turn = turns::beside_others();
+    // As Kubernetes mounts it: each file is a link through `..data`, a link that changes.
+    let mount = tempfile::tempdir().unwrap();
+    let version = |name: &str, file: &str, body: &str| {
+        let folder = mount.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(file), included(body)).unwrap();
+        let new = mount.path().join("..data_tmp");
+        symlink(name, &new).unwrap();
+        fs::rename(new, mount.path().join("..data")).unwrap();
+    };
+    version("..one", "a.yaml", "one");
+    symlink("..data/a.yaml", mount.path().join("a.yaml")).unwrap();
+    let gateway = Gateway::start(&format!("include: '{}'\n{}", mount.path().display(), answering("same")));
+    let answers = |body: &str| (curl(&[&gateway.url("/included")]) == body).then_some(());
+    assert!(answers("one").is_some());
+    version("..two", "a.yaml", "two");
+    eventually("the other version is taken over", || answers("two"));
+    fs::write(mount.path().join("..two/a.yaml"), included("three")).unwrap();
+    eventually("the changed file is taken over", || answers("three"));
+    fs::write(mount.path().join("b.yaml"), "routes: [{name: b}]").unwrap();
+    eventually("a bad file is refused", || gateway.log().contains("b.yaml:1:10: routes[0]: ").then_some(()));
+    assert!(answers("three").is_some());
+    fs::write(mount.path().join("b.yaml"), "routes: [{name: b, match: {path: /b}, respond: {body: b}}]").unwrap();
+    eventually("the mended file is taken over", || (curl(&[&gateway.url("/b")]) == "b").then_some(()));
+    fs::remove_file(mount.path().join("b.yaml")).unwrap();
+    eventually("its route goes with it", || (status(&[&gateway.url("/b")]) == 404).then_some(()));
+    assert!(!gateway.log().contains("is gone"), "{}", gateway.log());
+}
+
+fn included(body: &str) -> String {
+    format!("routes: [{{name: included, match: {{path: /included}}, respond: {{body: {body}}}}}]")
 }
 
 #[test]

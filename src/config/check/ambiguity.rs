@@ -38,9 +38,9 @@ pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) 
 
 fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
     let name = |route: &RawRoute| route.name.value().map_or_else(|| route.location.path(), |name| quote(&name.0));
-    let line = first.location.line;
+    let line = first.location.line_beside(&second.location);
     let problem = ValueProblem::new(format!(
-        "routes {} (line {line}) and {} take the same requests, and neither goes first",
+        "routes {} ({line}) and {} take the same requests, and neither goes first",
         name(first),
         name(second)
     ));

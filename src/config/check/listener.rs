@@ -83,11 +83,11 @@ fn check_addresses(raws: &[RawListener], report: &mut Report) {
         }
         match lines.entry(value) {
             Entry::Vacant(entry) => {
-                entry.insert(location.line);
+                entry.insert(location.clone());
             }
             Entry::Occupied(line) => {
-                let line = line.get();
-                let problem = ValueProblem::new(format!("another listener has {value} already, on line {line}"));
+                let line = line.get().line_beside(location);
+                let problem = ValueProblem::new(format!("another listener has {value} already, on {line}"));
                 report.mistake(location, problem.hint("give each listener an address of its own"));
             }
         }

@@ -55,11 +55,11 @@ fn check_names(raws: &[RawRoute], report: &mut Report) {
     for Located { location, value } in raws.iter().filter_map(|raw| raw.name.valid()) {
         match lines.entry(value.0.clone()) {
             Entry::Vacant(entry) => {
-                entry.insert(location.line);
+                entry.insert(location.clone());
             }
             Entry::Occupied(line) => {
-                let (name, line) = (quote(&value.0), line.get());
-                let problem = ValueProblem::new(format!("another route is called {name}, on line {line}"));
+                let (name, line) = (quote(&value.0), line.get().line_beside(location));
+                let problem = ValueProblem::new(format!("another route is called {name}, on {line}"));
                 report.mistake(location, problem.hint("give each route a name of its own"));
             }
         }

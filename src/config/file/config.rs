@@ -1,22 +1,29 @@
 //! The whole file: its sections, and the keys outside of any section.
 
+use serde_json::Value as Json;
+
+use super::defaults::RawDefaults;
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
-use super::scalar::address::{SocketPath, TrustedProxy};
+use super::scalar::address::{IncludedPath, SocketPath, TrustedProxy};
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
+use crate::config::report::Report;
 use crate::config::settings::AccessLogFormat;
-use crate::config::yaml::collection::{Mapping, NonEmptyList};
-use crate::config::yaml::decode::Located;
-use crate::config::yaml::record::record;
+use crate::config::yaml::collection::{Mapping, NonEmptyList, one_or_more, one_or_more_schema};
+use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions};
+use crate::config::yaml::node::YamlNode;
+use crate::config::yaml::record::{Record, RecordReader, RecordSchema, record};
 use crate::config::yaml::words::words;
 
 record! {
     /// The configuration of a Tollgate gateway.
     RawConfig {
+        /// Keys about the file itself.
+        group _tree: TreeKeys,
         /// Threads that serve requests, each with its own connections. Default: one per core.
         optional workers: Located<WholeNumber<1, 1024>>,
         /// How long requests in flight may take to finish after SIGTERM.
@@ -55,6 +62,39 @@ record! {
     RawAnswerHeaders {
         /// Also send x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset.
         default(false) legacy_ratelimit: Located<bool>,
+    }
+}
+
+/// The keys that join and complete the tree. They are taken out of it before the rest is read.
+pub struct TreeKeys;
+
+impl Record for TreeKeys {
+    fn keys() -> Vec<&'static str> {
+        vec!["include", "defaults"]
+    }
+
+    fn read(_: &RecordReader<'_>, _: &mut Report) -> Self {
+        Self
+    }
+
+    fn add_to(schema: &mut RecordSchema, definitions: &mut SchemaDefinitions) {
+        let doc = "Files and folders to read besides this one, by paths from its own folder.";
+        schema.add("include", RawInclude::schema(definitions), doc, None);
+        let doc = "What routes, limits and upstreams have that do not say otherwise.";
+        schema.add("defaults", RawDefaults::schema(definitions), doc, None);
+    }
+}
+
+/// Paths of files and folders: one, or a list of them.
+pub struct RawInclude(pub Vec<Located<IncludedPath>>);
+
+impl Decode for RawInclude {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        one_or_more(node, report).map(Self)
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        one_or_more_schema::<Located<IncludedPath>>(definitions)
     }
 }
 

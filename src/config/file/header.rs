@@ -47,8 +47,8 @@ pub fn check_names<V>(headers: &Mapping<HeaderName, V>, report: &mut Report) {
     let mut lines = HashMap::new();
     for MappingEntry { text, location, key, .. } in &headers.0 {
         let Some(name) = key else { continue };
-        if let Some(line) = lines.insert(name, location.line) {
-            let problem = ValueProblem::new(format!("{} is here twice, first on line {line}", quote(text)));
+        if let Some(line) = lines.insert(name, location.line_beside(location)) {
+            let problem = ValueProblem::new(format!("{} is here twice, first on {line}", quote(text)));
             report.mistake(location, problem.hint("upper and lower case are the same in names of header fields"));
         }
     }

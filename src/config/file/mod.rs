@@ -5,6 +5,7 @@
 //! `check` looks it up. `scalar` has the single values that several sections share.
 
 pub mod config;
+pub mod defaults;
 pub mod header;
 pub mod limit;
 pub mod listener;

@@ -1,51 +1,76 @@
 //! Collects mistakes and warnings, so that nothing stops at the first one.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::location::Location;
 use super::mistake::{Mistake, Mistakes};
 use super::problem::ValueProblem;
 
-/// All that was found in one file.
+/// All that was found in a file and those that it includes.
 pub struct Report {
-    file: Arc<str>,
+    /// In the order of their first reading.
+    files: Vec<Arc<str>>,
     mistakes: Vec<Mistake>,
     warnings: Vec<Mistake>,
 }
 
 impl Report {
     pub fn new(file: &str) -> Self {
-        Self { file: file.into(), mistakes: Vec::new(), warnings: Vec::new() }
+        Self { files: vec![file.into()], mistakes: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// The name of the file that includes the others.
+    pub fn file(&self) -> Arc<str> {
+        Arc::clone(&self.files[0])
+    }
+
+    /// Another file, as messages are to call it.
+    pub fn include(&mut self, file: Arc<str>) {
+        self.files.push(file);
     }
 
     pub fn mistake(&mut self, location: &Location, problem: ValueProblem) {
-        let mistake = self.located(location, problem);
+        let mistake = located(location, problem);
         self.mistakes.push(mistake);
     }
 
     pub fn warning(&mut self, location: &Location, problem: ValueProblem) {
-        let warning = self.located(location, problem);
+        let warning = located(location, problem);
         self.warnings.push(warning);
     }
 
-    fn located(&self, location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
-        let at = Some((location.line, location.column));
-        Mistake { file: self.file.clone(), at, path: location.path(), message, hint }
+    /// A file that could not even be read.
+    pub fn unreadable(&mut self, mistakes: Mistakes) {
+        self.mistakes.extend(mistakes.0);
     }
 
     /// The mistakes if there are any, or else `value` and the warnings.
     pub fn close<T>(mut self, value: Option<T>) -> Result<(T, Vec<Mistake>), Mistakes> {
-        self.warnings.sort_by_key(|warning| warning.at);
+        self.in_order_of_reading(|report| &mut report.warnings);
         match value {
             Some(value) if self.mistakes.is_empty() => return Ok((value, self.warnings)),
             // Nothing drops a value without saying why; should it happen, the file is refused all the same.
             None if self.mistakes.is_empty() => {
                 let why = "the file cannot be used, and tollgate failed to say why".to_owned();
-                return Err(Mistakes::unreadable(&self.file, why, None));
+                return Err(Mistakes::unreadable(&self.files[0], why, None));
             }
             _ => {}
         }
-        self.mistakes.sort_by_key(|mistake| mistake.at);
+        self.in_order_of_reading(|report| &mut report.mistakes);
         Err(Mistakes(self.mistakes))
     }
+
+    /// Sorts by file and line. A value that stands in several places says the same in each of them: once is enough.
+    fn in_order_of_reading(&mut self, list: impl Fn(&mut Self) -> &mut Vec<Mistake>) {
+        let files: HashMap<_, _> = self.files.iter().cloned().zip(0..).collect();
+        let mistakes = list(self);
+        mistakes.sort_by_key(|mistake| (files.get(&mistake.file).copied().unwrap_or(0), mistake.at));
+        let mut seen = HashSet::new();
+        mistakes.retain(|mistake| seen.insert(mistake.clone()));
+    }
+}
+
+fn located(location: &Location, ValueProblem { message, hint }: ValueProblem) -> Mistake {
+    Mistake { file: location.file.clone(), at: Some(location.position()), path: location.path(), message, hint }
 }

@@ -1,12 +1,14 @@
-//! Where something stands in a file: line, column and YAML path.
+//! Where something stands: file, line, column and YAML path.
 
 use std::sync::Arc;
 
 use super::quote::quote;
 
-/// Where something stands in the file.
+/// Where something stands.
 #[derive(Clone)]
 pub struct Location {
+    /// As messages call it.
+    pub file: Arc<str>,
     /// From 1.
     pub line: usize,
     /// In characters, from 1.
@@ -29,8 +31,8 @@ enum PathStep {
 }
 
 impl Location {
-    pub fn root(line: usize, column: usize) -> Self {
-        Self { line, column, trail: Trail::default() }
+    pub fn root(file: &Arc<str>, (line, column): (usize, usize)) -> Self {
+        Self { file: Arc::clone(file), line, column, trail: Trail::default() }
     }
 
     /// The value of `key` below this location.
@@ -45,12 +47,23 @@ impl Location {
 
     /// This path, at another position.
     pub fn moved(&self, (line, column): (usize, usize)) -> Self {
-        Self { line, column, trail: self.trail.clone() }
+        Self { file: Arc::clone(&self.file), line, column, trail: self.trail.clone() }
+    }
+
+    /// Line and column.
+    pub fn position(&self) -> (usize, usize) {
+        (self.line, self.column)
+    }
+
+    /// Its line, for a message about `other`: with the file, unless that is the same.
+    pub fn line_beside(&self, other: &Self) -> String {
+        let line = self.line;
+        if self.file == other.file { format!("line {line}") } else { format!("line {line} of {}", self.file) }
     }
 
     fn below(&self, step: PathStep, line: usize, column: usize) -> Self {
         let link = TrailLink { parent: self.trail.clone(), step };
-        Self { line, column, trail: Trail(Some(Arc::new(link))) }
+        Self { file: Arc::clone(&self.file), line, column, trail: Trail(Some(Arc::new(link))) }
     }
 
     /// Such as `routes[0].match.path`; empty for the root.

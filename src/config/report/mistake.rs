@@ -2,13 +2,14 @@
 //!
 //! It never carries credentials: text of the file is repeated through [`quote`](super::quote) alone.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 /// A mistake or a warning, and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mistake {
     pub file: Arc<str>,
     /// Line and column, both from 1. `None`: the file as a whole, when it cannot be read.
@@ -19,7 +20,7 @@ pub struct Mistake {
     pub hint: Option<String>,
 }
 
-/// Everything wrong with one file, by line. Never empty.
+/// Everything wrong with a file and those that it includes, by file and line. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub(super) Vec<Mistake>);
 
@@ -44,7 +45,7 @@ impl Serialize for Mistake {
 }
 
 impl Mistakes {
-    /// By line, then column.
+    /// By file, line and column.
     pub fn all(&self) -> &[Mistake] {
         &self.0
     }
@@ -82,10 +83,14 @@ impl fmt::Display for Mistake {
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|mistake| writeln!(f, "{mistake}"))?;
-        let file = self.0.first().map_or("", |mistake| &*mistake.file);
+        let files: BTreeSet<&str> = self.0.iter().map(|mistake| &*mistake.file).collect();
+        let place = match files.first() {
+            Some(file) if files.len() == 1 => (*file).to_owned(),
+            _ => format!("{} files", files.len()),
+        };
         match self.0.len() {
-            1 => write!(f, "1 mistake in {file}"),
-            count => write!(f, "{count} mistakes in {file}"),
+            1 => write!(f, "1 mistake in {place}"),
+            count => write!(f, "{count} mistakes in {place}"),
         }
     }
 }

@@ -48,6 +48,19 @@ impl<T: Decode> Decode for NonEmptyList<T> {
     }
 }
 
+/// One value, or a list of at least one.
+pub fn one_or_more<T: Decode>(node: &YamlNode, report: &mut Report) -> Option<Vec<T>> {
+    match &node.value {
+        YamlValue::List(_) => NonEmptyList::decode(node, report).map(|list| list.0),
+        _ => T::decode(node, report).map(|one| vec![one]),
+    }
+}
+
+/// The schema of what [`one_or_more`] reads.
+pub fn one_or_more_schema<T: Decode>(definitions: &mut SchemaDefinitions) -> Json {
+    json!({ "anyOf": [T::schema(definitions), NonEmptyList::<T>::schema(definitions)] })
+}
+
 impl<K: Scalar, V: Decode> Decode for Mapping<K, V> {
     fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
         let YamlValue::Map(entries) = &node.value else {

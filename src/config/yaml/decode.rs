@@ -3,7 +3,7 @@
 use serde_json::{Map as Object, Value as Json};
 
 use super::node::{YamlNode, YamlValue};
-use crate::config::report::{Location, Report, ValueProblem};
+use crate::config::report::{Location, Report, ValueProblem, quote};
 
 /// A type that can be read from a node.
 pub trait Decode: Sized {
@@ -100,7 +100,19 @@ pub fn mismatch(node: &YamlNode, wanted: &str, hint: Option<&str>, report: &mut 
         return;
     }
     let problem = ValueProblem::new(format!("expected {wanted}, found {}", node.value.kind()));
-    report.mistake(&node.location, hint.into_iter().fold(problem, ValueProblem::hint));
+    let problem = match (hint, unquoted_braces(node)) {
+        (Some(hint), _) => problem.hint(hint),
+        (None, Some(text)) => problem.hint(format!("a text in braces needs quotes: {}", quote(&text))),
+        (None, None) => problem,
+    };
+    report.mistake(&node.location, problem);
+}
+
+/// The text that was probably meant by `{name}`: YAML reads a mapping whose only key has no value.
+fn unquoted_braces(node: &YamlNode) -> Option<String> {
+    let YamlValue::Map(entries) = &node.value else { return None };
+    let [entry] = entries.as_slice() else { return None };
+    entry.value.value.is_null().then(|| format!("{{{}}}", entry.key))
 }
 
 /// The present one of several settings that exclude each other, each [built](Setting::build). `Ok(None)`: it is

@@ -3,11 +3,13 @@
 use crate::config::report::Location;
 
 /// A value and its location. Not printable: it may hold credentials.
+#[derive(Clone)]
 pub struct YamlNode {
     pub location: Location,
     pub value: YamlValue,
 }
 
+#[derive(Clone)]
 pub enum YamlValue {
     /// The text as written; `plain` when without quotes.
     Scalar {
@@ -21,11 +23,60 @@ pub enum YamlValue {
 }
 
 /// A key of a mapping with its value. Keys are unique.
+#[derive(Clone)]
 pub struct NodeEntry {
     pub key: String,
     /// The key's position, the value's path.
     pub key_location: Location,
     pub value: YamlNode,
+}
+
+impl YamlNode {
+    /// The value at `location`. What is in it keeps its lines, and is found by the new path.
+    pub fn moved_to(self, location: Location) -> Self {
+        let value = match self.value {
+            YamlValue::List(items) => {
+                let place = |(index, item): (usize, Self)| {
+                    let at = location.index(index, item.location.position());
+                    item.moved_to(at)
+                };
+                YamlValue::List(items.into_iter().enumerate().map(place).collect())
+            }
+            YamlValue::Map(entries) => {
+                YamlValue::Map(entries.into_iter().map(|entry| entry.moved_below(&location)).collect())
+            }
+            value => value,
+        };
+        Self { location, value }
+    }
+
+    /// How many values it has, itself included.
+    pub fn size(&self) -> usize {
+        1 + match &self.value {
+            YamlValue::List(items) => items.iter().map(Self::size).sum(),
+            YamlValue::Map(entries) => entries.iter().map(|entry| entry.value.size()).sum(),
+            YamlValue::Scalar { .. } | YamlValue::Unusable => 0,
+        }
+    }
+
+    /// How many levels of mappings and lists it has.
+    pub fn depth(&self) -> usize {
+        let below = match &self.value {
+            YamlValue::List(items) => items.iter().map(Self::depth).max(),
+            YamlValue::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max(),
+            YamlValue::Scalar { .. } | YamlValue::Unusable => return 0,
+        };
+        1 + below.unwrap_or(0)
+    }
+}
+
+impl NodeEntry {
+    /// The entry in the mapping at `parent`. It keeps its lines.
+    pub fn moved_below(self, parent: &Location) -> Self {
+        let Self { key, key_location, value } = self;
+        let at = parent.key(&key, value.location.position());
+        Self { key_location: parent.key(&key, key_location.position()), value: value.moved_to(at), key }
+    }
 }
 
 impl YamlValue {

@@ -1,28 +1,30 @@
 //! Text → tree. No other file names the YAML crate.
 //!
 //! Works on the parser's events, without recursion, so neither depth nor size of the input can exhaust the stack.
-//! Refuses what makes a file larger than it looks (anchors and aliases) and keeps every scalar as it was written: the
-//! type that is read decides what `off` or `1_000` means.
+//! Keeps every scalar as it was written: the type that is read decides what `off` or `1_000` means. Aliases become copies of
+//! what they stand for, within the bounds of `alias`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
+use super::alias::{self, Anchors, MERGE, Stop};
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use crate::config::report::{Location, Report, ValueProblem, quote};
 
 /// Nested mappings and lists. The deepest the format asks for is six.
 const MAX_DEPTH: usize = 32;
 
-/// The tree of the file's only document. `None`: a mistake was reported.
-pub fn tree(text: &str, report: &mut Report) -> Option<YamlNode> {
-    let mut tree = Tree { text, stack: Vec::new(), root: None };
+/// The tree of the only document of `file`; an empty one is null. `None`: a mistake was reported.
+pub fn tree(file: &Arc<str>, text: &str, report: &mut Report) -> Option<YamlNode> {
+    let mut tree = Tree { file, text, stack: Vec::new(), anchors: Anchors::default(), root: None };
     let mut parser = Parser::new_from_str(text);
     while let Some(event) = parser.next_event() {
         let step = match event {
             Ok((event, span)) => tree.push(event, span, report),
             Err(error) => Err((
-                Location::root(error.marker().line().max(1), error.marker().col() + 1),
+                Location::root(file, (error.marker().line().max(1), error.marker().col() + 1)),
                 tree.syntax_trouble(error.marker().line(), error.info()),
             )),
         };
@@ -31,23 +33,23 @@ pub fn tree(text: &str, report: &mut Report) -> Option<YamlNode> {
             return None;
         }
     }
-    if tree.root.as_ref().is_none_or(|root| root.value.is_null()) {
-        let problem = ValueProblem::new("the file is empty").hint("it needs at least \"listeners\" and \"routes\"");
-        report.mistake(&Location::root(1, 1), problem);
-        return None;
-    }
-    tree.root
+    let nothing = YamlValue::Scalar { text: String::new(), plain: true };
+    Some(tree.root.unwrap_or(YamlNode { location: Location::root(file, (1, 1)), value: nothing }))
 }
 
 struct Tree<'a> {
+    file: &'a Arc<str>,
     text: &'a str,
     stack: Vec<Frame>,
+    anchors: Anchors,
     root: Option<YamlNode>,
 }
 
 /// A collection whose end has not been seen.
 struct Frame {
     location: Location,
+    /// The number of its anchor; 0: it has none.
+    anchor: usize,
     open: Open,
 }
 
@@ -62,45 +64,49 @@ struct OpenMap {
     /// Keys seen and their lines.
     lines: HashMap<String, usize>,
     /// A key whose value comes next.
-    key: Option<(String, Location)>,
+    key: Option<OpenKey>,
+    /// What `<<` merges into it.
+    merged: Option<YamlNode>,
 }
 
-/// Ends the reading.
-type Stop = (Location, ValueProblem);
+struct OpenKey {
+    text: String,
+    location: Location,
+    /// It is YAML's `<<`.
+    merges: bool,
+}
 
 impl Tree<'_> {
     fn push(&mut self, event: Event<'_>, span: Span, report: &mut Report) -> Result<(), Stop> {
         let at = (span.start.line().max(1), span.start.col() + 1);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.check(at, anchor, tag.is_some())?;
-                self.scalar(text.into_owned(), style == ScalarStyle::Plain, at, report)
+                self.check(at, tag.is_some())?;
+                self.scalar(text.into_owned(), (style == ScalarStyle::Plain, anchor), at, report);
+                Ok(())
             }
             Event::SequenceStart(anchor, tag) => {
-                self.check(at, anchor, tag.is_some())?;
-                self.open(at, Open::List(Vec::new()))
+                self.check(at, tag.is_some())?;
+                self.open(at, anchor, Open::List(Vec::new()))
             }
             Event::MappingStart(anchor, tag) => {
-                self.check(at, anchor, tag.is_some())?;
-                self.open(at, Open::Map(OpenMap::default()))
+                self.check(at, tag.is_some())?;
+                self.open(at, anchor, Open::Map(OpenMap::default()))
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 self.close(report);
                 Ok(())
             }
-            Event::Alias(_) => Err((self.location(at), no_anchors())),
+            Event::Alias(anchor) => self.alias(anchor, at, report),
             Event::DocumentStart(_) if self.root.is_some() => Err((
-                Location::root(at.0, at.1),
+                Location::root(self.file, at),
                 ValueProblem::new("a second document starts here").hint("remove the \"---\""),
             )),
             _ => Ok(()),
         }
     }
 
-    fn check(&self, at: (usize, usize), anchor: usize, tagged: bool) -> Result<(), Stop> {
-        if anchor > 0 {
-            return Err((self.location(at), no_anchors()));
-        }
+    fn check(&self, at: (usize, usize), tagged: bool) -> Result<(), Stop> {
         if tagged {
             return Err((
                 self.location(at),
@@ -113,49 +119,66 @@ impl Tree<'_> {
     /// The location of the node that starts at `at`.
     fn location(&self, at: (usize, usize)) -> Location {
         match self.stack.last() {
-            None => Location::root(at.0, at.1),
-            Some(Frame { location, open: Open::List(items) }) => location.index(items.len(), at),
-            Some(Frame { location, open: Open::Map(map) }) => match &map.key {
-                Some((key, _)) => location.key(key, at),
+            None => Location::root(self.file, at),
+            Some(Frame { location, open: Open::List(items), .. }) => location.index(items.len(), at),
+            Some(Frame { location, open: Open::Map(map), .. }) => match &map.key {
+                Some(key) => location.key(&key.text, at),
                 None => location.moved(at),
             },
         }
     }
 
-    fn open(&mut self, at: (usize, usize), open: Open) -> Result<(), Stop> {
+    fn open(&mut self, at: (usize, usize), anchor: usize, open: Open) -> Result<(), Stop> {
         let location = self.location(at);
         if let Some(Frame { open: Open::Map(OpenMap { key: None, .. }), .. }) = self.stack.last() {
             let problem = ValueProblem::new("a key must be a single word").hint("quote a value that holds { } or [ ]");
             return Err((location, problem));
         }
         if self.stack.len() == MAX_DEPTH {
-            return Err((location, ValueProblem::new(format!("nested deeper than {MAX_DEPTH} levels"))));
+            return Err((location, too_deep()));
         }
-        self.stack.push(Frame { location, open });
+        self.stack.push(Frame { location, anchor, open });
+        Ok(())
+    }
+
+    /// Puts a copy of what has the anchor in the alias's place.
+    fn alias(&mut self, anchor: usize, at: (usize, usize), report: &mut Report) -> Result<(), Stop> {
+        let location = self.location(at);
+        if let Some(Frame { open: Open::Map(OpenMap { key: None, .. }), .. }) = self.stack.last() {
+            return Err((location, ValueProblem::new("an alias cannot be a key").hint("write the key out")));
+        }
+        let node = self.anchors.copy(anchor, location)?;
+        if self.stack.len() + node.depth() > MAX_DEPTH {
+            return Err((node.location, too_deep()));
+        }
+        self.add(node, report);
         Ok(())
     }
 
     fn close(&mut self, report: &mut Report) {
-        if let Some(Frame { location, open }) = self.stack.pop() {
+        if let Some(Frame { location, anchor, open }) = self.stack.pop() {
             let value = match open {
                 Open::List(items) => YamlValue::List(items),
-                Open::Map(map) => YamlValue::Map(map.entries),
+                Open::Map(map) => YamlValue::Map(map.close(&location, report)),
             };
-            self.add(YamlNode { location, value }, report);
+            let node = YamlNode { location, value };
+            self.anchors.keep(anchor, &node);
+            self.add(node, report);
         }
     }
 
-    fn scalar(&mut self, text: String, plain: bool, at: (usize, usize), report: &mut Report) -> Result<(), Stop> {
+    fn scalar(&mut self, text: String, (plain, anchor): (bool, usize), at: (usize, usize), report: &mut Report) {
         let location = self.location(at);
-        if let Some(Frame { location: parent, open: Open::Map(map @ OpenMap { key: None, .. }) }) =
+        if let Some(Frame { location: parent, open: Open::Map(map @ OpenMap { key: None, .. }), .. }) =
             self.stack.last_mut()
         {
             let location = parent.key(&text, at);
-            map.key = Some((text, location));
-            return Ok(());
+            map.key = Some(OpenKey { merges: plain && text == MERGE, text, location });
+            return;
         }
-        self.add(YamlNode { location, value: YamlValue::Scalar { text, plain } }, report);
-        Ok(())
+        let node = YamlNode { location, value: YamlValue::Scalar { text, plain } };
+        self.anchors.keep(anchor, &node);
+        self.add(node, report);
     }
 
     fn add(&mut self, node: YamlNode, report: &mut Report) {
@@ -184,21 +207,34 @@ impl Tree<'_> {
 
 impl OpenMap {
     fn add(&mut self, mut value: YamlNode, report: &mut Report) {
-        let Some((key, key_location)) = self.key.take() else { return };
+        let Some(OpenKey { text: key, location: key_location, merges }) = self.key.take() else { return };
         if let Some(line) = self.lines.get(&key) {
             let problem = ValueProblem::new(format!("{} is here twice, first on line {line}", quote(&key)));
             report.mistake(&key_location, problem.hint("keep one of the two"));
             return;
         }
         self.lines.insert(key.clone(), key_location.line);
+        if merges {
+            self.merged = Some(value);
+            return;
+        }
         if value.value.is_null() {
             // The parser puts what is not there at the next token.
             value.location = key_location.clone();
         }
         self.entries.push(NodeEntry { key, key_location, value });
     }
+
+    /// Its entries, with those that it merges.
+    fn close(self, location: &Location, report: &mut Report) -> Vec<NodeEntry> {
+        let mut entries = self.entries;
+        if let Some(merged) = self.merged {
+            alias::merge(&mut entries, merged, location, report);
+        }
+        entries
+    }
 }
 
-fn no_anchors() -> ValueProblem {
-    ValueProblem::new("anchors and aliases are not supported").hint("write the value out in each place")
+fn too_deep() -> ValueProblem {
+    ValueProblem::new(format!("nested deeper than {MAX_DEPTH} levels"))
 }

@@ -24,6 +24,8 @@ pub struct RecordReader<'a> {
     entries: &'a [NodeEntry],
     /// Keys that an unknown one was probably meant to be: not missing, only misspelt.
     misspelt: Vec<&'static str>,
+    /// It need not have the required keys.
+    is_part: bool,
 }
 
 /// The JSON Schema of a record, in the making.
@@ -48,7 +50,12 @@ impl<'a> RecordReader<'a> {
             let otherwise = format!("the keys here are {}", known.join(", "));
             report.mistake(key_location, problem.suggest(key, known.iter().copied(), otherwise));
         }
-        Some(Self { location: &node.location, entries, misspelt })
+        Some(Self { location: &node.location, entries, misspelt, is_part: false })
+    }
+
+    /// Reads a part of the record: nothing is missing.
+    pub fn of_part(self) -> Self {
+        Self { is_part: true, ..self }
     }
 
     /// A key without a value counts as absent: a section whose lines are all commented out is no mistake.
@@ -67,7 +74,7 @@ impl<'a> RecordReader<'a> {
 
     pub fn required<T: Decode>(&self, key: &str, doc: &str, report: &mut Report) -> Setting<T> {
         let setting = self.optional(key, report);
-        if setting.is_present() {
+        if setting.is_present() || self.is_part {
             return setting;
         }
         let problem = ValueProblem::new(format!("{} is missing", quote(key)));
@@ -117,6 +124,30 @@ pub fn reference<T: Record>(name: &str, doc: &str, definitions: &mut SchemaDefin
         definitions.insert(name.to_owned(), definition);
     }
     json!({ "$ref": format!("#/definitions/{name}") })
+}
+
+/// A reference to the schema of some `keys` of `T`, none of which is required.
+pub fn reference_to_part<T: Record>(
+    name: &str,
+    doc: &str,
+    keys: &[&'static str],
+    definitions: &mut SchemaDefinitions,
+) -> Json {
+    let mut schema = RecordSchema::default();
+    T::add_to(&mut schema, definitions);
+    let properties: Object<String, Json> =
+        schema.properties.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect();
+    let definition =
+        json!({ "type": "object", "description": doc, "properties": properties, "additionalProperties": false });
+    definitions.insert(name.to_owned(), definition);
+    json!({ "$ref": format!("#/definitions/{name}") })
+}
+
+/// The keys that `T` must have.
+pub fn required_keys<T: Record>() -> Vec<&'static str> {
+    let mut schema = RecordSchema::default();
+    T::add_to(&mut schema, &mut SchemaDefinitions::new());
+    schema.required
 }
 
 /// Doc comments as one text.

@@ -48,6 +48,27 @@ const LONGEST_SOCKET_PATH: usize = 103;
 #[derive(Clone)]
 pub struct SocketPath(pub PathBuf);
 
+/// The path of a file or a folder to include.
+#[derive(Clone)]
+pub struct IncludedPath(pub PathBuf);
+
+impl Scalar for IncludedPath {
+    const WHAT: &'static str = "a path";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        if text.is_empty() {
+            return Err(
+                ValueProblem::new("the path is empty").hint("write conf.d for a folder, or limits.yaml for a file")
+            );
+        }
+        Ok(Self(text.into()))
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "minLength": 1 })
+    }
+}
+
 impl Scalar for SocketPath {
     const WHAT: &'static str = "a path";
 

@@ -1,0 +1,63 @@
+//! The text of a file: all of it, or why not.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use tollgate_limiter::limit::units::show_size;
+
+use super::report::{Location, Mistakes, Report, ValueProblem};
+
+/// Bytes of a file at most. Real ones have a thousandth of it.
+const MAX_BYTES: usize = 1 << 20;
+
+/// How messages call standard input.
+pub const STDIN: &str = "<stdin>";
+
+/// The text of the file at `path`, which messages call `name`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
+    text(name, || File::open(path))
+}
+
+/// The text of standard input.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_stdin() -> Result<String, Mistakes> {
+    text(STDIN, || Ok(io::stdin().lock()))
+}
+
+/// Reports a text that is larger than any file. `None`: it is.
+pub fn check_size(text: &str, start: &Location, report: &mut Report) -> Option<()> {
+    if text.len() <= MAX_BYTES {
+        return Some(());
+    }
+    let problem = ValueProblem::new(format!("the file is over {}", show_size(MAX_BYTES as u64)));
+    report.mistake(start, problem.hint("is this the right file?"));
+    None
+}
+
+/// The text of the file called `name`: all of it, or just too much.
+fn text<R: Read>(name: &str, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
+    let unreadable = |error: io::Error| {
+        let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
+        Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
+    };
+    let mut bytes = Vec::new();
+    // Reads a byte more than allowed: enough to tell, and no more of an endless file.
+    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
+    String::from_utf8(bytes).or_else(|error| {
+        let bytes = error.as_bytes();
+        if bytes.len() > MAX_BYTES {
+            return Ok(String::from_utf8_lossy(bytes).into_owned());
+        }
+        let valid = &bytes[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        let hint = Some("save the file as UTF-8".to_owned());
+        Err(Mistakes::unreadable(name, format!("line {line} is not UTF-8"), hint))
+    })
+}

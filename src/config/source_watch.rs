@@ -1,0 +1,100 @@
+//! The files and folders that the configuration is read from, under watch together.
+//!
+//! Guarantees that a change is told only once no file is being written any more, and that the files of a configuration
+//! that was refused are watched besides those of the one at work.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::watch::{FileVersion, FileWatch, Sighting};
+
+/// The files and folders under watch.
+pub struct SourceWatches {
+    watches: Vec<FileWatch>,
+    /// One has changed since they were read.
+    stale: bool,
+}
+
+impl SourceWatches {
+    /// Watches what was read.
+    pub fn new(read: Vec<FileVersion>) -> Self {
+        Self { watches: read.into_iter().map(FileWatch::since).collect(), stale: false }
+    }
+
+    /// Looks whether the configuration is to be read again, and logs files that are gone or back.
+    pub fn have_changed(&mut self) -> bool {
+        let mut gone = Vec::new();
+        for watch in &mut self.watches {
+            match watch.look() {
+                Sighting::Same => {}
+                Sighting::Changed => self.stale = true,
+                Sighting::Gone => gone.push(watch.path()),
+                Sighting::Back => {
+                    tracing::info!(file = %watch.path().display(), "the configuration file is back");
+                }
+            }
+        }
+        if !self.stale {
+            gone.into_iter().for_each(warn_of_gone);
+            return false;
+        }
+        if self.watches.iter().any(FileWatch::is_moving) {
+            return false;
+        }
+        self.stale = false;
+        true
+    }
+
+    /// The configuration was read from these versions. What a refused one does not name is watched on: it may be why.
+    pub fn follow(&mut self, read: Vec<FileVersion>, refused: bool) {
+        self.stale = false;
+        let mut read: HashMap<_, _> = read.into_iter().map(|version| (version.path.clone(), version)).collect();
+        self.watches.retain_mut(|watch| match read.remove(watch.path()) {
+            Some(version) => {
+                watch.pass_over(&version);
+                true
+            }
+            None => refused,
+        });
+        self.watches.extend(read.into_values().map(FileWatch::since));
+    }
+}
+
+fn warn_of_gone(file: &Path) {
+    tracing::warn!(file = %file.display(), "the configuration file is gone: its last version holds on");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_gets_a_file_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watches = SourceWatches::new(vec![FileVersion::of(folder.path())]);
+        assert!(!watches.have_changed());
+        fs::write(folder.path().join("a.yaml"), "a").unwrap();
+        assert!(!watches.have_changed(), "it may still be written");
+        assert_eq!((watches.have_changed(), watches.have_changed()), (true, false));
+    }
+
+    #[test]
+    fn a_refused_configuration_is_read_again_when_any_of_its_files_or_of_those_before_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| folder.path().join(name));
+        for file in [&old, &new] {
+            fs::write(file, "a").unwrap();
+        }
+        let mut watches = SourceWatches::new(vec![FileVersion::of(&old)]);
+        watches.follow(vec![FileVersion::of(&new)], true);
+        for (file, text) in [(&old, "ab"), (&new, "abc")] {
+            fs::write(file, text).unwrap();
+            assert_eq!((watches.have_changed(), watches.have_changed()), (false, true));
+        }
+        watches.follow(vec![FileVersion::of(&new)], false);
+        fs::write(&old, "abcd").unwrap();
+        assert_eq!((watches.have_changed(), watches.have_changed()), (false, false));
+    }
+}
