@@ -63,6 +63,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             cors: None,
             request_fields: Arc::default(),
             response_fields: Arc::default(),
+            compression: None,
             limits: vec![],
             max_body: None,
             timeout: None,

@@ -13,7 +13,7 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{self, ChainSpec, CrossOriginLayer, NetworkLayer, RequestBound};
+use crate::gateway::stack::{self, AnswerLayer, ChainSpec, Compression, CrossOriginLayer, NetworkLayer, RequestBound};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
 use crate::observe::access_log::AccessLog;
 use crate::route::fields::FieldChanges;
@@ -47,7 +47,7 @@ pub fn gateway(
         let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
-                response_fields: route.and_then(|route| used(&route.response_fields)),
+                answer: route.and_then(answer_layer),
                 networks: NetworkLayer::new(network_rules(listener, route)),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
@@ -96,6 +96,12 @@ pub fn access_log(config: &Config, running: Option<AccessLog>) -> anyhow::Result
 /// The pages of other origins that may read the answers of `route`.
 fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
     route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
+}
+
+/// What the route changes of its answers.
+fn answer_layer(route: &Route) -> Option<AnswerLayer> {
+    let compression = route.compression.as_ref().map(|rules| Compression::new(rules, &route.name));
+    AnswerLayer { fields: used(&route.response_fields), compression }.used()
 }
 
 /// Changes of fields, if there are any.

@@ -12,7 +12,7 @@ use tollgate_limiter::limit::on_limit::Degrade;
 
 use super::access_log_line::LoggedRequest;
 use super::account::{Account, CallOutcome, InFlight};
-use super::fields::AnswerFields;
+use super::answer::AnswerChanges;
 use super::route_metrics::{RouteMetrics, method_label, other_method};
 use crate::body::Body;
 use crate::clock::{self, Instant};
@@ -84,8 +84,8 @@ pub struct Exchange<'g> {
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     pub account: Box<Account>,
-    /// The fields that layers add to the answer, whoever it comes from.
-    pub fields: AnswerFields,
+    /// What layers change of the answer, whoever it comes from.
+    pub answer: AnswerChanges,
 }
 
 impl RequestContext {
@@ -151,13 +151,13 @@ impl RequestContext {
         response
     }
 
-    /// Adds the fields of the layers to the answer, and ties the account to the end of its body, or of the tunnel that
+    /// Makes the changes of the layers, and ties the account to the end of its body, or of the tunnel that
     /// it begins.
     #[inline]
     pub fn close(
         &self,
         result: Result<Response<Body>, Failure>,
-        fields: AnswerFields,
+        changes: AnswerChanges,
         mut account: Box<Account>,
     ) -> Response<Body> {
         let mut response = match result {
@@ -178,7 +178,7 @@ impl RequestContext {
             // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
         }
-        fields.apply(response.headers_mut());
+        changes.apply(&mut response, &mut account.permit);
         account.status = response.status();
         match response.extensions_mut().remove::<TunnelEnd>() {
             Some(end) => {

@@ -6,9 +6,9 @@
 
 mod access_log_line;
 pub mod account;
+mod answer;
 mod exchange;
 pub mod explain;
-mod fields;
 mod layers;
 pub mod listener_rules;
 mod panic_guard;

@@ -11,9 +11,9 @@ use tollgate_limiter::limit::key::host;
 use tollgate_limiter::request::permit::Permit;
 use tower_service::Service as _;
 
+use super::answer::AnswerChanges;
+use super::answer::cors::preflight_method;
 use super::exchange::{Exchange, RequestContext};
-use super::fields::AnswerFields;
-use super::fields::cors::preflight_method;
 use super::panic_guard;
 use super::runtime::{Gateway, RouteGuard, WorkerListener};
 use crate::body::Body;
@@ -53,7 +53,7 @@ pub async fn serve(
         route: Err(Failure::NoRoute),
         is_preflight: false,
         degraded: None,
-        fields: AnswerFields::default(),
+        answer: AnswerChanges::default(),
     };
     let deadline = context.call_deadline(exchange.request.headers());
     let websocket = exchange.request.extensions().get::<WebSocketProof>().cloned();
@@ -74,10 +74,10 @@ pub async fn serve(
     if let Some(proof) = websocket {
         result = result.and_then(|response| proof.check(&response).map(|()| response));
     }
-    let Exchange { account, fields, .. } = exchange;
+    let Exchange { account, answer, .. } = exchange;
     // The next request may use the header map.
     header_map_pool::give_back(std::mem::take(request.headers_mut()));
-    context.close(result, fields, account)
+    context.close(result, answer, account)
 }
 
 /// Drives `answering`, at most until the deadline of a call. The rest of the answer is cut at the deadline too.
@@ -101,7 +101,7 @@ pub fn refuse(
     let mut context = RequestContext::open(&gateway.trusted_proxies, hsts, worker, connection, &unread);
     context.is_call = is_call;
     let account = context.account(worker, &gateway.unrouted.metrics, gateway.access_log.as_ref(), None);
-    context.close(Err(failure), AnswerFields::default(), account)
+    context.close(Err(failure), AnswerChanges::default(), account)
 }
 
 /// Finds the request's route and lets its chain answer.

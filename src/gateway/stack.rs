@@ -1,7 +1,7 @@
 //! The way of a request through the gateway, from the outside in:
 //!
 //! account ▸ panic guard ▸ route ▸
-//! [ CORS ▸ answer's fields ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸ action ]
+//! [ CORS ▸ answer's changes ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸ action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -14,11 +14,14 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use tower::ServiceBuilder;
 use tower::util::Either;
 
+pub use super::answer::compression::Compression;
 use super::layers::action::Act;
+pub use super::layers::answer::AnswerLayer;
+use super::layers::answer::ChangedAnswers;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
 use super::layers::cors::CrossOrigin;
 pub use super::layers::cors::CrossOriginLayer;
-use super::layers::fields::{RequestFields, RequestFieldsLayer, ResponseFields, ResponseFieldsLayer};
+use super::layers::fields::{RequestFields, RequestFieldsLayer};
 use super::layers::networks::NetworkGuard;
 pub use super::layers::networks::NetworkLayer;
 use super::layers::rate_limit::WorkerLimiter;
@@ -31,7 +34,7 @@ use crate::route::fields::FieldChanges;
 pub type Chain = Either<OuterChain, ShedChain>;
 /// Few routes use any of these: the others pass them by together.
 type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
-type AnsweredChain = Either<ResponseFields<NetworkChain>, NetworkChain>;
+type AnsweredChain = Either<ChangedAnswers<NetworkChain>, NetworkChain>;
 type NetworkChain = Either<NetworkGuard<ShedChain>, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
@@ -43,7 +46,7 @@ type TimedChain = Either<Timeout<Act>, Act>;
 #[derive(Default)]
 pub struct ChainSpec {
     pub cors: Option<CrossOriginLayer>,
-    pub response_fields: Option<Arc<FieldChanges>>,
+    pub answer: Option<AnswerLayer>,
     pub networks: Option<NetworkLayer>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
@@ -54,13 +57,13 @@ pub struct ChainSpec {
 
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
-    let uses_outer = spec.cors.is_some() || spec.response_fields.is_some() || spec.networks.is_some();
+    let uses_outer = spec.cors.is_some() || spec.answer.is_some() || spec.networks.is_some();
     let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
         .option_layer(spec.cors)
-        // The route's fields stand on every answer as well. What browsers are told of CORS is not theirs to change.
-        .option_layer(spec.response_fields.map(ResponseFieldsLayer))
+        // The route changes every answer as well: its fields, its coding. What browsers are told of CORS is not its to change.
+        .option_layer(spec.answer)
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
         .option_layer(spec.networks);
     ServiceBuilder::new()

@@ -1,5 +1,5 @@
 //! Message rules and time limits for every version of HTTP: what makes a request acceptable, which responses have
-//! content, which trailer fields pass, how long each wait may take. The codec of HTTP/1.1 is in `h1`, and `h2` has what
+//! content, which trailer fields pass, how long each wait may take, what a client prefers. The codec of HTTP/1.1 is in `h1`, and `h2` has what
 //! is ours of HTTP/2; both sides of the gateway use them.
 
 pub mod deadline;
@@ -7,6 +7,7 @@ pub mod h1;
 pub mod h2;
 pub mod interim;
 pub mod min_rate;
+pub mod preferences;
 pub mod request_rules;
 pub mod response_rules;
 pub mod scheme;

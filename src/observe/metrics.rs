@@ -229,6 +229,11 @@ fn describe() {
         "When a configuration was last taken over, in seconds since 1970."
     );
     describe_counter!("tollgate_admin_changes_total", "Buckets changed by operators through this node, by action.");
+    describe_counter!("tollgate_compression_original_bytes_total", "Bytes of content that were compressed, before.");
+    describe_counter!(
+        "tollgate_compression_compressed_bytes_total",
+        "Bytes of content that were compressed, afterwards."
+    );
     describe_counter!("tollgate_panics_total", "Requests that ended in a panic: each is a bug.");
     describe_counter!("tollgate_access_log_dropped_total", "Access log lines dropped because the log was too slow.");
     describe_gauge!("tollgate_build_info", "1, with the version as a label.");

@@ -1,8 +1,9 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
-//! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks`
-//! says which clients a listener or a route takes, `cors` which pages may read its
-//! answers, `fields` which header fields it changes; `template` is a text with variables.
+//! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks` says which clients
+//! a listener or a route takes, `cors` which pages may read its answers, `fields` which header fields it changes,
+//! `compression` which answers it compresses; `template` is a text with variables.
 
+pub mod compression;
 pub mod cors;
 pub mod fields;
 pub mod networks;
@@ -13,6 +14,7 @@ pub mod template;
 use std::sync::Arc;
 use std::time::Duration;
 
+use compression::CompressionRules;
 use cors::CorsSpec;
 use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -35,6 +37,8 @@ pub struct Route {
     pub request_fields: Arc<FieldChanges>,
     /// Changes of the fields of answers.
     pub response_fields: Arc<FieldChanges>,
+    /// Which answers are compressed, and how. `None`: none.
+    pub compression: Option<Arc<CompressionRules>>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.

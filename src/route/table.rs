@@ -274,6 +274,7 @@ mod tests {
             cors: None,
             request_fields: Arc::default(),
             response_fields: Arc::default(),
+            compression: None,
             max_body: None,
             timeout: None,
         })

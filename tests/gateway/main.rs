@@ -7,6 +7,7 @@
 mod admin_port;
 mod capacity;
 mod command_line;
+mod compression;
 mod concurrency;
 mod cors;
 mod counted_statuses;

@@ -88,6 +88,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         check_template(at, path, report);
     }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
+    let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
         name: raw.name.value()?.0,
@@ -97,6 +98,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         cors: cors?,
         request_fields: request_fields?.unwrap_or_default().into(),
         response_fields: response_fields?.unwrap_or_default().into(),
+        compression: compression?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
         timeout: timeout?,

@@ -4,6 +4,7 @@
 //! where it does.
 
 pub mod action;
+pub mod answer;
 pub mod body_bound;
 pub mod cors;
 pub mod fields;

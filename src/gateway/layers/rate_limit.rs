@@ -54,7 +54,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
     fn admit(&mut self, admitted: Admitted) -> ControlFlow<Failure> {
         let Admitted { fields, permit, degraded } = admitted;
         permit.prepare(self.request.headers_mut());
-        self.fields.limits = fields;
+        self.answer.limits = fields;
         self.account.permit = permit;
         self.degraded = degraded;
         ControlFlow::Continue(())
@@ -62,7 +62,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
 
     #[inline]
     fn refuse(self, denial: Denial, fields: RateLimitFields) -> Failure {
-        self.fields.limits = fields;
+        self.answer.limits = fields;
         denial.into()
     }
 

@@ -1,7 +1,8 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
-//! read its answers, `fields` the header fields that it changes.
+//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses.
 
 pub mod action;
+pub mod compress;
 pub mod cors;
 pub mod fields;
 
@@ -9,6 +10,7 @@ use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
 
 use self::action::RawActionKeys;
+use self::compress::RawCompress;
 use self::cors::RawCors;
 use self::fields::RawFieldChanges;
 use crate::config::file::header::RawHeaderCondition;
@@ -41,6 +43,8 @@ record! {
         optional request_headers: RawFieldChanges,
         /// Changes of the header fields of all answers, the gateway's own included.
         optional response_headers: RawFieldChanges,
+        /// Compresses answers for clients that take it: true, or how. Default: answers are sent as they come.
+        optional compress: RawCompress,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.

@@ -1,0 +1,154 @@
+//! Compresses the content of an answer, where its client takes that and it is worth it.
+//!
+//! Guarantees that an answer whose content differs from coding to coding says so (`Vary`), and that its validators and
+//! lengths are not those of the content that was compressed.
+
+mod compressed_body;
+mod encoder;
+
+use std::sync::Arc;
+
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    VARY,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http_body::Body as _;
+use metrics::counter;
+use tollgate_limiter::request::permit::Permit;
+
+use self::compressed_body::{CompressedBody, CompressedSizes};
+use crate::body::{Body, BodyObserver};
+use crate::http::preferences::{stated, weight_of_coding};
+use crate::http::response_rules;
+use crate::route::compression::{CompressionRules, ContentCoding};
+
+/// Digests of the content as it was (RFC 9530, RFC 1864).
+const DIGESTS: [HeaderName; 3] = [
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("content-md5"),
+];
+
+/// Its events must arrive as they come, and are small.
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// The compression of one route's answers.
+#[derive(Clone)]
+pub struct Compression {
+    rules: Arc<CompressionRules>,
+    sizes: CompressedSizes,
+}
+
+/// The coding that the client of a request takes, if any, and the rules of its route.
+pub struct AcceptedCoding {
+    compression: Compression,
+    coding: Option<ContentCoding>,
+    is_head: bool,
+}
+
+/// Settles a request's limits by content that is compressed afterwards.
+struct PermitReader(Permit);
+
+impl Compression {
+    /// For the answers of `route`.
+    pub fn new(rules: &Arc<CompressionRules>, route: &Arc<str>) -> Self {
+        let sizes = CompressedSizes {
+            original: counter!("tollgate_compression_original_bytes_total", "route" => route.to_string()),
+            compressed: counter!("tollgate_compression_compressed_bytes_total", "route" => route.to_string()),
+        };
+        Self { rules: rules.clone(), sizes }
+    }
+
+    /// The coding for a request with these `headers`: the one that its client likes best, and of several such the best of
+    /// the route.
+    pub fn accepted(&self, headers: &HeaderMap, is_head: bool) -> AcceptedCoding {
+        let identity = stated(headers, &ACCEPT_ENCODING).find(|(name, _)| name.eq_ignore_ascii_case("identity"));
+        let least = identity.map_or(1, |(_, weight)| weight.max(1));
+        let weighed = self.rules.codings.iter().map(|coding| (weight_of_coding(headers, coding.name()), *coding));
+        // The first of the heaviest: `max_by_key` takes the last.
+        let best = weighed.rev().filter(|(weight, _)| *weight >= least).max_by_key(|(weight, _)| *weight);
+        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head }
+    }
+}
+
+impl AcceptedCoding {
+    /// Compresses the answer, unless it should stay as it is. Then `permit` reads what is compressed.
+    pub fn apply(self, response: &mut Response<Body>, permit: &mut Permit) {
+        if !self.is_worth_it(response) {
+            return;
+        }
+        let headers = response.headers_mut();
+        if !varies(headers) {
+            headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        let Some(coding) = self.coding else { return };
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        headers.remove(CONTENT_LENGTH);
+        // A range would be one of the compressed content, which is never the same twice.
+        headers.remove(ACCEPT_RANGES);
+        for digest in DIGESTS {
+            headers.remove(digest);
+        }
+        weaken_etag(headers);
+        let mut body = std::mem::replace(response.body_mut(), Body::empty());
+        // The answer to a HEAD has no content to read.
+        if !self.is_head {
+            body.observe(Box::new(PermitReader(std::mem::take(permit))));
+        }
+        *response.body_mut() = Body::boxed(CompressedBody::new(body, coding, self.compression.sizes));
+    }
+
+    fn is_worth_it(&self, response: &Response<Body>) -> bool {
+        let (headers, rules) = (response.headers(), &self.compression.rules);
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        response_rules::has_content(response.status())
+            && !headers.contains_key(CONTENT_ENCODING)
+            && !headers.contains_key(CONTENT_RANGE)
+            && !content_type
+                .trim_start()
+                .get(..EVENT_STREAM.len())
+                .is_some_and(|kind| kind.eq_ignore_ascii_case(EVENT_STREAM))
+            && rules.types.iter().any(|range| range.contains(content_type))
+            && self.length(response).is_none_or(|length| length >= rules.min_size)
+            && !forbids_transformation(headers)
+    }
+
+    /// The length of the content, where it is known. That of an answer to HEAD has a length and no content.
+    fn length(&self, response: &Response<Body>) -> Option<u64> {
+        let stated = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        stated.or_else(|| response.body().size_hint().exact().filter(|length| *length > 0 || !self.is_head))
+    }
+}
+
+impl BodyObserver for PermitReader {
+    fn on_data(&mut self, data: &[u8]) {
+        self.0.saw(data);
+    }
+
+    fn on_trailers(&mut self, _: &HeaderMap) {}
+
+    fn on_end(mut self: Box<Self>, _: u64, complete: bool) {
+        self.0.ended(complete);
+    }
+}
+
+/// Whether caches know already that the content depends on the codings that a client takes.
+fn varies(headers: &HeaderMap) -> bool {
+    let names = stated(headers, &VARY).map(|(name, _)| name);
+    names.into_iter().any(|name| name == "*" || name.eq_ignore_ascii_case(ACCEPT_ENCODING.as_str()))
+}
+
+/// RFC 9111 §5.2.2.6
+fn forbids_transformation(headers: &HeaderMap) -> bool {
+    stated(headers, &CACHE_CONTROL).any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
+}
+
+/// A strong validator is for one sequence of bytes (RFC 9110 §8.8.1), which the compressed content is not.
+fn weaken_etag(headers: &mut HeaderMap) {
+    let weak = headers.get(ETAG).filter(|tag| !tag.as_bytes().starts_with(b"W/"));
+    let weak = weak.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok());
+    if let Some(weak) = weak {
+        headers.insert(ETAG, weak);
+    }
+}
