@@ -64,6 +64,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             request_fields: Arc::default(),
             response_fields: Arc::default(),
             compression: None,
+            error_pages: None,
             limits: vec![],
             max_body: None,
             timeout: None,

@@ -47,7 +47,7 @@ pub fn gateway(
         let chain = |(listener, rules): (&ListenerConfig, &Arc<RuleSet>)| {
             stack::chain(ChainSpec {
                 cors: route.and_then(cross_origin),
-                answer: route.and_then(answer_layer),
+                answer: answer_layer(config, route),
                 networks: NetworkLayer::new(network_rules(listener, route)),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
@@ -98,10 +98,12 @@ fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
     route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
 }
 
-/// What the route changes of its answers.
-fn answer_layer(route: &Route) -> Option<AnswerLayer> {
-    let compression = route.compression.as_ref().map(|rules| Compression::new(rules, &route.name));
-    AnswerLayer { fields: used(&route.response_fields), compression }.used()
+/// What is changed of the answers to requests of the route, or of none.
+fn answer_layer(config: &Config, route: Option<&Route>) -> Option<AnswerLayer> {
+    let pages = route.and_then(|route| route.error_pages.as_ref()).or(config.error_pages.as_ref());
+    let compression = route.and_then(|route| Some(Compression::new(route.compression.as_ref()?, &route.name)));
+    let fields = route.and_then(|route| used(&route.response_fields));
+    AnswerLayer { fields, compression, error_pages: pages.cloned() }.used()
 }
 
 /// Changes of fields, if there are any.

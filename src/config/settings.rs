@@ -11,6 +11,7 @@ use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
 use crate::route::Route;
+use crate::route::error_pages::ErrorPages;
 use crate::route::networks::NetworkRules;
 use crate::server::ListenerSpec;
 use crate::transport::peer::TrustedPeers;
@@ -39,6 +40,8 @@ pub struct Config {
     pub max_requests: Option<NonZeroUsize>,
     /// Whether tunnels count as requests in flight.
     pub tunnels_count: bool,
+    /// Pages in place of errors, where a route has none of its own.
+    pub error_pages: Option<Arc<ErrorPages>>,
     pub limits: Vec<Arc<Limit>>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub routes: Vec<Arc<Route>>,

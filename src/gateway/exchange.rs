@@ -160,6 +160,7 @@ impl RequestContext {
         changes: AnswerChanges,
         mut account: Box<Account>,
     ) -> Response<Body> {
+        let of_upstream = result.is_ok();
         let mut response = match result {
             Ok(response) => {
                 account.permit.answered(response.status(), response.headers());
@@ -177,6 +178,9 @@ impl RequestContext {
         if let Some(hsts) = &self.hsts {
             // The upstream's own policy is kept.
             response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
+        }
+        if let Some(pages) = changes.pages.as_ref().filter(|_| !self.is_call) {
+            pages.apply(&mut response, &self.request_id, of_upstream);
         }
         changes.apply(&mut response, &mut account.permit);
         account.status = response.status();

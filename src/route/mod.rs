@@ -1,10 +1,12 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks` says which clients
 //! a listener or a route takes, `cors` which pages may read its answers, `fields` which header fields it changes,
-//! `compression` which answers it compresses; `template` is a text with variables.
+//! `compression` which answers it compresses, `error_pages` what it
+//! shows in place of errors; `template` is a text with variables.
 
 pub mod compression;
 pub mod cors;
+pub mod error_pages;
 pub mod fields;
 pub mod networks;
 pub mod path;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use compression::CompressionRules;
 use cors::CorsSpec;
+use error_pages::ErrorPages;
 use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use networks::NetworkRules;
@@ -39,6 +42,8 @@ pub struct Route {
     pub response_fields: Arc<FieldChanges>,
     /// Which answers are compressed, and how. `None`: none.
     pub compression: Option<Arc<CompressionRules>>,
+    /// Pages in place of errors. `None`: those of requests without a route.
+    pub error_pages: Option<Arc<ErrorPages>>,
     /// The route's own limits; the listener's come before them.
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.

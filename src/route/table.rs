@@ -275,6 +275,7 @@ mod tests {
             request_fields: Arc::default(),
             response_fields: Arc::default(),
             compression: None,
+            error_pages: None,
             max_body: None,
             timeout: None,
         })

@@ -11,6 +11,7 @@ mod compression;
 mod concurrency;
 mod cors;
 mod counted_statuses;
+mod error_pages;
 mod explaining;
 mod faults;
 mod faulty_proxy;

@@ -8,6 +8,7 @@ use super::limit::definition::{self, LimitContext};
 use super::named::NamedSection;
 use super::{listener, route, store, upstream};
 use crate::config::file::config::RawConfig;
+use crate::config::file::route::error_pages::error_pages;
 use crate::config::report::Report;
 use crate::config::settings::Config;
 
@@ -38,6 +39,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         drain_timeout: file.drain_timeout.value()?.0,
         handover: file.handover.build(|at| Some(at.value.0.clone()))?,
         legacy_headers: file.headers.build(|headers| headers.legacy_ratelimit.value())?.unwrap_or(false),
+        error_pages: file.error_pages.build(|raw| error_pages(raw, report))?,
         tunnels_count: file.tunnels_count.value()?,
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         limits: limits.into_all()?,

@@ -13,6 +13,7 @@ use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
 use crate::config::file::header;
+use crate::config::file::route::error_pages::error_pages;
 use crate::config::file::route::fields::RawFieldChanges;
 use crate::config::file::route::{RawMatch, RawRoute};
 use crate::config::report::{Report, ValueProblem, quote};
@@ -89,6 +90,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
+    let error_pages = raw.error_pages.build(|raw| error_pages(raw, report));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
         name: raw.name.value()?.0,
@@ -99,6 +101,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         request_fields: request_fields?.unwrap_or_default().into(),
         response_fields: response_fields?.unwrap_or_default().into(),
         compression: compression?,
+        error_pages: error_pages?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
         timeout: timeout?,

@@ -6,6 +6,7 @@ use super::defaults::RawDefaults;
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
+use super::route::error_pages::RawErrorPage;
 use super::scalar::address::{IncludedPath, SocketPath, TrustedProxy};
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
@@ -42,6 +43,8 @@ record! {
         default(1_000_000) max_local_buckets: Located<WholeNumber<1, 1_000_000_000>>,
         /// Which header fields answers carry.
         optional headers: RawAnswerHeaders,
+        /// Pages in place of errors, for requests that no route takes and routes that have none of their own.
+        optional error_pages: NonEmptyList<RawErrorPage>,
         /// Where to listen for requests.
         required listeners: NonEmptyList<RawListener>,
         /// The admin server, or `off`.

@@ -1,9 +1,10 @@
 //! What layers change of an answer, whoever it comes from. It is done once the chain has ended, so it reaches the gateway's
 //! own failures too: `rendered` has the fields of the route, `cors` those for pages of other origins, `compression` a
-//! content coding.
+//! content coding, `error_page` the content of an error.
 
 pub mod compression;
 pub mod cors;
+pub mod error_page;
 pub mod rendered;
 
 use http::Response;
@@ -12,12 +13,14 @@ use tollgate_limiter::request::permit::Permit;
 
 use self::compression::AcceptedCoding;
 use self::cors::CorsFields;
+use self::error_page::AcceptedPages;
 use self::rendered::RenderedFields;
 use crate::body::Body;
 
 /// What layers change of an answer. Boxed, where few routes have it.
 #[derive(Default)]
 pub struct AnswerChanges {
+    pub pages: Option<Box<AcceptedPages>>,
     pub limits: RateLimitFields,
     /// The changes that the route makes.
     pub changed: Option<Box<RenderedFields>>,

@@ -10,8 +10,10 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::answer::compression::Compression;
+use crate::gateway::answer::error_page::AcceptedPages;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::exchange::Exchange;
+use crate::route::error_pages::ErrorPages;
 use crate::route::fields::FieldChanges;
 
 /// Changes the answers of a service.
@@ -19,6 +21,7 @@ use crate::route::fields::FieldChanges;
 pub struct AnswerLayer {
     pub fields: Option<Arc<FieldChanges>>,
     pub compression: Option<Compression>,
+    pub error_pages: Option<Arc<ErrorPages>>,
 }
 
 /// A service whose answers are changed.
@@ -31,7 +34,7 @@ pub struct ChangedAnswers<S> {
 impl AnswerLayer {
     /// `None`: nothing is changed.
     pub fn used(self) -> Option<Self> {
-        (self.fields.is_some() || self.compression.is_some()).then_some(self)
+        (self.fields.is_some() || self.compression.is_some() || self.error_pages.is_some()).then_some(self)
     }
 }
 
@@ -60,6 +63,9 @@ where
             // Now: the request is gone when its answer comes.
             let changed = RenderedFields::new(changes, |template| exchange.render(template));
             exchange.answer.changed = Some(Box::new(changed));
+        }
+        if let Some(pages) = &self.layer.error_pages {
+            exchange.answer.pages = Some(Box::new(AcceptedPages::new(pages, exchange.request.headers())));
         }
         if let Some(compression) = &self.layer.compression {
             let is_head = exchange.request.method() == Method::HEAD;

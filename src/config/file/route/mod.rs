@@ -1,9 +1,11 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
-//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses.
+//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses,
+//! `error_pages` the pages in place of errors.
 
 pub mod action;
 pub mod compress;
 pub mod cors;
+pub mod error_pages;
 pub mod fields;
 
 use http::{HeaderName, Method};
@@ -12,6 +14,7 @@ use serde_json::{Value as Json, json};
 use self::action::RawActionKeys;
 use self::compress::RawCompress;
 use self::cors::RawCors;
+use self::error_pages::RawErrorPage;
 use self::fields::RawFieldChanges;
 use crate::config::file::header::RawHeaderCondition;
 use crate::config::file::limit::RawLimitUse;
@@ -45,6 +48,8 @@ record! {
         optional response_headers: RawFieldChanges,
         /// Compresses answers for clients that take it: true, or how. Default: answers are sent as they come.
         optional compress: RawCompress,
+        /// Pages in place of errors. Default: those of the gateway as a whole.
+        optional error_pages: NonEmptyList<RawErrorPage>,
         /// Limits that count the route's requests: names, or {limit, cost}.
         optional limits: Vec<RawLimitUse>,
         /// A request body longer than this is refused with 413. Default: no bound.

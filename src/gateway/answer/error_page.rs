@@ -1,0 +1,96 @@
+//! Replaces the content of an error by a page of the route.
+//!
+//! Guarantees that what the error says in its fields stays: when to come back, how to sign in, which limit it was.
+
+use std::sync::Arc;
+
+use http::header::{
+    ACCEPT, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER,
+};
+use http::{Response, StatusCode};
+
+use crate::body::Body;
+use crate::http::preferences::stated;
+use crate::route::error_pages::{ErrorFact, ErrorPage, ErrorPages};
+
+/// Fields that describe the content which is replaced.
+const OF_CONTENT: [HeaderName; 8] = [
+    ACCEPT_RANGES,
+    CONTENT_ENCODING,
+    CONTENT_LANGUAGE,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    ETAG,
+    LAST_MODIFIED,
+    HeaderName::from_static("content-digest"),
+];
+
+/// The pages of a route, and the types of content that the client of a request asks for.
+pub struct AcceptedPages {
+    pages: Arc<ErrorPages>,
+    /// The values of `Accept`.
+    accept: HeaderMap,
+}
+
+impl AcceptedPages {
+    /// For a request with these `headers`.
+    pub fn new(pages: &Arc<ErrorPages>, headers: &HeaderMap) -> Self {
+        let mut accept = HeaderMap::new();
+        for value in headers.get_all(ACCEPT) {
+            accept.append(ACCEPT, value.clone());
+        }
+        Self { pages: pages.clone(), accept }
+    }
+
+    /// Replaces the content of an error of the request with this id. `of_upstream`: the error is not the gateway's own.
+    pub fn apply(&self, response: &mut Response<Body>, request_id: &HeaderValue, of_upstream: bool) {
+        let status = response.status();
+        let is_error = status.is_client_error() || status.is_server_error();
+        let Some(page) = is_error.then(|| self.pages.find(status, of_upstream, |value| self.weight(value))).flatten()
+        else {
+            return;
+        };
+        let content = page.text.render(|fact| show(fact, &status, (request_id, response.headers())));
+        *response.body_mut() = content.into();
+        let ErrorPage { content_type, .. } = page;
+        let headers = response.headers_mut();
+        for field in OF_CONTENT {
+            headers.remove(field);
+        }
+        headers.insert(CONTENT_TYPE, content_type.clone());
+    }
+
+    /// How much the client likes this type, where it names it or its kind (RFC 9110 §12.5.1), in thousandths.
+    fn weight(&self, content_type: &HeaderValue) -> u16 {
+        let essence = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        let kind = essence.split('/').next().unwrap_or_default();
+        let mut of_kind = 0;
+        for (range, weight) in stated(&self.accept, &ACCEPT) {
+            if range.eq_ignore_ascii_case(essence) {
+                return weight;
+            }
+            if range.strip_suffix("/*").is_some_and(|named| named.eq_ignore_ascii_case(kind)) {
+                of_kind = weight;
+            }
+        }
+        of_kind
+    }
+}
+
+fn show<'r>(
+    fact: ErrorFact,
+    status: &'r StatusCode,
+    (request_id, headers): (&'r HeaderValue, &'r HeaderMap),
+) -> &'r [u8] {
+    match fact {
+        ErrorFact::Status => status.as_str().as_bytes(),
+        ErrorFact::Reason => status.canonical_reason().unwrap_or_default().as_bytes(),
+        ErrorFact::RequestId => request_id.as_bytes(),
+        ErrorFact::RetryAfter => {
+            // The upstream's may be a date.
+            let text = headers.get(RETRY_AFTER).map_or(&b""[..], HeaderValue::as_bytes);
+            if text.iter().all(u8::is_ascii_digit) { text } else { b"" }
+        }
+    }
+}
