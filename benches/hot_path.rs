@@ -13,7 +13,7 @@ use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::proxy::message::headers;
 use tollgate::route::path;
 use tollgate::route::table::RouteTable;
-use tollgate::route::{Action, FixedResponse, HostMatch, Match, PathPattern, Route, Segment};
+use tollgate::route::{Action, FixedResponse, HostMatch, Match, PathMatch, PathPattern, Route, Segment};
 use tollgate_limiter::algorithm::share::Share;
 use tollgate_limiter::algorithm::token_bucket as bucket;
 use tollgate_limiter::algorithm::token_bucket::TokenBucket;
@@ -49,8 +49,8 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
         Arc::new(Route {
             name: format!("service-{index}").into(),
             matches: Match {
-                host: HostMatch::Any,
-                path: PathPattern { segments, rest: true },
+                hosts: vec![HostMatch::Any],
+                paths: vec![PathMatch::Pattern(PathPattern { segments, rest: true })],
                 methods: vec![],
                 headers: vec![],
             },

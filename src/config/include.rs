@@ -13,6 +13,7 @@ use super::file::config::{RawConfig, RawInclude};
 use super::report::{Location, Report, ValueProblem, quote};
 use super::source;
 use super::watch::FileVersion;
+use super::yaml::collection::OneOrMore;
 use super::yaml::decode::{Decode, mismatch};
 use super::yaml::node::{NodeEntry, YamlNode, YamlValue};
 use super::yaml::parse;
@@ -106,7 +107,7 @@ impl FileReader<'_> {
         }
         match RawInclude::decode(&node, self.report) {
             None => self.is_whole = false,
-            Some(RawInclude(paths)) => {
+            Some(OneOrMore(paths)) => {
                 // A path that is none was left out.
                 self.is_whole &= !matches!(&node.value, YamlValue::List(items) if items.len() > paths.len());
                 for path in paths {

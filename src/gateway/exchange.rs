@@ -237,6 +237,6 @@ impl<'g> Exchange<'g> {
     }
 
     fn path_param(&self, name: &str) -> Option<&str> {
-        self.route.as_ref().ok()?.route.matches.path.param(name, self.path())
+        self.route.as_ref().ok()?.route.matches.param(name, self.path())
     }
 }

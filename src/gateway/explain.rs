@@ -131,7 +131,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
             client_certificate: Some(&described.client_certificate),
             host: RequestHost::Known(&host),
             route: route.map_or(UNROUTED, |route| &route.name),
-            param: &|name| route?.matches.path.param(name, &path),
+            param: &|name| route?.matches.param(name, &path),
         },
     );
     let outcome = match (malformed, found) {
@@ -167,7 +167,11 @@ fn judge(gateway: &Gateway, host: &str, path: &str, request: &Request<Body>) -> 
     let considered = gateway.table.consider(host, path, request.method(), request.headers());
     let mut taken = false;
     let mut judged: Vec<ConsideredRoute> = Vec::with_capacity(gateway.routes.len());
-    for one in &considered {
+    for (at, one) in considered.iter().enumerate() {
+        // A route with several paths may take the request by more than one of them.
+        if considered[..at].iter().any(|before| before.index == one.index) {
+            continue;
+        }
         let why = match one.fits {
             Fits::Method => Why::Method,
             Fits::Header => Why::Header,

@@ -1,12 +1,13 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
-//! `table` finds the route of a request, `path` normalizes the path to look it up by, `networks` says which clients
-//! a listener or a route takes, `cors` which pages may read its answers, `fields` which header fields it changes,
-//! `compression` which answers it compresses, `error_pages` what it
-//! shows in place of errors; `template` is a text with variables.
+//! `table` finds the route of a request, `path` normalizes the path to look it up by, `expression` has the regular
+//! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers,
+//! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
+//! of errors; `template` is a text with variables.
 
 pub mod compression;
 pub mod cors;
 pub mod error_pages;
+pub mod expression;
 pub mod fields;
 pub mod networks;
 pub mod path;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use compression::CompressionRules;
 use cors::CorsSpec;
 use error_pages::ErrorPages;
+use expression::PathExpression;
 use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use networks::NetworkRules;
@@ -55,8 +57,10 @@ pub struct Route {
 /// Which requests a route takes: all conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Match {
-    pub host: HostMatch,
-    pub path: PathPattern,
+    /// Any of these. Not empty.
+    pub hosts: Vec<HostMatch>,
+    /// Any of these. Not empty; those that go first stand first.
+    pub paths: Vec<PathMatch>,
     /// Empty: any method.
     pub methods: Vec<Method>,
     pub headers: Vec<HeaderMatch>,
@@ -69,6 +73,13 @@ pub enum HostMatch {
     Exact(Arc<str>),
     /// `*.example.com`, stored as `.example.com`.
     Suffix(Arc<str>),
+}
+
+/// The paths that a route takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathMatch {
+    Pattern(PathPattern),
+    Expression(PathExpression),
 }
 
 /// `/exact`, `/users/{id}`, `/prefix/*`: segments, and whether anything may follow.

@@ -5,12 +5,13 @@
 //! matched. The rest of the path is forwarded byte for byte.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use http::Uri;
 use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
-use super::{PathPattern, Segment};
+use super::{Match, PathMatch, PathPattern, Segment};
 use crate::error::Failure;
 
 /// Resolves the dot segments of a request's path. Returns the path to match, where that differs from the path left in
@@ -177,6 +178,84 @@ impl PathPattern {
         let at =
             self.segments.iter().position(|segment| matches!(segment, Segment::Param(param) if **param == *name))?;
         segments(path).nth(at)
+    }
+
+    /// Whether it takes a normalized path.
+    pub fn takes(&self, path: &str) -> bool {
+        let mut left = segments(path);
+        let fits = self.segments.iter().all(|segment| match (segment, left.next()) {
+            (Segment::Literal(literal), Some(found)) => **literal == *found,
+            (Segment::Param(_), Some(found)) => !found.is_empty(),
+            (_, None) => false,
+        });
+        fits && (self.rest || left.next().is_none())
+    }
+}
+
+/// As it is written in a file.
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Literal(literal) => write!(f, "/{literal}")?,
+                Segment::Param(name) => write!(f, "/{{{name}}}")?,
+            }
+        }
+        match (self.rest, self.segments.is_empty()) {
+            (true, _) => f.write_str("/*"),
+            (false, true) => f.write_str("/"),
+            (false, false) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for PathMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pattern(pattern) => pattern.fmt(f),
+            Self::Expression(expression) => f.write_str(expression.text()),
+        }
+    }
+}
+
+impl PathMatch {
+    /// Whether every path that it takes has a value for `{name}`.
+    pub fn has_param(&self, name: &str) -> bool {
+        match self {
+            Self::Pattern(pattern) => {
+                pattern.segments.iter().any(|segment| matches!(segment, Segment::Param(param) if **param == *name))
+            }
+            Self::Expression(expression) => expression.params().any(|param| param == name),
+        }
+    }
+
+    fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+        match self {
+            Self::Pattern(pattern) => pattern.param(name, path),
+            Self::Expression(expression) => expression.param(name, path),
+        }
+    }
+
+    fn takes(&self, path: &str) -> bool {
+        match self {
+            Self::Pattern(pattern) => pattern.takes(path),
+            Self::Expression(expression) => expression.takes(path),
+        }
+    }
+}
+
+impl Match {
+    /// The value of `{name}` in a normalized path that this takes.
+    pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+        match self.paths.as_slice() {
+            [only] => only.param(name, path),
+            several => several.iter().find(|one| one.takes(path))?.param(name, path),
+        }
+    }
+
+    /// Whether `{name}` has a value in every path that this takes.
+    pub fn has_param(&self, name: &str) -> bool {
+        self.paths.iter().all(|path| path.has_param(name))
     }
 }
 

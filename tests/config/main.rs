@@ -200,3 +200,50 @@ fn warns_of_what_nothing_uses() {
         ]
     );
 }
+
+#[test]
+fn refuses_an_expression_of_64_kilobytes() {
+    let path = "a".repeat(65_536);
+    let text = format!("{LISTENERS}routes: [{{name: all, echo: true, match: {{path: {{regex: \"{path}\"}}}}}}]\n");
+    assert_eq!(
+        check(&text).unwrap_err().to_string(),
+        "routes.yaml:2:56: routes[0].match.path.regex: an expression of 65536 bytes is over the bound, 4096\n  \
+         hint: divide it among several routes\n1 mistake in routes.yaml"
+    );
+}
+
+#[test]
+fn warns_of_paths_that_are_surely_not_meant_and_of_routes_that_no_request_reaches() {
+    let text = format!(
+        "{LISTENERS}routes:
+  - {{name: a, echo: true, match: {{path: [/u/:id, '/w/:', '/x/{{id}}'], methods: [GET]}}}}
+  - {{name: b, echo: true, match: {{path: {{regex: users$}}}}}}
+  - {{name: c, echo: true, match: {{path: {{regex: ^/.*$}}}}}}
+  - {{name: d, echo: true, match: {{path: [/d/*, {{regex: ^/d/}}]}}}}
+  - {{name: e, echo: true, match: {{path: [/e/*, /f]}}}}
+  - {{name: f, echo: true, match: {{path: /f/*, host: a}}}}
+  - {{name: g, echo: true, match: {{path: {{regex: ^/g}}, host: a, methods: [GET, PUT]}}}}
+  - {{name: h, echo: true, match: {{path: {{regex: ^/g}}, host: a, methods: [GET], headers: {{x-a: b}}}}}}
+  - {{name: i, echo: true, match: {{path: {{regex: ^/g}}, host: a}}}}
+"
+    );
+    let warnings: Vec<_> = check(&text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let narrower = "hint: make the expression narrower, or remove this route";
+    assert_eq!(
+        warnings,
+        [
+            "routes.yaml:3:42: routes[0].match.path[0]: \":id\" is taken as it is written, and no parameter\n  \
+             hint: for any segment, write \"/u/{id}\""
+                .to_owned(),
+            "routes.yaml:4:41: routes[1].match.path: \"users$\" may begin anywhere in a path\n  \
+             hint: begin it with ^ for whole paths"
+                .to_owned(),
+            format!(
+                "routes.yaml:6:5: routes[3]: no request reaches route \"d\": \"^/.*$\" of route \"c\" (line 5) takes them all\n  {narrower}"
+            ),
+            format!(
+                "routes.yaml:10:5: routes[7]: no request reaches route \"h\": \"^/g\" of route \"g\" (line 9) takes them all\n  {narrower}"
+            ),
+        ]
+    );
+}

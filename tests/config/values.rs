@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
-use tollgate::route::{Action, HostMatch, HostPolicy, PathPattern, Rewrite, Segment};
+use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
 use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
 use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
@@ -118,6 +118,11 @@ fn reads_what_follows_a_share_that_ends() {
     assert_eq!(on_outage("{local: 2s}"), local_for(2, AfterLocal::Deny));
 }
 
+/// Everything below these segments.
+fn pattern(segments: Vec<Segment>) -> PathMatch {
+    PathMatch::Pattern(PathPattern { segments, rest: true })
+}
+
 #[test]
 fn reads_the_file_of_the_design() {
     let config = good(include_str!("good/design.yaml"));
@@ -129,8 +134,8 @@ fn reads_the_file_of_the_design() {
     assert_eq!(per_tenant.key.parts, [KeyPart::Header(HeaderName::from_static("x-tenant")), KeyPart::Route]);
     assert_eq!((per_tenant.algorithm.burst().get(), per_tenant.on_outage), (1_000, OnOutage::Deny));
     let [orders, rest] = &config.routes[..] else { panic!("{:?}", config.routes) };
-    assert_eq!(orders.matches.host, HostMatch::Exact("api.example.com".into()));
-    assert_eq!(orders.matches.path, PathPattern { segments: vec![Segment::Literal("orders".into())], rest: true });
+    assert_eq!(orders.matches.hosts, [HostMatch::Exact("api.example.com".into())]);
+    assert_eq!(orders.matches.paths, [pattern(vec![Segment::Literal("orders".into())])]);
     assert_eq!(orders.matches.methods, [Method::GET, Method::POST]);
     assert_eq!(orders.limits.iter().map(|used| &*used.limit.name).collect::<Vec<_>>(), ["per-client", "per-tenant"]);
     let Action::Respond(respond) = &rest.action else { panic!("{:?}", rest.action) };
@@ -233,9 +238,9 @@ fn reads_every_kind_of_route() {
     let config = good(EVERY_KEY);
     let [users, moved, fixed, teapot, redirected, echo] = &config.routes[..] else { panic!("{:?}", config.routes) };
 
-    assert_eq!(users.matches.host, HostMatch::Suffix(".example.com".into()));
+    assert_eq!(users.matches.hosts, [HostMatch::Suffix(".example.com".into())]);
     let segments = vec![Segment::Literal("a~b".into()), Segment::Param("id".into())];
-    assert_eq!(users.matches.path, PathPattern { segments, rest: true });
+    assert_eq!(users.matches.paths, [pattern(segments)]);
     let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
     assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
     assert_eq!(users.limits.iter().map(|used| used.cost.clone()).collect::<Vec<_>>(), [Some(tokens(3)), None]);
@@ -271,7 +276,7 @@ fn reads_every_kind_of_route() {
     assert_eq!(respond.status, StatusCode::IM_A_TEAPOT);
     assert_eq!(respond.headers, [(HeaderName::from_static("x-pot"), HeaderValue::from_static("7"))]);
     assert_eq!(echo.action, Action::Echo);
-    assert_eq!(echo.matches.path, PathPattern { segments: vec![], rest: true });
+    assert_eq!(echo.matches.paths, [pattern(vec![])]);
 }
 
 #[test]

@@ -160,3 +160,37 @@ fn http2_without_tls_comes_through_the_same_port() {
     let head = curl(&["--http2-prior-knowledge", "-o", "/dev/null", "-D", "-", &gateway.url("/nothing")]);
     assert!(head.starts_with("HTTP/2 404"), "{head}");
 }
+
+#[test]
+fn one_route_takes_lists_of_hosts_and_paths_and_what_expressions_find() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "workers: 1
+listeners: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+limits: {by-id: {key: {path: id}, rate: 1/h}}
+routes:
+  - {name: mail, match: {path: /v1/users/me/mail}, respond: {body: mail}}
+  - name: users
+    match:
+      host: [api.example.com, '*.example.org']
+      path: ['/people/{id}', {regex: '^/v[0-9]+/users/(?<id>[^/]+)(/mail)?$'}]
+    redirect: {to: 'https://users.example/{path.id}'}
+    limits: [by-id]
+  - {name: rest, match: {path: /v1/*}, respond: {body: rest}}
+",
+    );
+    let asked = |host: &str, path: &str| {
+        let host = format!("Host: {host}");
+        let written = "%{http_code} %{redirect_url}";
+        curl(&["-o", "/dev/null", "-w", written, "-H", &host, "--path-as-is", &gateway.url(path)])
+    };
+    assert_eq!(asked("api.example.com", "/people/7"), "302 https://users.example/7");
+    assert_eq!(asked("a.example.org", "/v2/users/8"), "302 https://users.example/8");
+    assert_eq!(asked("a.example.org", "/v2/./users/%38/mail"), "429 ", "one user is counted by any spelling and path");
+    assert_eq!(asked("a.example.org", "/v10/users/7"), "429 ");
+    assert_eq!(asked("a.example.org", "/v2/users/8/9"), "404 ");
+    assert_eq!(asked("example.org", "/people/9"), "404 ");
+    assert_eq!(curl(&[&gateway.url("/v1/users/me/mail")]), "mail");
+    assert_eq!(curl(&[&gateway.url("/v1/users/9")]), "rest", "another host has no expressions");
+}

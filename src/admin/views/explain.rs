@@ -14,7 +14,7 @@ use super::policy::{LevelView, PolicyView};
 use crate::admin::bucket_service::{BucketReading, LevelSource};
 use crate::error::Failure;
 use crate::gateway::explain::{ConsideredRoute, DescribedRequest, Explanation, ForwardedRequest, Outcome, Routed, Why};
-use crate::route::{Action, HostMatch, Match, PathPattern, Route, Segment};
+use crate::route::{Action, HostMatch, Match, PathMatch, Route};
 
 /// The way of a request through the gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -303,12 +303,13 @@ impl RouteView {
 
 /// `api.example.com/users/{id}, GET or POST, with x-canary`.
 fn conditions(matches: &Match) -> String {
-    let host = match &matches.host {
-        HostMatch::Any => String::new(),
-        HostMatch::Exact(host) => host.to_string(),
-        HostMatch::Suffix(suffix) => format!("*{suffix}"),
+    let place = |host: &HostMatch, path: &PathMatch| match host {
+        HostMatch::Any => path.to_string(),
+        HostMatch::Exact(host) => format!("{host}{path}"),
+        HostMatch::Suffix(suffix) => format!("*{suffix}{path}"),
     };
-    let mut text = format!("{host}{}", pattern(&matches.path));
+    let of_host = |host| matches.paths.iter().map(move |path| place(host, path));
+    let mut text = matches.hosts.iter().flat_map(of_host).collect::<Vec<_>>().join(" or ");
     if !matches.methods.is_empty() {
         let methods: Vec<_> = matches.methods.iter().map(ToString::to_string).collect();
         text = format!("{text}, {}", methods.join(" or "));
@@ -322,19 +323,4 @@ fn conditions(matches: &Match) -> String {
         text = format!("{text}, with {}", headers.join(" and "));
     }
     text
-}
-
-fn pattern(path: &PathPattern) -> String {
-    let mut text = String::new();
-    for segment in &path.segments {
-        text = match segment {
-            Segment::Literal(literal) => format!("{text}/{literal}"),
-            Segment::Param(name) => format!("{text}/{{{name}}}"),
-        };
-    }
-    match (path.rest, text.is_empty()) {
-        (true, _) => text + "/*",
-        (false, true) => "/".to_owned(),
-        (false, false) => text,
-    }
 }

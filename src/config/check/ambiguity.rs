@@ -1,13 +1,13 @@
 //! Pairs of routes that take the same requests, where nothing says which goes first.
 //!
-//! The order of precedence is host, path, number of header conditions, methods. Two routes are ambiguous when they are
+//! The order of precedence is host, path, number of header conditions, methods; of expressions it is that of the file. Two routes are ambiguous when they are
 //! equal in all of these and a request can meet the conditions of both.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::config::file::route::RawRoute;
 use crate::config::report::{Report, ValueProblem, quote};
-use crate::route::{HostMatch, Match, PathPattern, Segment};
+use crate::route::{HostMatch, Match, PathMatch, PathPattern, Segment};
 
 /// A route whose conditions are known.
 pub struct MatchedRoute<'a> {
@@ -28,12 +28,28 @@ struct RouteRank<'a> {
 pub fn report_ambiguities(candidates: &[MatchedRoute<'_>], report: &mut Report) {
     let mut ranks: HashMap<RouteRank<'_>, Vec<&MatchedRoute<'_>>> = HashMap::new();
     for candidate in candidates {
-        let equals = ranks.entry(rank(&candidate.matches)).or_default();
-        if let Some(first) = equals.iter().find(|other| overlap(&other.matches, &candidate.matches)) {
-            report_pair(first.raw, candidate.raw, report);
+        let mut told = HashSet::new();
+        for rank in all_ranks(&candidate.matches) {
+            let equals = ranks.entry(rank).or_default();
+            if let Some(first) = equals.iter().find(|other| overlap(&other.matches, &candidate.matches))
+                && told.insert(first.raw.location.path())
+            {
+                report_pair(first.raw, candidate.raw, report);
+            }
+            equals.push(candidate);
         }
-        equals.push(candidate);
     }
+}
+
+/// The ranks of a route: one for each of its hosts and patterns.
+fn all_ranks(matches: &Match) -> impl Iterator<Item = RouteRank<'_>> {
+    let patterns = || {
+        matches.paths.iter().filter_map(|path| match path {
+            PathMatch::Pattern(pattern) => Some(pattern),
+            PathMatch::Expression(_) => None,
+        })
+    };
+    matches.hosts.iter().flat_map(move |host| patterns().map(move |path| rank(host, path, matches)))
 }
 
 fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
@@ -47,10 +63,10 @@ fn report_pair(first: &RawRoute, second: &RawRoute, report: &mut Report) {
     report.mistake(&second.location, problem.hint("change the host, path, methods or headers of one of them"));
 }
 
-fn rank(matches: &Match) -> RouteRank<'_> {
-    let PathPattern { segments, rest } = &matches.path;
+fn rank<'a>(host: &'a HostMatch, path: &'a PathPattern, matches: &'a Match) -> RouteRank<'a> {
+    let PathPattern { segments, rest } = path;
     RouteRank {
-        host: match &matches.host {
+        host: match host {
             HostMatch::Any => (0, ""),
             HostMatch::Suffix(suffix) => (1, suffix),
             HostMatch::Exact(host) => (2, host),

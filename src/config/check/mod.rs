@@ -2,7 +2,8 @@
 //!
 //! `config` builds the whole. `listener`, `limit`, `route`, `store` and `upstream` build a section each. `named` looks up limits
 //! and upstreams by name and tells which nobody uses. `networks` reads lists of networks, `action` holds what a route does
-//! against its path, and `ambiguity` finds routes of which neither goes first.
+//! against its path, `matches` reads its conditions, `ambiguity` finds routes of which neither goes first, and `hidden` those that no request
+//! reaches.
 //!
 //! Everything is visited even after a mistake. A part that cannot be built is `None`, with its mistake in the report,
 //! and nothing is said of what only follows from it.
@@ -10,8 +11,10 @@
 mod action;
 mod ambiguity;
 mod config;
+mod hidden;
 mod limit;
 mod listener;
+mod matches;
 mod named;
 mod networks;
 mod route;

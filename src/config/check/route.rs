@@ -8,18 +8,19 @@ use tollgate_limiter::limit::definition::Limit;
 
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
+use super::hidden::warn_of_hidden;
 use super::limit::usage::{CheckedUse, path_params, uses};
+use super::matches::matches;
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
-use crate::config::file::header;
+use crate::config::file::route::RawRoute;
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::file::route::fields::RawFieldChanges;
-use crate::config::file::route::{RawMatch, RawRoute};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::route::template::{Template, Variable};
-use crate::route::{HeaderMatch, HostMatch, Match, PathPattern, Route, Segment};
+use crate::route::{Match, Route};
 use crate::upstream::UpstreamSpec;
 
 /// The rest of the file, where a route refers to it.
@@ -48,6 +49,7 @@ pub fn build(
         matched.extend(matches.map(|matches| MatchedRoute { raw, matches }));
     }
     report_ambiguities(&matched, report);
+    warn_of_hidden(&matched, report);
     built.into_iter().map(|route| route.map(Arc::new)).collect()
 }
 
@@ -74,11 +76,10 @@ fn listener_limits(file: &RawConfig) -> HashMap<Arc<str>, String> {
 }
 
 fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, report: &mut Report) -> Option<Route> {
-    let path = matches.map(|matches| &matches.path);
-    let action = action::build(&raw.action, path, context.upstreams, report);
+    let action = action::build(&raw.action, matches, context.upstreams, report);
     let used = uses(&raw.limits, context.limits, report);
     for used in used.iter().flatten() {
-        check_params(used, path, report);
+        check_params(used, matches, report);
         check_listeners(used, &context.listener_limits, report);
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
@@ -86,7 +87,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     let request_fields = raw.request_headers.build(|raw| raw.of_requests(report));
     let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
     for at in templates(raw) {
-        check_template(at, path, report);
+        check_template(at, matches, report);
     }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
@@ -115,11 +116,11 @@ fn templates(raw: &RawRoute) -> impl Iterator<Item = &Located<Template>> {
     changes.flat_map(RawFieldChanges::templates).chain(redirect)
 }
 
-fn check_template(at: &Located<Template>, path: Option<&PathPattern>, report: &mut Report) {
-    let Some(path) = path else { return };
+fn check_template(at: &Located<Template>, matches: Option<&Match>, report: &mut Report) {
+    let Some(matches) = matches else { return };
     for variable in at.value.variables() {
         if let Variable::PathParam(param) = variable
-            && !path.segments.contains(&Segment::Param(param.clone()))
+            && !matches.has_param(param)
         {
             let problem = ValueProblem::new(format!("this route's path does not have {{{param}}}"));
             report.mistake(&at.location, problem.hint(format!("put {{{param}}} into the route's path")));
@@ -127,9 +128,9 @@ fn check_template(at: &Located<Template>, path: Option<&PathPattern>, report: &m
     }
 }
 
-fn check_params(used: &CheckedUse, path: Option<&PathPattern>, report: &mut Report) {
-    let Some(path) = path else { return };
-    let has = |name: &Arc<str>| path.segments.contains(&Segment::Param(name.clone()));
+fn check_params(used: &CheckedUse, matches: Option<&Match>, report: &mut Report) {
+    let Some(matches) = matches else { return };
+    let has = |name: &Arc<str>| matches.has_param(name);
     for param in path_params(&used.limit_use.limit).filter(|param| !has(param)) {
         let limit = quote(&used.limit_use.limit.name);
         let problem =
@@ -148,33 +149,4 @@ fn check_listeners(used: &CheckedUse, listeners: &HashMap<Arc<str>, String>, rep
         let problem = ValueProblem::new(format!("{listener} counts every request by limit {limit} already"));
         report.mistake(&used.location, problem.hint("list the limit in one of the two places"));
     }
-}
-
-fn matches(setting: &Setting<RawMatch>, report: &mut Report) -> Option<Match> {
-    let raw = match setting {
-        Setting::Absent => return Some(everything()),
-        Setting::Invalid => return None,
-        Setting::Valid(raw) => raw,
-    };
-    let headers = raw.headers.build(|table| {
-        header::check_names(table, report);
-        table
-            .0
-            .iter()
-            .map(|row| Some(HeaderMatch { name: row.key.clone()?, value: row.value.as_ref()?.0.clone() }))
-            .collect()
-    });
-    let host = raw.host.build(|at| Some(at.value.clone()));
-    let methods = raw.methods.build(|many| Some(many.0.iter().map(|at| at.value.clone()).collect()));
-    Some(Match {
-        host: host?.unwrap_or(HostMatch::Any),
-        path: raw.path.value()?,
-        methods: methods?.unwrap_or_default(),
-        headers: headers?.unwrap_or_default(),
-    })
-}
-
-fn everything() -> Match {
-    let path = PathPattern { segments: Vec::new(), rest: true };
-    Match { host: HostMatch::Any, path, methods: Vec::new(), headers: Vec::new() }
 }

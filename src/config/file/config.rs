@@ -1,7 +1,5 @@
 //! The whole file: its sections, and the keys outside of any section.
 
-use serde_json::Value as Json;
-
 use super::defaults::RawDefaults;
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
@@ -14,9 +12,8 @@ use super::store::RawStore;
 use super::upstream::RawUpstream;
 use crate::config::report::Report;
 use crate::config::settings::AccessLogFormat;
-use crate::config::yaml::collection::{Mapping, NonEmptyList, one_or_more, one_or_more_schema};
+use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Decode, Located, SchemaDefinitions};
-use crate::config::yaml::node::YamlNode;
 use crate::config::yaml::record::{Record, RecordReader, RecordSchema, record};
 use crate::config::yaml::words::words;
 
@@ -88,18 +85,8 @@ impl Record for TreeKeys {
     }
 }
 
-/// Paths of files and folders: one, or a list of them.
-pub struct RawInclude(pub Vec<Located<IncludedPath>>);
-
-impl Decode for RawInclude {
-    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
-        one_or_more(node, report).map(Self)
-    }
-
-    fn schema(definitions: &mut SchemaDefinitions) -> Json {
-        one_or_more_schema::<Located<IncludedPath>>(definitions)
-    }
-}
+/// Paths of files and folders.
+pub type RawInclude = OneOrMore<Located<IncludedPath>>;
 
 words! {
     AccessLogFormat: "off or json" { "off" => Off, "json" => Json }

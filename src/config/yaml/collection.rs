@@ -9,6 +9,9 @@ use crate::config::report::{Location, Report, ValueProblem};
 /// A list of at least one.
 pub struct NonEmptyList<T>(pub Vec<T>);
 
+/// One value, or a list of at least one.
+pub struct OneOrMore<T>(pub Vec<T>);
+
 /// A mapping whose keys the user chooses.
 pub struct Mapping<K, V>(pub Vec<MappingEntry<K, V>>);
 
@@ -48,17 +51,17 @@ impl<T: Decode> Decode for NonEmptyList<T> {
     }
 }
 
-/// One value, or a list of at least one.
-pub fn one_or_more<T: Decode>(node: &YamlNode, report: &mut Report) -> Option<Vec<T>> {
-    match &node.value {
-        YamlValue::List(_) => NonEmptyList::decode(node, report).map(|list| list.0),
-        _ => T::decode(node, report).map(|one| vec![one]),
+impl<T: Decode> Decode for OneOrMore<T> {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        match &node.value {
+            YamlValue::List(_) => NonEmptyList::decode(node, report).map(|list| Self(list.0)),
+            _ => T::decode(node, report).map(|one| Self(vec![one])),
+        }
     }
-}
 
-/// The schema of what [`one_or_more`] reads.
-pub fn one_or_more_schema<T: Decode>(definitions: &mut SchemaDefinitions) -> Json {
-    json!({ "anyOf": [T::schema(definitions), NonEmptyList::<T>::schema(definitions)] })
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [T::schema(definitions), NonEmptyList::<T>::schema(definitions)] })
+    }
 }
 
 impl<K: Scalar, V: Decode> Decode for Mapping<K, V> {

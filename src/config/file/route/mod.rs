@@ -1,12 +1,13 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
 //! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses,
-//! `error_pages` the pages in place of errors.
+//! `error_pages` the pages in place of errors, `path` its paths.
 
 pub mod action;
 pub mod compress;
 pub mod cors;
 pub mod error_pages;
 pub mod fields;
+pub mod path;
 
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
@@ -16,16 +17,17 @@ use self::compress::RawCompress;
 use self::cors::RawCors;
 use self::error_pages::RawErrorPage;
 use self::fields::RawFieldChanges;
+use self::path::RawPathMatch;
 use crate::config::file::header::RawHeaderCondition;
 use crate::config::file::limit::RawLimitUse;
 use crate::config::file::scalar::address::Cidr;
 use crate::config::file::scalar::number::{BoundedDuration, ByteSize, DAY};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{ValueProblem, quote};
-use crate::config::yaml::collection::{Mapping, NonEmptyList};
+use crate::config::yaml::collection::{Mapping, NonEmptyList, OneOrMore};
 use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
-use crate::route::{HostMatch, PathPattern};
+use crate::route::HostMatch;
 
 record! {
     /// Which requests, and what becomes of them.
@@ -62,10 +64,10 @@ record! {
 record! {
     /// Which requests a route takes: all conditions hold.
     RawMatch {
-        /// A host such as api.example.com, or *.example.com for all below it. Default: any.
-        optional host: Located<HostMatch>,
-        /// /exact, /users/{id} or /prefix/*.
-        default("/*") path: Located<PathPattern>,
+        /// A host such as api.example.com, or *.example.com for all below it, or a list of hosts. Default: any.
+        optional host: OneOrMore<Located<HostMatch>>,
+        /// /exact, /users/{id} or /prefix/*, or {regex: "^/v[0-9]+/"}, or a list of these.
+        default("/*") path: OneOrMore<RawPathMatch>,
         /// Methods. Default: any.
         optional methods: NonEmptyList<Located<Method>>,
         /// Header fields that must be there: a value, or {present: true} for any.
