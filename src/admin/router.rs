@@ -6,7 +6,7 @@ use axum::middleware::from_fn;
 use axum::routing::{get, post};
 
 use super::browser_guard;
-use super::pages::{buckets, explain, health, limits};
+use super::pages::{buckets, explain, health, limits, upstreams};
 use super::problem_details::ProblemDetails;
 use super::state::AdminState;
 
@@ -19,6 +19,7 @@ tollgate admin
   GET    /buckets/{limit}         one bucket's level; changes nothing. local=true: what this node holds
   DELETE /buckets/{limit}         makes it full, in the whole fleet
   POST   /buckets/{limit}/grant   gives tokens=N back, at most until it is full
+  GET    /upstreams               the endpoints of each upstream, and whether they are in service
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, listener
 
 A bucket is named by key=KEY, as /explain shows it, or by what its limit counts by: client_ip, method, host, route,
@@ -36,6 +37,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/limits", get(limits::list))
         .route("/buckets/{limit}", get(buckets::peek).delete(buckets::reset))
         .route("/buckets/{limit}/grant", post(buckets::grant))
+        .route("/upstreams", get(upstreams::list))
         .route("/explain", get(explain::show))
         .fallback(async |uri: Uri| ProblemDetails::not_found(uri.path()))
         .method_not_allowed_fallback(async || ProblemDetails::method_not_allowed())

@@ -125,10 +125,10 @@ fn listener_rules(listener: &ListenerConfig) -> ListenerRules {
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {
-    let kept = |spec: &Arc<UpstreamSpec>| {
-        let running = before?.upstreams.get(&spec.name)?;
-        (**running.spec() == **spec).then(|| running.clone())
+    let of = |spec: &Arc<UpstreamSpec>| {
+        let running = before.and_then(|before| before.upstreams.get(&spec.name));
+        let same = running.filter(|running| **running.spec() == **spec);
+        same.cloned().unwrap_or_else(|| Arc::new(Upstream::new(spec.clone(), running.map(|running| &**running))))
     };
-    let of = |spec: &Arc<UpstreamSpec>| kept(spec).unwrap_or_else(|| Arc::new(Upstream::new(spec.clone())));
     config.upstreams.iter().map(|spec| (spec.name.clone(), of(spec))).collect()
 }

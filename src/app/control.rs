@@ -31,6 +31,7 @@ use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
+use crate::upstream::watch::monitor;
 use crate::{admin, clock};
 
 /// Everything that the control plane watches over.
@@ -75,7 +76,7 @@ impl ControlPlane {
             reserved,
         } = self;
         let readiness = Readiness::default();
-        let exporter = Arc::new(Exporter::new(prometheus, shared.memory.clone(), workers.in_flight.clone()));
+        let exporter = Arc::new(Exporter::new(prometheus, &shared, workers.in_flight.clone()));
         let rendering = exporter.clone();
         let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
@@ -111,6 +112,7 @@ impl ControlPlane {
             () = upkeep(&shared, &exporter) => unreachable_end()?,
             () = guard_store(&shared, &workers) => unreachable_end()?,
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
+            () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end()?,
             () = follow_operators(inspector.as_ref(), &shared, &buckets) => unreachable_end()?,
         };
 

@@ -2,17 +2,22 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use metrics::{Gauge, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tollgate_limiter::store::memory::MemoryStore;
 
+use super::shared::SharedState;
+use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::observe::metrics::ProcessMetrics;
+use crate::upstream::watch::report;
 
 /// The recorder's handle, and the sources of the gauges that are read when somebody scrapes.
 pub struct Exporter {
     prometheus: PrometheusHandle,
     memory: Arc<MemoryStore>,
+    gateway: Arc<ArcSwap<Gateway>>,
     /// Of each worker.
     in_flight: Vec<Arc<InFlight>>,
     requests: Gauge,
@@ -22,10 +27,11 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    pub fn new(prometheus: PrometheusHandle, memory: Arc<MemoryStore>, in_flight: Vec<Arc<InFlight>>) -> Self {
+    pub fn new(prometheus: PrometheusHandle, shared: &SharedState, in_flight: Vec<Arc<InFlight>>) -> Self {
         Self {
             prometheus,
-            memory,
+            memory: shared.memory.clone(),
+            gateway: shared.gateway.clone(),
             in_flight,
             requests: gauge!("tollgate_requests_in_flight"),
             tunnels: gauge!("tollgate_tunnels"),
@@ -42,7 +48,9 @@ impl Exporter {
         self.tunnels.set(tunnels as f64);
         self.buckets.set(self.memory.len() as f64);
         self.process.collect();
-        self.prometheus.render()
+        let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
+        upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
+        self.prometheus.render() + &report::metrics(&upstreams)
     }
 
     /// Drains histograms, which would grow while nobody scrapes.

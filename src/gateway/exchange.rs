@@ -83,6 +83,8 @@ pub struct Exchange<'g> {
     pub is_preflight: bool,
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
+    /// When the route's timeout ends the wait for an answer.
+    pub deadline: Option<Instant>,
     pub account: Box<Account>,
     /// What layers change of the answer, whoever it comes from.
     pub answer: AnswerChanges,

@@ -16,6 +16,7 @@ use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
 use crate::transport::peer::TrustedPeers;
 use crate::transport::tls::server::acceptor::TlsAcceptor;
+use crate::upstream::Upstream;
 
 /// A configuration at work. Immutable; [`crate::app`] assembles it.
 pub struct Gateway {
@@ -34,6 +35,13 @@ pub struct Gateway {
     /// For requests that no route takes: a listener's limits count them too.
     pub unrouted: RouteGuard,
     pub panics: Counter,
+}
+
+impl Gateway {
+    /// The upstreams whose endpoints change while they run.
+    pub fn watched_upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
+        self.upstreams.values().filter(|upstream| upstream.is_watched()).cloned()
+    }
 }
 
 /// The chain, the limits and the metrics before an action.

@@ -54,6 +54,7 @@ pub async fn serve(
         is_preflight: false,
         degraded: None,
         answer: AnswerChanges::default(),
+        deadline: None,
     };
     let deadline = context.call_deadline(exchange.request.headers());
     let websocket = exchange.request.extensions().get::<WebSocketProof>().cloned();

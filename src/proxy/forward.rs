@@ -23,7 +23,7 @@ use crate::http::upgrade_rules;
 use crate::route::Forward;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
-use crate::upstream::endpoints::UpstreamConnectError;
+use crate::upstream::endpoints::{Endpoint, UpstreamConnectError};
 
 /// The proxy of a worker, with the upstream connections it keeps.
 #[derive(Default)]
@@ -91,6 +91,7 @@ impl Proxy {
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let needs = LeaseNeeds { fresh, refused_by, upgrade, client: source.sockets };
                 let mut lease = self.connect(upstream, needs).await?;
+                let _watch = GaveUp::watch(upstream, &lease, source.deadline, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
@@ -100,11 +101,19 @@ impl Proxy {
                     Ok(response) => {
                         let now = clock::now();
                         upstream.metrics().responded(now.saturating_duration_since(lease.begun_at()));
+                        if upstream.ejects()
+                            && let Some(endpoint) = lease.endpoint()
+                        {
+                            upstream.record_status(endpoint, response.status());
+                        }
                         return relay(response, lease, request.upgrade.take(), source.request_id, now);
                     }
                     Err(failed) => failed,
                 }
             };
+            if let Some(fault) = failed.fault_of_endpoint(retry.is_spent()).filter(|_| upstream.ejects()) {
+                upstream.record_failure(&fault.endpoint, &fault.reason);
+            }
             // Boxed: rare, and it may wait.
             let decided = Box::pin(retry.decide(failed, request.method(), upstream)).await;
             request.upload = Some(decided?);
@@ -128,6 +137,34 @@ impl Proxy {
             }
         }
         Err(failure)
+    }
+}
+
+/// Records that an endpoint did not answer by the deadline, when a request that was sent to it is dropped.
+struct GaveUp<'a> {
+    upstream: &'a Upstream,
+    endpoint: Arc<Endpoint>,
+    deadline: Instant,
+}
+
+impl<'a> GaveUp<'a> {
+    /// `None`: nobody asks, or the client may be what keeps the request: its body comes from there.
+    fn watch(
+        upstream: &'a Upstream,
+        lease: &Lease,
+        deadline: Option<Instant>,
+        request: &UpstreamRequest<'_>,
+    ) -> Option<Self> {
+        let deadline = deadline.filter(|_| upstream.ejects() && !request.has_body())?;
+        Some(Self { upstream, endpoint: Arc::clone(lease.endpoint()?), deadline })
+    }
+}
+
+impl Drop for GaveUp<'_> {
+    fn drop(&mut self) {
+        if clock::now() >= self.deadline {
+            self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use super::message::forwarded::ClientOrigin;
 use super::message::headers;
+use crate::clock::Instant;
 use crate::http::interim::InterimSlot;
 use crate::transport::peer::SocketPair;
 
@@ -16,6 +17,8 @@ pub struct RequestSource<'a> {
     pub interim: &'a InterimSlot,
     /// The client's connection. `None`: its client has no IP address.
     pub sockets: Option<&'a SocketPair>,
+    /// When the wait for an answer is given up, as the upstream's fault.
+    pub deadline: Option<Instant>,
 }
 
 /// Where the upstream's interim responses go, if the client takes any.

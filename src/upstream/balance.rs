@@ -27,7 +27,7 @@ pub struct Balancer {
     next: AtomicUsize,
 }
 
-/// The endpoints that a request was sent to, by index.
+/// The endpoints that a request was sent to, by their place in memory: lists of endpoints change meanwhile.
 #[derive(Debug, Default)]
 pub struct Tried(SmallVec<[usize; 4]>);
 
@@ -35,6 +35,10 @@ impl Tried {
     /// How many endpoints were tried.
     pub fn count(&self) -> usize {
         self.0.len()
+    }
+
+    fn contains(&self, endpoint: &Arc<Endpoint>) -> bool {
+        self.0.contains(&Arc::as_ptr(endpoint).addr())
     }
 }
 
@@ -50,15 +54,17 @@ impl Balancer {
             Balance::RoundRobin => in_turn(endpoints, self.next.fetch_add(1, Ordering::Relaxed), tried),
             Balance::LeastRequests => less_loaded(endpoints, tried),
         }?;
-        tried.0.push(index);
-        endpoints.get(index).map(PickedEndpoint::new)
+        let endpoint = endpoints.get(index)?;
+        tried.0.push(Arc::as_ptr(endpoint).addr());
+        Some(PickedEndpoint::new(endpoint))
     }
 }
 
 /// The first untried endpoint from `start` on that does not back off; failing that, the first untried one.
 fn in_turn(endpoints: &[Arc<Endpoint>], start: usize, tried: &Tried) -> Option<usize> {
     let count = endpoints.len();
-    let untried = || (0..count).map(|step| start.wrapping_add(step) % count).filter(|index| !tried.0.contains(index));
+    let is_untried = |index: &usize| endpoints.get(*index).is_some_and(|endpoint| !tried.contains(endpoint));
+    let untried = || (0..count).map(|step| start.wrapping_add(step) % count).filter(is_untried);
     untried().find(|&index| is_fit(endpoints, index, tried)).or_else(|| untried().next())
 }
 
@@ -79,7 +85,7 @@ fn less_loaded(endpoints: &[Arc<Endpoint>], tried: &Tried) -> Option<usize> {
 }
 
 fn is_fit(endpoints: &[Arc<Endpoint>], index: usize, tried: &Tried) -> bool {
-    !tried.0.contains(&index) && endpoints.get(index).is_some_and(|endpoint| !endpoint.is_backing_off())
+    endpoints.get(index).is_some_and(|endpoint| !tried.contains(endpoint) && !endpoint.is_backing_off())
 }
 
 fn load(endpoints: &[Arc<Endpoint>], index: usize) -> usize {

@@ -1,4 +1,4 @@
-//! An endpoint, a single server of an upstream: its address, its load, and whether it lately refused connections.
+//! An endpoint, a single server of an upstream: its address, and how connections to it are opened.
 //!
 //! Guarantees that a picked endpoint counts its request exactly once, and that its failures do not flood the log.
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -16,7 +16,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
-use super::failure_log::FailureLog;
+use super::health::after;
+use super::health::condition::EndpointCondition;
 use super::lookup::{ResolvedName, Resolver};
 use super::tls::{Http2Policy, UpstreamTls};
 use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
@@ -24,10 +25,6 @@ use crate::clock::{self, Instant};
 use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName, is_offer_refused};
 use crate::transport::{ClearStream, Stream, proxy_protocol};
-
-/// How long an endpoint that refused a connection is passed over, while others are left. Long enough that a dead
-/// endpoint costs at most one connect attempt a second, short enough to notice a restart.
-const BACK_OFF: Duration = Duration::from_secs(1);
 
 /// How long an endpoint that did not take HTTP/1.1 alone is not offered that again. Long enough that the handshakes in vain do
 /// not count, short enough to notice that it was set up anew.
@@ -48,10 +45,8 @@ pub struct Endpoint {
     declined_http2: AtomicBool,
     /// It was offered HTTP/1.1 alone and did not take it. In microseconds of the monotonic clock.
     declined_http1_until: AtomicU64,
-    in_flight: AtomicUsize,
-    /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
-    backing_off_until: AtomicU64,
-    failures: FailureLog,
+    /// Outlives this endpoint where a reload has another in its place.
+    condition: Arc<EndpointCondition>,
 }
 
 /// Where an endpoint is.
@@ -131,15 +126,23 @@ impl Endpoint {
             proxy_protocol: false,
             declined_http2: AtomicBool::new(false),
             declined_http1_until: AtomicU64::new(0),
-            in_flight: AtomicUsize::new(0),
-            backing_off_until: AtomicU64::new(0),
-            failures: FailureLog::default(),
+            condition: Arc::default(),
         }
     }
 
     /// Whether its connections begin with a header of the PROXY protocol.
     pub fn with_proxy_header(self, proxy_protocol: bool) -> Self {
         Self { proxy_protocol, ..self }
+    }
+
+    /// Goes on with the condition of the endpoint that it takes the place of.
+    pub fn with_condition(self, condition: Arc<EndpointCondition>) -> Self {
+        Self { condition, ..self }
+    }
+
+    /// Its requests, failures and fitness.
+    pub fn condition(&self) -> &Arc<EndpointCondition> {
+        &self.condition
     }
 
     /// Its URL, for logs.
@@ -159,7 +162,7 @@ impl Endpoint {
 
     /// Logs why a request to it failed, unless another failure was logged shortly before.
     pub fn log_failure(&self, upstream: &str, reason: &str) {
-        if let Some(unlogged) = self.failures.admit() {
+        if let Some(unlogged) = self.condition.failures.admit() {
             tracing::warn!(upstream, endpoint = self.url(), reason, unlogged, "requests to an endpoint fail");
         }
     }
@@ -190,28 +193,27 @@ impl Endpoint {
 
     /// Records that it did not take HTTP/1.1 alone.
     pub fn record_declined_http1(&self) {
-        self.declined_http1_until.store(in_future(HTTP1_DECLINED), Ordering::Relaxed);
+        self.declined_http1_until.store(after(HTTP1_DECLINED), Ordering::Relaxed);
     }
 
     /// Requests in flight at this endpoint, from all workers.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Relaxed)
+        self.condition.in_flight.load(Ordering::Relaxed)
     }
 
     /// Whether it lately refused a connection.
     pub fn is_backing_off(&self) -> bool {
-        let until = self.backing_off_until.load(Ordering::Relaxed);
-        until != 0 && clock::monotonic_micros() < until
+        self.condition.is_backing_off()
     }
 
     /// Records that a connection was opened. Returns whether the last attempt had failed.
     pub fn record_connected(&self) -> bool {
-        self.backing_off_until.load(Ordering::Relaxed) != 0 && self.backing_off_until.swap(0, Ordering::Relaxed) != 0
+        self.condition.record_connected()
     }
 
     /// Records that no connection could be opened. Returns whether the last attempt had succeeded.
     pub fn record_refused(&self) -> bool {
-        self.backing_off_until.swap(in_future(BACK_OFF), Ordering::Relaxed) == 0
+        self.condition.record_refused()
     }
 
     /// Opens a connection on these terms.
@@ -267,11 +269,6 @@ impl From<io::Error> for UpstreamConnectError {
     }
 }
 
-/// The time after `wait`, in microseconds of the monotonic clock.
-fn in_future(wait: Duration) -> u64 {
-    clock::monotonic_micros().saturating_add(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX))
-}
-
 /// Each address is tried for at most its share of the time.
 async fn connect_to_one_of(addresses: &[SocketAddr], deadline: Instant) -> Result<ClearStream, UpstreamConnectError> {
     let mut failure = UpstreamConnectError::Timeout;
@@ -316,21 +313,21 @@ impl EndpointSecurity {
 
 impl PickedEndpoint {
     pub(super) fn new(endpoint: &Arc<Endpoint>) -> Self {
-        endpoint.in_flight.fetch_add(1, Ordering::Relaxed);
+        endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(endpoint))
     }
 }
 
 impl Deref for PickedEndpoint {
-    type Target = Endpoint;
+    type Target = Arc<Endpoint>;
 
-    fn deref(&self) -> &Endpoint {
+    fn deref(&self) -> &Arc<Endpoint> {
         &self.0
     }
 }
 
 impl Drop for PickedEndpoint {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.condition.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

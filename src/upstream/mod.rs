@@ -1,6 +1,7 @@
-//! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` has its
-//! state, and `lookup` the addresses of names, `tls` how they are secured. `balance` picks the next one, `bounds` and `budget` bound connections,
-//! requests and retries. `metrics` counts and `failure_log` logs.
+//! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
+//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `health` judges endpoints, `rotation`
+//! has those that are fit, and `balance` picks the next one. `bounds` and `budget` bound connections, requests and retries.
+//! `metrics` counts and `failure_log` logs. `watch` is for the control plane: it probes endpoints, and shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
@@ -9,24 +10,36 @@ pub mod bounds;
 pub mod budget;
 pub mod endpoints;
 pub mod failure_log;
+pub mod health;
 mod lookup;
 pub mod metrics;
+mod rotation;
 pub mod tls;
 pub mod url;
+pub mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use http::StatusCode;
 
 pub use balance::Balance;
 use balance::{Balancer, Tried};
 use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
 use endpoints::{Endpoint, PickedEndpoint};
+use health::Percentage;
+use health::check::HealthSpec;
+use health::condition::ProbeThresholds;
+use health::ejection::{self, EjectSpec};
 use metrics::UpstreamMetrics;
+use rotation::{ChangingRotation, CurrentEndpoints, Rotation, Rotations};
 pub use tls::Http2Policy;
 use tls::UpstreamTls;
 use url::EndpointUrl;
+
+use crate::clock;
 
 /// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +48,12 @@ pub struct UpstreamSpec {
     /// At least one.
     pub endpoints: Vec<EndpointUrl>,
     pub balance: Balance,
+    /// How endpoints are probed. `None`: not at all.
+    pub health: Option<HealthSpec>,
+    /// When endpoints that fail requests are ejected. `None`: never.
+    pub eject: Option<EjectSpec>,
+    /// All endpoints are used where a smaller share of them is in service.
+    pub panic_threshold: Percentage,
     /// Longest time to open a connection, and to wait for one at the bounds.
     pub connect_timeout: Duration,
     /// Longest time from sending the request to the response's header section.
@@ -59,7 +78,7 @@ pub struct UpstreamSpec {
 /// A running upstream, shared by all workers of the node. A reload keeps it if its spec stays equal.
 pub struct Upstream {
     spec: Arc<UpstreamSpec>,
-    endpoints: Box<[Arc<Endpoint>]>,
+    rotations: Rotations,
     balancer: Balancer,
     budget: RetryBudget,
     connection_bound: Option<Arc<ConnectionBound>>,
@@ -80,17 +99,34 @@ fn next_number() -> u64 {
 }
 
 impl Upstream {
-    /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection.
-    pub fn new(spec: Arc<UpstreamSpec>) -> Self {
+    /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection. Endpoints that
+    /// it has in common with `before` keep their condition.
+    pub fn new(spec: Arc<UpstreamSpec>, before: Option<&Self>) -> Self {
         let own = spec.needs_own_connections().then(next_number);
         // A connection that carries one request needs no streams.
         let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
-        let endpoint = |url| Endpoint::new(url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
-        let endpoints = spec.endpoints.iter().map(|url| Arc::new(endpoint(url))).collect();
+        let known = before.map(|before| before.endpoints());
+        let endpoint = |url| {
+            let endpoint = Endpoint::new(url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
+            match known.iter().flat_map(|known| known.iter()).find(|known| known.url() == endpoint.url()) {
+                Some(known) => endpoint.with_condition(Arc::clone(known.condition())),
+                None => endpoint,
+            }
+        };
+        let endpoints: Box<[_]> = spec.endpoints.iter().map(|url| Arc::new(endpoint(url))).collect();
+        for endpoint in &endpoints {
+            endpoint.condition().forget(spec.eject.is_none(), spec.health.is_none());
+        }
+        let rotation = Rotation::new(endpoints, spec.panic_threshold);
+        let rotations = if spec.eject.is_some() || spec.health.is_some() {
+            Rotations::Changing(ChangingRotation::new(rotation))
+        } else {
+            Rotations::Fixed(rotation)
+        };
         let balancer = Balancer::new(spec.balance);
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
-        Self { spec, endpoints, balancer, budget: RetryBudget::default(), connection_bound, metrics }
+        Self { spec, rotations, balancer, budget: RetryBudget::default(), connection_bound, metrics }
     }
 
     /// The spec it was built from.
@@ -98,8 +134,19 @@ impl Upstream {
         &self.spec
     }
 
-    pub fn endpoints(&self) -> &[Arc<Endpoint>] {
-        &self.endpoints
+    /// All its endpoints, in service or not.
+    pub fn endpoints(&self) -> CurrentEndpoints<'_> {
+        CurrentEndpoints(self.rotations.current())
+    }
+
+    /// Whether so few of its endpoints are in service that all get requests.
+    pub fn is_panicking(&self) -> bool {
+        self.rotations.current().is_panicking()
+    }
+
+    /// Whether its endpoints change while it runs.
+    pub fn is_watched(&self) -> bool {
+        matches!(self.rotations, Rotations::Changing(_))
     }
 
     pub fn budget(&self) -> &RetryBudget {
@@ -113,7 +160,7 @@ impl Upstream {
 
     /// Whether it takes another request.
     pub fn admits_request(&self) -> bool {
-        let in_flight = || self.endpoints.iter().map(|endpoint| endpoint.in_flight()).sum::<usize>();
+        let in_flight = || self.endpoints().iter().map(|endpoint| endpoint.in_flight()).sum::<usize>();
         self.spec.bounds.requests.is_none_or(|most| in_flight() < most.get())
     }
 
@@ -124,6 +171,112 @@ impl Upstream {
     /// The next endpoint for a request that was already sent to those in `tried`, to which it is added. `None`: none is
     /// left.
     pub fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
-        self.balancer.pick(&self.endpoints, tried)
+        match &self.rotations {
+            Rotations::Fixed(rotation) => self.balancer.pick(rotation.members(), tried),
+            Rotations::Changing(_) => self.pick_of_changing(tried),
+        }
+    }
+
+    fn pick_of_changing(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
+        let mut rotation = self.rotations.current();
+        if rotation.is_to_be_reviewed(clock::monotonic_micros) {
+            self.review(clock::monotonic_micros());
+            rotation = self.rotations.current();
+        }
+        let picked = self.balancer.pick(rotation.members(), tried);
+        // None of them could be connected to: an endpoint that is out may do.
+        picked.or_else(|| self.balancer.pick(rotation.all(), tried))
+    }
+
+    /// Whether it judges endpoints by their requests.
+    #[inline]
+    pub fn ejects(&self) -> bool {
+        self.spec.eject.is_some()
+    }
+
+    /// Records a response of `endpoint`.
+    pub fn record_status(&self, endpoint: &Arc<Endpoint>, status: StatusCode) {
+        if ejection::is_failure(status) {
+            self.record_failure(endpoint, status.as_str());
+        } else {
+            endpoint.condition().ejection().succeeded();
+        }
+    }
+
+    /// Records that a request to `endpoint` failed. Ejects it, if that was one too many.
+    pub fn record_failure(&self, endpoint: &Arc<Endpoint>, reason: &str) {
+        let (Some(eject), Rotations::Changing(changing)) = (&self.spec.eject, &self.rotations) else { return };
+        let record = endpoint.condition().ejection();
+        let failures = record.failed();
+        if failures < eject.after || record.is_out() {
+            return;
+        }
+        let _changing = changing.lock();
+        let rotation = changing.load();
+        let is_ours = rotation.all().iter().any(|known| Arc::ptr_eq(known, endpoint));
+        let out = rotation.all().iter().filter(|known| known.condition().ejection().is_out()).count();
+        if !is_ours || record.is_out() || out >= eject.most_of(rotation.all().len()) {
+            return;
+        }
+        let time = record.eject(clock::monotonic_micros(), eject);
+        let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+        let for_s = time.as_secs_f64();
+        tracing::warn!(upstream, endpoint, reason, failures, for_s, "an endpoint is ejected");
+        self.turn(changing, &rotation);
+    }
+
+    /// Takes back the endpoints whose ejection is over at `now`, in microseconds of the monotonic clock.
+    pub fn review(&self, now: u64) {
+        let (Some(eject), Rotations::Changing(changing)) = (&self.spec.eject, &self.rotations) else { return };
+        if !changing.load().is_to_be_reviewed(|| now) {
+            return;
+        }
+        let Some(_changing) = changing.try_lock() else { return };
+        let rotation = changing.load();
+        for endpoint in rotation.all().iter().filter(|endpoint| endpoint.condition().ejection().review(now, eject)) {
+            let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+            tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
+        }
+        self.turn(changing, &rotation);
+    }
+
+    /// Takes back the endpoints whose ejection is over, and those that another has judged: an upstream from before a reload.
+    pub fn tend(&self, now: u64) {
+        self.review(now);
+        let Rotations::Changing(changing) = &self.rotations else { return };
+        if changing.load().is_stale() {
+            let _changing = changing.lock();
+            self.turn(changing, &changing.load());
+        }
+    }
+
+    /// Records the outcome of a probe of `endpoint`.
+    pub fn record_probe(&self, endpoint: &Arc<Endpoint>, outcome: Result<(), Arc<str>>, thresholds: ProbeThresholds) {
+        let Rotations::Changing(changing) = &self.rotations else { return };
+        let error = outcome.as_ref().err().cloned();
+        let _changing = changing.lock();
+        if !endpoint.condition().probes().record(outcome, thresholds) {
+            return;
+        }
+        let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+        match error {
+            Some(reason) => tracing::warn!(upstream, endpoint, %reason, "an endpoint is unhealthy"),
+            None => tracing::info!(upstream, endpoint, "an endpoint is healthy again"),
+        }
+        self.turn(changing, &changing.load());
+    }
+
+    /// Picks from those that are fit now. To be called with the changes locked.
+    fn turn(&self, changing: &ChangingRotation, before: &Rotation) {
+        let rotation = Rotation::new(before.all().into(), self.spec.panic_threshold);
+        if rotation.is_panicking() != before.is_panicking() {
+            let upstream = &*self.spec.name;
+            if rotation.is_panicking() {
+                tracing::warn!(upstream, "too few endpoints are in service: all of them are used");
+            } else {
+                tracing::info!(upstream, "enough endpoints are in service again: the others are not used");
+            }
+        }
+        changing.store(rotation);
     }
 }

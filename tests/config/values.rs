@@ -11,6 +11,10 @@ use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
 use tollgate::transport::tls::server::spec::{CertificateFiles, ClientAuthRequirement, ClientAuthSpec, MinTlsVersion};
 use tollgate::upstream::bounds::UpstreamBounds;
+use tollgate::upstream::health::Percentage;
+use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
+use tollgate::upstream::health::condition::ProbeThresholds;
+use tollgate::upstream::health::ejection::EjectSpec;
 use tollgate::upstream::{Balance, Http2Policy};
 use tollgate_limiter::algorithm::concurrency::Scope;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
@@ -21,7 +25,7 @@ use tollgate_limiter::limit::key::{CertificatePart, KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
-use tollgate_limiter::limit::status_set::StatusSet;
+use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 
 use super::{EVERY_KEY, LISTENERS, ROUTES, check, good};
 
@@ -229,6 +233,14 @@ fn reads_every_key() {
     assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
     assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));
     assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));
+    let status = StatusSet::new([StatusRange::from(204), StatusRange::from(300..=399)]).unwrap();
+    let host = Some(HeaderValue::from_static("orders"));
+    let check = HealthCheck::Http { path: "/healthz?deep".parse().unwrap(), host, status };
+    let thresholds = ProbeThresholds { unhealthy_after: 4, healthy_after: 5 };
+    assert_eq!(upstream.health, Some(HealthSpec { check, interval: seconds(10), timeout: seconds(3), thresholds }));
+    let at_most = Percentage::new(20);
+    assert_eq!(upstream.eject, Some(EjectSpec { after: 6, base: seconds(7), longest: seconds(60), at_most }));
+    assert_eq!(upstream.panic_threshold, Percentage::new(40));
     assert_eq!(upstream.tunnel_idle_timeout, seconds(300));
     assert_eq!((upstream.idle_timeout, upstream.keepalive_timeout), (seconds(3), Duration::from_millis(500)));
 }

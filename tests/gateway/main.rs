@@ -18,6 +18,7 @@ mod faulty_proxy;
 mod fields;
 mod fleet;
 mod grpc;
+mod health;
 mod http2;
 mod load;
 mod metrics;

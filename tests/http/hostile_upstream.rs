@@ -317,7 +317,8 @@ async fn run(seed: u64) -> usize {
         }
     }
     drop(connection);
-    let endpoint = &front.gate.upstream.endpoints()[0];
+    let endpoints = front.gate.upstream.endpoints();
+    let endpoint = &endpoints[0];
     let freed = timeout(LONGEST, async {
         while endpoint.in_flight() > 0 {
             sleep(Duration::from_millis(100)).await;

@@ -6,6 +6,7 @@
 mod bounds;
 mod drain;
 mod endings;
+mod health;
 mod hostile_upstream;
 mod http1_strict;
 mod http2;

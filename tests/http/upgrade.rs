@@ -36,7 +36,8 @@ async fn a_websocket_talks_through() {
     socket.close(None).await.unwrap();
     while socket.next().await.is_some_and(|message| message.is_ok()) {}
     drop(socket);
-    let endpoint = &front.gate.upstream.endpoints()[0];
+    let endpoints = front.gate.upstream.endpoints();
+    let endpoint = &endpoints[0];
     until("the tunnel is closed", || endpoint.in_flight() == 0).await;
     assert_eq!(front.gate.proxy.idle_connections(), 0);
 }

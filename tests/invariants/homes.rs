@@ -17,7 +17,8 @@ const HOMES: [(&str, &[&str], &str); 8] = [
 ];
 
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.
-const HTTP_CLIENTS: [(&str, &str); 2] = [
+const HTTP_CLIENTS: [(&str, &str); 3] = [
+    ("src/upstream/watch/probe", "a probe is one request on a connection of its own, from the control plane"),
     ("src/cli/admin_client", "an operator's one request to the admin port, from a process that runs no gateway"),
     ("crates/torture/src/drive/http", "is a client, of any gateway, and must not share what it judges"),
 ];

@@ -14,6 +14,7 @@ use tollgate::proxy::{Proxy, RequestSource};
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
 use tollgate::upstream::bounds::UpstreamBounds;
+use tollgate::upstream::health::Percentage;
 use tollgate::upstream::{Balance, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
@@ -81,6 +82,9 @@ impl ForwarderConfig {
             name: "test".into(),
             endpoints: endpoints.iter().map(|address| format!("http://{address}").parse().unwrap()).collect(),
             balance: Balance::RoundRobin,
+            health: None,
+            eject: None,
+            panic_threshold: Percentage::default(),
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
@@ -100,7 +104,7 @@ impl ForwarderConfig {
 impl Forwarder {
     pub fn new(plan: ForwarderConfig) -> Self {
         CapturedLog::prepare();
-        let upstream = Arc::new(Upstream::new(Arc::new(plan.spec)));
+        let upstream = Arc::new(Upstream::new(Arc::new(plan.spec), None));
         Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
     }
 
@@ -117,7 +121,7 @@ impl Forwarder {
     ) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
-        let source = RequestSource { origin: &origin, request_id: &id, interim, sockets: None };
+        let source = RequestSource { origin: &origin, request_id: &id, interim, sockets: None, deadline: None };
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, source).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }

@@ -4,3 +4,4 @@ pub mod buckets;
 pub mod explain;
 pub mod health;
 pub mod limits;
+pub mod upstreams;

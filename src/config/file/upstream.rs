@@ -2,7 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use super::health::{RawEject, RawHealth};
+use super::scalar::number::{BoundedDuration, DAY, Percent, WholeNumber};
 use super::store::PemPath;
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
@@ -20,6 +21,12 @@ record! {
         required endpoints: NonEmptyList<Located<EndpointUrl>>,
         /// How the next one is chosen.
         default("round_robin") balance: Located<Balance>,
+        /// How endpoints are probed. Default: not at all.
+        optional health: RawHealth,
+        /// When endpoints that fail requests get none for a while. Default: never.
+        optional eject: RawEject,
+        /// All endpoints get requests where a smaller share of them is in service. 0%: where none is.
+        default("0%") panic_threshold: Located<Percent>,
         /// To open a connection, TLS included, and to wait for one at the bounds.
         default("2s") connect_timeout: Located<BoundedDuration<DAY>>,
         /// From the request being sent to the response's header section.

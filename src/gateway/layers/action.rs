@@ -66,7 +66,8 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     }
     let proxy = &exchange.worker.proxy;
     let RequestContext { origin, request_id, .. } = context;
-    let source = RequestSource { origin, request_id, interim, sockets: exchange.sockets };
+    let (sockets, deadline) = (exchange.sockets, exchange.deadline);
+    let source = RequestSource { origin, request_id, interim, sockets, deadline };
     Box::pin(proxy.forward(exchange.request, &rule, upstream, source))
 }
 

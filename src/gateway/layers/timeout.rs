@@ -5,10 +5,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Response;
+use tokio::time::timeout_at;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::Body;
+use crate::clock;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 
@@ -47,7 +49,9 @@ where
     }
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        TimedAnswer(Box::pin(tokio::time::timeout(self.time, self.inner.call(exchange))))
+        let deadline = clock::now() + self.time;
+        exchange.deadline = Some(deadline);
+        TimedAnswer(Box::pin(timeout_at(deadline, self.inner.call(exchange))))
     }
 }
 

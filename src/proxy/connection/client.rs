@@ -22,7 +22,7 @@ use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::HttpOffer;
 use crate::upstream::Upstream;
 use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
-use crate::upstream::endpoints::{ConnectTerms, Http2Use, PickedEndpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{ConnectTerms, Endpoint, Http2Use, PickedEndpoint, UpstreamConnectError};
 
 /// The upstream connections of a worker.
 #[derive(Default)]
@@ -57,6 +57,14 @@ impl Lease {
         match self {
             Self::Http1(connection) => connection.leased_at(),
             Self::Http2(exchange) => exchange.leased_at(),
+        }
+    }
+
+    /// Where its request goes. `None`: the exchange is over.
+    pub fn endpoint(&self) -> Option<&Arc<Endpoint>> {
+        match self {
+            Self::Http1(connection) => connection.endpoint().map(|picked| &**picked),
+            Self::Http2(exchange) => exchange.endpoint().map(|picked| &**picked),
         }
     }
 }
@@ -308,6 +316,9 @@ impl Client {
                 if is_at_fault && endpoint.record_refused() {
                     let endpoint = endpoint.url();
                     tracing::warn!(upstream = %name, endpoint, %error, "an endpoint accepts no connection");
+                }
+                if is_at_fault && upstream.ejects() {
+                    upstream.record_failure(endpoint, &error.to_string());
                 }
                 Err(error)
             }

@@ -119,6 +119,11 @@ impl UpstreamConnection {
         self.exchange.endpoint = Some(endpoint);
     }
 
+    /// Where this exchange goes.
+    pub fn endpoint(&self) -> Option<&PickedEndpoint> {
+        self.exchange.endpoint.as_ref()
+    }
+
     /// When this exchange began.
     pub fn leased_at(&self) -> Instant {
         self.leased_at

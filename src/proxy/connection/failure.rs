@@ -77,6 +77,17 @@ impl ExchangeError {
 }
 
 impl FailedExchange {
+    /// How the endpoint failed. `None`: it is not at fault, or may not be, since the connection was closed as the request came,
+    /// and nothing says that a new one fares no better. `again`: the request was on a new one.
+    pub fn fault_of_endpoint(&self, again: bool) -> Option<&UpstreamFault> {
+        let excused = match &self.permission {
+            RetryPermission::Never => false,
+            RetryPermission::Unsent(_) => !again,
+            RetryPermission::Stale(_) | RetryPermission::Refused { .. } | RetryPermission::Unprocessed { .. } => true,
+        };
+        self.fault.as_ref().filter(|_| !excused)
+    }
+
     /// The failure to answer with. Logs it, once in a while.
     pub fn into_failure(self, upstream: &str) -> Failure {
         if let Some(fault) = self.fault {

@@ -70,6 +70,11 @@ impl<'a> UpstreamRequest<'a> {
         self.head.method()
     }
 
+    /// Whether a body is still to be sent.
+    pub fn has_body(&self) -> bool {
+        self.upload.as_ref().is_some_and(Upload::has_body)
+    }
+
     /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).
     pub fn asks_for_websocket(&self) -> bool {
         let is_websocket = |upgrade: &UpgradeRequest| upgrade.protocol().as_bytes().eq_ignore_ascii_case(b"websocket");

@@ -1,5 +1,6 @@
-//! Upstreams: their endpoints, timeouts and bounds; `tls` reads their certificates.
+//! Upstreams: their endpoints, timeouts and bounds. `health` has their probes, and `tls` reads their certificates.
 
+mod health;
 mod tls;
 
 use std::num::NonZeroUsize;
@@ -8,19 +9,23 @@ use crate::config::file::config::RawConfig;
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::{RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
+use crate::upstream::UpstreamSpec;
 use crate::upstream::bounds::UpstreamBounds;
 use crate::upstream::url::EndpointScheme;
-use crate::upstream::{Http2Policy, UpstreamSpec};
 
 /// An upstream. `None`: a mistake was reported.
 pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Option<UpstreamSpec> {
     let bounds = raw.bounds.build(|raw| bounds(raw, report));
     check_proxy_protocol(raw, report);
     let tls = tls::build(raw, report);
+    let health = raw.health.build(|health| health::probes(health, raw, report));
     Some(UpstreamSpec {
         name: name.0.clone(),
         endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.clone()).collect(),
         balance: raw.balance.value()?,
+        health: health?,
+        eject: raw.eject.build(health::ejection)?,
+        panic_threshold: raw.panic_threshold.value()?.0,
         connect_timeout: raw.connect_timeout.value()?.0,
         response_timeout: raw.response_timeout.value()?.0,
         idle_timeout: raw.idle_timeout.value()?.0,
@@ -50,13 +55,8 @@ pub fn warn_of_few_connections(file: &RawConfig, workers: Option<NonZeroUsize>, 
 
 /// Whether connections carry many requests at a time.
 fn may_share_connections(raw: &RawUpstream) -> bool {
-    let offers_http2 = matches!(raw.http2.value(), Some(Http2Policy::Auto)) && !raw.proxy_protocol.is_present();
     let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    endpoints.iter().any(|at| match at.value.scheme {
-        EndpointScheme::H2c => true,
-        EndpointScheme::Https => offers_http2,
-        EndpointScheme::Http => false,
-    })
+    endpoints.iter().any(|at| health::speaks_http2(raw, &at.value))
 }
 
 fn check_proxy_protocol(raw: &RawUpstream, report: &mut Report) {

@@ -9,6 +9,7 @@ use tollgate_limiter::limit::units::{self, BYTE_RATE_FORMS, DURATION_FORMS, SIZE
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::decode::Scalar;
 use crate::config::yaml::schema::or_variable;
+use crate::upstream::health::Percentage;
 
 /// A whole number from MIN to MAX.
 #[derive(Clone, Copy)]
@@ -28,6 +29,10 @@ pub struct ByteSize<const MIN: u64, const MAX: u64>(pub u64);
 /// Bytes per second, from 1 to MAX.
 #[derive(Clone, Copy)]
 pub struct ByteRate<const MAX: u64>(u64);
+
+/// A share in whole percent, from 0% to 100%.
+#[derive(Clone, Copy)]
+pub struct Percent(pub Percentage);
 
 impl<const MAX: u64> ByteRate<MAX> {
     /// How many.
@@ -109,6 +114,21 @@ impl<const MAX: u64> Scalar for ByteRate<MAX> {
 
     fn schema() -> Json {
         json!({ "type": "string", "pattern": or_variable("[0-9]+(B|kB|KB|MB|GB|KiB|MiB|GiB)?/s") })
+    }
+}
+
+impl Scalar for Percent {
+    const WHAT: &'static str = "a percentage";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let number = text.strip_suffix('%').and_then(units::whole).and_then(|number| u8::try_from(number).ok());
+        number.filter(|percent| *percent <= 100).map(|percent| Self(Percentage::new(percent))).ok_or_else(|| {
+            ValueProblem::new(format!("{} is not a percentage", quote(text))).hint("write 0% to 100%, in whole percent")
+        })
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable("[0-9]+%") })
     }
 }
 

@@ -63,6 +63,11 @@ impl Http2Exchange {
         Self { stream, endpoint: Some(endpoint), timeouts, leased_at, received: None, upload: None, tunnel: None }
     }
 
+    /// Where it goes.
+    pub fn endpoint(&self) -> Option<&PickedEndpoint> {
+        self.endpoint.as_ref()
+    }
+
     /// When this exchange began.
     pub fn leased_at(&self) -> Instant {
         self.leased_at

@@ -1,0 +1,156 @@
+//! The condition of endpoints, as the admin port shows it and as metrics.
+//!
+//! The metrics are written here when somebody scrapes, and not kept by the recorder, which forgets no series: an endpoint that
+//! has left its upstream leaves none behind. Guarantees that requests pay nothing for them.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::clock;
+use crate::upstream::Upstream;
+use crate::upstream::endpoints::Endpoint;
+
+/// The endpoints of an upstream.
+#[derive(Debug, Serialize)]
+pub struct UpstreamReport {
+    upstream: String,
+    /// So few are in service that all get requests.
+    panicking: bool,
+    endpoints: Vec<EndpointReport>,
+}
+
+/// An endpoint.
+#[derive(Debug, Serialize)]
+pub struct EndpointReport {
+    url: String,
+    state: &'static str,
+    in_flight: usize,
+    /// Failed requests in a row.
+    consecutive_failures: u32,
+    ejections: u64,
+    /// Seconds until it comes back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ejected_for: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probes: Option<ProbeReport>,
+}
+
+/// The probes of an endpoint.
+#[derive(Debug, Serialize)]
+pub struct ProbeReport {
+    passed: u64,
+    failed: u64,
+    /// Why the last one failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Takes further labels and a value.
+type SampleWriter<'a> = dyn FnMut(&str, u64) + 'a;
+
+/// A metric of endpoints.
+struct EndpointMetric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    samples: fn(&Upstream, &Endpoint, &mut SampleWriter<'_>),
+}
+
+const METRICS: [EndpointMetric; 3] = [
+    EndpointMetric {
+        name: "tollgate_upstream_endpoint_up",
+        kind: "gauge",
+        help: "Whether an endpoint is in service (1), or ejected or unhealthy (0).",
+        samples: |_, endpoint, sample| sample("", u64::from(endpoint.condition().is_in_service())),
+    },
+    EndpointMetric {
+        name: "tollgate_upstream_endpoint_ejections_total",
+        kind: "counter",
+        help: "How often an endpoint was ejected because its requests failed.",
+        samples: |upstream, endpoint, sample| {
+            if upstream.ejects() {
+                sample("", endpoint.condition().ejection().total());
+            }
+        },
+    },
+    EndpointMetric {
+        name: "tollgate_upstream_endpoint_probes_total",
+        kind: "counter",
+        help: "Probes of an endpoint's health, by outcome.",
+        samples: |upstream, endpoint, sample| {
+            if upstream.spec().health.is_some() {
+                let (passed, failed) = endpoint.condition().probes().counts();
+                sample(",outcome=\"passed\"", passed);
+                sample(",outcome=\"failed\"", failed);
+            }
+        },
+    },
+];
+
+impl UpstreamReport {
+    pub fn of(upstream: &Upstream) -> Self {
+        Self {
+            upstream: upstream.spec().name.to_string(),
+            panicking: upstream.is_panicking(),
+            endpoints: upstream.endpoints().iter().map(|endpoint| EndpointReport::of(upstream, endpoint)).collect(),
+        }
+    }
+}
+
+impl EndpointReport {
+    fn of(upstream: &Upstream, endpoint: &Endpoint) -> Self {
+        let condition = endpoint.condition();
+        let (ejection, probes) = (condition.ejection(), condition.probes());
+        let (passed, failed) = probes.counts();
+        let until = ejection.until().map(|until| until.saturating_sub(clock::monotonic_micros()));
+        Self {
+            url: endpoint.url().to_owned(),
+            state: match (until, probes.is_unhealthy(), endpoint.is_backing_off()) {
+                (Some(_), _, _) => "ejected",
+                (None, true, _) => "unhealthy",
+                (None, false, true) => "backing_off",
+                (None, false, false) => "in_service",
+            },
+            in_flight: endpoint.in_flight(),
+            consecutive_failures: ejection.consecutive(),
+            ejections: ejection.total(),
+            ejected_for: until.map(|micros| micros as f64 / 1e6),
+            probes: upstream.spec().health.is_some().then(|| ProbeReport {
+                passed,
+                failed,
+                error: probes.error().map(|error| error.to_string()),
+            }),
+        }
+    }
+}
+
+/// The metrics of the endpoints of `upstreams`, in Prometheus's text format. Empty without upstreams.
+pub fn metrics(upstreams: &[Arc<Upstream>]) -> String {
+    let mut text = String::new();
+    for metric in METRICS {
+        let EndpointMetric { name, kind, help, samples } = metric;
+        let mut lines = String::new();
+        for upstream in upstreams {
+            let upstream_label = escape(&upstream.spec().name);
+            for endpoint in upstream.endpoints().iter() {
+                let endpoint_label = escape(endpoint.url());
+                samples(upstream, endpoint, &mut |labels, value| {
+                    let own = format_args!("upstream=\"{upstream_label}\",endpoint=\"{endpoint_label}\"{labels}");
+                    // Writing to a String cannot fail.
+                    let _ = writeln!(lines, "{name}{{{own}}} {value}");
+                });
+            }
+        }
+        if !lines.is_empty() {
+            let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}\n");
+        }
+    }
+    text
+}
+
+/// The value of a label.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
