@@ -91,7 +91,9 @@ impl BodyDecoder {
     /// How many bytes to read at once: no more than are left, or `otherwise` where the framing does not say.
     pub fn wanted(&self, otherwise: usize) -> usize {
         match self.0 {
-            DecoderState::Length(left) => usize::try_from(left).unwrap_or(usize::MAX).min(buffers::LARGE),
+            DecoderState::Length(left) => {
+                usize::try_from(left).ok().filter(|left| *left <= buffers::WHOLE).unwrap_or(buffers::LARGE)
+            }
             _ => otherwise,
         }
     }

@@ -192,8 +192,9 @@ impl UpstreamConnection {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         // Readiness is checked first, without a system call: a connection that waits needs no buffer.
         ready!(self.io.poll_read_ready(cx))?;
-        let usual = if self.large_reads > 0 { buffers::LARGE } else { buffers::USUAL };
-        let wanted = self.exchange.decoder.as_ref().map_or(usual, |decoder| decoder.wanted(usual));
+        let (head, piece) =
+            if self.large_reads > 0 { (buffers::WHOLE, buffers::LARGE) } else { (buffers::USUAL, buffers::USUAL) };
+        let wanted = self.exchange.decoder.as_ref().map_or(head, |decoder| decoder.wanted(piece));
         let polled = buffers::poll_fill(&mut self.io, cx, &mut self.input, wanted);
         if matches!(polled, Poll::Ready(Ok(read)) if read >= buffers::USUAL) {
             self.large_reads = LARGE_READS;
