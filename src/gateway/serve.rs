@@ -61,7 +61,8 @@ pub async fn serve(
     // A panic is a bug of ours and ends this request only: everything inside is dropped, nothing is used again.
     let mut result = {
         // Pinned here and lent: the future is large, and an async function would move it.
-        let guarded = pin!(panic_guard::guard(answer(&gateway, listener.index, connection, &mut exchange)));
+        let answering = pin!(answer(&gateway, listener.index, connection, &mut exchange));
+        let guarded = panic_guard::guard(answering);
         match deadline {
             None => guarded.await,
             Some(deadline) => Box::pin(within(deadline, guarded)).await,

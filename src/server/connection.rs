@@ -4,6 +4,7 @@
 //! Guarantees that nothing is read from a peer that must not send what the listener waits for, and that each step has a
 //! time limit.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +16,7 @@ use super::coalesced_write::CoalescedWrite;
 use super::connection_info::ConnectionInfo;
 use super::connection_limit::{AdmittedClient, ClientActivity, ConnectionLimit, ConnectionPermit};
 use super::drain::Drain;
-use super::h1::Http1;
+use super::h1::{H1Connection, Http1};
 use super::h2::{Http2, LeaveSignal};
 use super::handler::Handler;
 use super::socket::Socket;
@@ -66,6 +67,12 @@ impl Drop for CountedProxyHeader<'_> {
     }
 }
 
+/// A connection with the version of HTTP that it begins with.
+enum Codec<'a> {
+    Http1(Box<H1Connection<'a>>),
+    Http2(Upgraded),
+}
+
 /// A connection on which HTTP comes next.
 struct OpenedConnection {
     stream: Stream,
@@ -97,47 +104,34 @@ impl ProxyHeaderMetrics {
 }
 
 /// Serves the connection that was accepted as `stream` from `peer`, to its end.
-pub async fn serve_one<H: Handler>(
+pub fn serve_one<H: Handler>(
     context: Arc<ListenerContext<H>>,
     stream: ClearStream,
     peer: PeerAddress,
-    mut permit: ConnectionPermit,
-) {
-    stream.set_nodelay();
-    let activity = Arc::clone(permit.activity());
-    let local = stream.local_address();
-    let opened = if context.spec.proxy_protocol || context.handler.tls().is_some() {
-        // Boxed: an open connection does not carry the room for its handshake.
-        match activity.unless_closing(Box::pin(open(&context, stream, peer, &activity))).await {
-            Some(Some(opened)) => opened,
-            Some(None) | None => return,
+    permit: ConnectionPermit,
+) -> impl Future<Output = ()> + Send {
+    // In a box, like all that it becomes, and each step in its own: what a task once held, it has room for to its end,
+    // and a connection that waits for a request is to be small.
+    let accepted = Box::new((stream, peer, permit));
+    async move {
+        let Some((socket, info)) = Box::pin(context.open(accepted)).await else { return };
+        let ListenerContext { handler, drain, http2, .. } = &*context;
+        let connection = Arc::new(info);
+        let (activity, codec) = context.begin(socket, &connection);
+        let left = match codec {
+            Codec::Http1(http) => http.drive(&connection, handler).await,
+            Codec::Http2(socket) => Some(socket),
+        };
+        if let Some(socket) = left {
+            let leave = LeaveSignal { drain, activity: &activity };
+            Box::pin(http2.drive(socket, &connection, handler.clone(), leave)).await;
         }
-    } else {
-        OpenedConnection::in_clear(stream, Bytes::new(), ConnectionInfo::in_clear(peer))
-    };
-    let OpenedConnection { stream, early, info, named } = opened;
-    if let Some(client) = named {
-        permit.count_for(client);
-    }
-    let is_http2 = info.tls.as_ref().is_some_and(|session| session.is_http2);
-    let connection = Arc::new(info.with_local(local));
-    let ListenerContext { handler, drain, http1, http2, .. } = &*context;
-    let left = if is_http2 {
-        let socket = Socket { stream, early: Bytes::new(), permit };
-        Some(Upgraded::new(CoalescedWrite(socket), early))
-    } else {
-        http1.drive(Socket { stream, early, permit }, &connection, handler, drain).await
-    };
-    if let Some(socket) = left {
-        let leave = LeaveSignal { drain, activity: &activity };
-        // Boxed: a connection that speaks HTTP/1 does not carry the room for HTTP/2.
-        Box::pin(http2.drive(socket, &connection, handler.clone(), leave)).await;
     }
 }
 
 /// Brings the connection to where HTTP begins. `None`: it ends here. It is idle while nothing has come of a header or
 /// handshake.
-async fn open<H: Handler>(
+async fn open_in_steps<H: Handler>(
     context: &ListenerContext<H>,
     mut stream: ClearStream,
     peer: PeerAddress,
@@ -191,6 +185,40 @@ fn secured(accepted: Result<Accepted, HandshakeError>, peer: PeerAddress) -> Opt
 }
 
 impl<H: Handler> ListenerContext<H> {
+    /// Opens a connection that was accepted: its socket, for HTTP, and the facts about it. `None`: it ends here.
+    async fn open(
+        &self,
+        accepted: Box<(ClearStream, PeerAddress, ConnectionPermit)>,
+    ) -> Option<(Socket, ConnectionInfo)> {
+        let (stream, peer, mut permit) = *accepted;
+        stream.set_nodelay();
+        let local = stream.local_address();
+        let opened = if self.spec.proxy_protocol || self.handler.tls().is_some() {
+            let activity = Arc::clone(permit.activity());
+            // Boxed: a connection in the clear does not pay for the room of a handshake.
+            activity.unless_closing(Box::pin(open_in_steps(self, stream, peer, &activity))).await??
+        } else {
+            OpenedConnection::in_clear(stream, Bytes::new(), ConnectionInfo::in_clear(peer))
+        };
+        let OpenedConnection { stream, early, info, named } = opened;
+        if let Some(client) = named {
+            permit.count_for(client);
+        }
+        Some((Socket { stream, early, permit }, info.with_local(local)))
+    }
+
+    /// Begins to speak the version that was agreed on when TLS began, or else HTTP/1.
+    fn begin(&self, mut socket: Socket, connection: &ConnectionInfo) -> (Arc<ClientActivity>, Codec<'_>) {
+        let activity = Arc::clone(socket.permit.activity());
+        let codec = if connection.tls.as_ref().is_some_and(|session| session.is_http2) {
+            let early = std::mem::take(&mut socket.early);
+            Codec::Http2(Upgraded::new(CoalescedWrite(socket), early))
+        } else {
+            Codec::Http1(self.http1.begin(socket, connection, &self.drain))
+        };
+        (activity, codec)
+    }
+
     /// Whose connection it is, as the proxy at `peer` says: nobody's in particular, perhaps. `None`: the connection ends
     /// here.
     async fn read_proxy_header(

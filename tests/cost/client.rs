@@ -60,6 +60,11 @@ impl BlockingClient {
         Self { stream, buffer: Box::new([0; 8192]) }
     }
 
+    /// The connection alone, without memory of its own.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Sends a request.
     pub fn send(&mut self, request: &[u8]) {
         self.stream.write_all(request).unwrap();

@@ -12,6 +12,7 @@
 
 mod allocations;
 mod client;
+mod idle;
 mod memory;
 mod store_calls;
 mod system_calls;

@@ -23,6 +23,9 @@ use self::per_client::{ClientCounts, ClientPlace};
 /// How long a connection that was asked to close may take, before the next one is asked.
 const NEXT: Duration = Duration::from_millis(100);
 
+/// So many connections of one worker and listener may keep memory that only their requests need.
+const FEW: usize = 256;
+
 /// The bound on the client connections of the process, which all listeners share.
 #[derive(Clone)]
 pub struct ProcessLimit {
@@ -206,6 +209,11 @@ impl ConnectionPermit {
     /// The connection's activity. Outlives it.
     pub fn activity(&self) -> &Arc<ClientActivity> {
         &self.activity
+    }
+
+    /// Whether few connections are open, of those that this worker accepted on this listener.
+    pub fn is_one_of_few(&self) -> bool {
+        self.connections.count.load(Ordering::Relaxed) <= FEW
     }
 
     /// Counts the connection for `client`, in place of the peer, which only speaks for it.

@@ -270,6 +270,11 @@ impl ClientReader {
         self.deadline.begin(ClientWait::NextRequest, now);
     }
 
+    /// Whether so few connections are open that memory for their next requests is no matter.
+    pub fn is_one_of_few(&self) -> bool {
+        self.permit.is_one_of_few()
+    }
+
     /// Whether bytes have come that were not read yet.
     pub fn has_input(&self) -> bool {
         !self.read.is_empty()

@@ -65,7 +65,7 @@ enum ConnectionEnd {
 }
 
 /// A connection that speaks HTTP/1.
-struct H1Connection<'a> {
+pub struct H1Connection<'a> {
     reader: ReaderHandle,
     writer: ClientWriter,
     drain: &'a Drain,
@@ -83,51 +83,71 @@ impl Http1 {
         Self { spec: Arc::clone(spec), rates: rates.clone() }
     }
 
-    /// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
-    pub async fn drive<H: Handler>(
-        &self,
-        socket: Socket,
-        connection: &Arc<ConnectionInfo>,
-        handler: &H,
-        drain: &Drain,
-    ) -> Option<Upgraded> {
+    /// Begins to speak on `socket`.
+    pub fn begin<'a>(&self, socket: Socket, connection: &ConnectionInfo, drain: &'a Drain) -> Box<H1Connection<'a>> {
         let Self { spec, rates } = self;
-        // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
-        let mut waiting = drain.clone();
-        let mut begun = pin!(waiting.begun());
-        // Another connection that needs room does so, too.
         let activity = Arc::clone(socket.permit.activity());
-        poll_fn(|cx| {
-            activity.wake(cx.waker());
-            Poll::Ready(begun.as_mut().poll(cx).is_ready())
-        })
-        .await;
-
         let (read, write) = socket.stream.into_split();
         let mut reader = ClientReader::new(read, socket.permit, spec, rates.request.clone());
         if !socket.early.is_empty() || connection.tls.is_some() {
             reader.begin_with(&socket.early, connection.tls.is_none() && connection.refusal.is_none());
         }
         let reader = ReaderHandle::Held(Box::new(reader));
-        let mut http =
-            H1Connection { reader, writer: ClientWriter::new(write, spec, rates.response.clone()), drain, activity };
-        let end = loop {
-            if let Err(end) = http.serve_request(connection, handler).await {
-                break end;
-            }
-        };
-        http.end(end).await
+        let writer = ClientWriter::new(write, spec, rates.response.clone());
+        Box::new(H1Connection { reader, writer, drain, activity })
     }
 }
 
 impl H1Connection<'_> {
-    /// Serves one request. An error: why the connection ends.
-    async fn serve_request<H: Handler>(
+    /// Serves until the connection ends. Returns the connection when the client speaks HTTP/2.
+    pub async fn drive<H: Handler>(
+        mut self: Box<Self>,
+        connection: &Arc<ConnectionInfo>,
+        handler: &H,
+    ) -> Option<Upgraded> {
+        // Polled once: from then on a drain wakes this task, which then checks whether it has begun.
+        let mut drain = self.drain.clone();
+        let mut begun = pin!(drain.begun());
+        // Another connection that needs room does so, too.
+        poll_fn(|cx| {
+            self.activity.wake(cx.waker());
+            Poll::Ready(begun.as_mut().poll(cx).is_ready())
+        })
+        .await;
+        let end = loop {
+            let arrival = self.next().await;
+            // Boxed: a connection that is idle does not carry the room for a request.
+            if let Err(end) = Box::pin(self.serve_requests(arrival, connection, handler)).await {
+                break end;
+            }
+        };
+        Box::pin(self.end(end)).await
+    }
+
+    /// Serves the request that has arrived. While connections are few, also those that follow: each then keeps the room
+    /// for its next request. An error: why the connection ends.
+    async fn serve_requests<H: Handler>(
         &mut self,
+        mut arrival: Arrival,
         connection: &Arc<ConnectionInfo>,
         handler: &H,
     ) -> Result<(), ConnectionEnd> {
-        let arrival = self.next().await;
+        loop {
+            self.serve_request(arrival, connection, handler).await?;
+            if !self.is_one_of_few() {
+                return Ok(());
+            }
+            arrival = self.next().await;
+        }
+    }
+
+    /// Serves one request. An error: why the connection ends.
+    async fn serve_request<H: Handler>(
+        &mut self,
+        arrival: Arrival,
+        connection: &Arc<ConnectionInfo>,
+        handler: &H,
+    ) -> Result<(), ConnectionEnd> {
         self.activity.set_active();
         let (options, upgrade_sender);
         let response = {
@@ -178,6 +198,10 @@ impl H1Connection<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn is_one_of_few(&self) -> bool {
+        matches!(&self.reader, ReaderHandle::Held(reader) if reader.is_one_of_few())
     }
 
     /// Waits for a request. While the server drains, not for long.
@@ -312,7 +336,7 @@ impl H1Connection<'_> {
     }
 
     /// Ends the connection. Returns it if it goes on with another protocol.
-    async fn end(mut self, end: ConnectionEnd) -> Option<Upgraded> {
+    async fn end(mut self: Box<Self>, end: ConnectionEnd) -> Option<Upgraded> {
         match end {
             ConnectionEnd::Gone => {}
             ConnectionEnd::Broken(error) => {
@@ -356,7 +380,7 @@ impl H1Connection<'_> {
     }
 
     /// The whole socket, with the bytes that were read too early.
-    fn reunite(self) -> Option<Upgraded> {
+    fn reunite(self: Box<Self>) -> Option<Upgraded> {
         let ReaderHandle::Held(reader) = self.reader else { return None };
         let (read, permit, early) = reader.into_parts();
         let stream = Stream::reunite(read, self.writer.into_half())?;
