@@ -168,7 +168,7 @@ fn rewrite_the_fields_of_a_request(bencher: Bencher<'_, '_>) {
     let mut out = BytesMut::with_capacity(4096);
     bencher.with_inputs(request_fields).bench_local_refs(|fields| {
         let origin = ClientOrigin::resolve(fields, black_box(peer), &trusted);
-        let found = headers::strip_request(fields, origin.peer_trusted);
+        let found = headers::strip_request(fields, origin.peer_trusted, false);
         let host = fields.get(http::header::HOST).cloned();
         out.clear();
         Additions { origin: &origin, host, request_id: &id, received: Version::HTTP_11, hop: HopFields::Nothing }

@@ -118,7 +118,14 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     let rule = Forward { upstream: "u".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
     let (id, endpoint) = (HeaderValue::from_static("id"), HeaderValue::from_static("endpoint"));
     let interim = InterimSlot::default();
-    let source = RequestSource { origin: &origin, request_id: &id, interim: &interim, sockets: None, deadline: None };
+    let source = RequestSource {
+        origin: &origin,
+        request_id: &id,
+        interim: &interim,
+        sockets: None,
+        deadline: None,
+        has_own_fields: false,
+    };
     let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();
     output.push(|out| prepared.write(out, Some(&endpoint)));

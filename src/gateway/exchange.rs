@@ -81,6 +81,8 @@ pub struct Exchange<'g> {
     pub route: Result<&'g RouteTarget, Failure>,
     /// A page's question whether it may send what this route would take.
     pub is_preflight: bool,
+    /// The route has set fields of the request: what the client claimed is gone already.
+    pub has_own_fields: bool,
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     /// When the route's timeout ends the wait for an answer.

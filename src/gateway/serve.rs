@@ -52,6 +52,7 @@ pub async fn serve(
         normalized_path: None,
         route: Err(Failure::NoRoute),
         is_preflight: false,
+        has_own_fields: false,
         degraded: None,
         answer: AnswerChanges::default(),
         deadline: None,

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use parking_lot::Mutex;
 
 /// Most interim responses of one request. Further ones are dropped: they are hints.
@@ -36,13 +36,23 @@ struct InterimResponses {
     /// How many there were, and the bytes of their fields.
     count: usize,
     bytes: usize,
+    /// The names of fields that the client does not get.
+    withheld: Vec<HeaderName>,
 }
 
 impl InterimSlot {
+    /// Keeps fields of the responses to come from the client.
+    pub fn withhold(&self, names: &[HeaderName]) {
+        self.responses.lock().withheld.extend_from_slice(names);
+    }
+
     /// Leaves a response for the codec. Must be called from within the handler, which the codec polls.
-    pub fn push(&self, status: StatusCode, headers: HeaderMap) {
-        let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    pub fn push(&self, status: StatusCode, mut headers: HeaderMap) {
         let mut responses = self.responses.lock();
+        for name in &responses.withheld {
+            headers.remove(name);
+        }
+        let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
         if responses.count >= MOST || responses.bytes.saturating_add(bytes) > MOST_BYTES {
             return tracing::debug!(%status, "an interim response over the bounds was dropped");
         }

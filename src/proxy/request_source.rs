@@ -19,6 +19,8 @@ pub struct RequestSource<'a> {
     pub sockets: Option<&'a SocketPair>,
     /// When the wait for an answer is given up, as the upstream's fault.
     pub deadline: Option<Instant>,
+    /// The gateway has set fields already, and removed the client's claims before.
+    pub has_own_fields: bool,
 }
 
 /// Where the upstream's interim responses go, if the client takes any.

@@ -2,13 +2,14 @@
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `expression` has the regular
 //! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers,
 //! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
-//! of errors; `template` is a text with variables.
+//! of errors; `template` is a text with variables, and `location` where one of them sends clients.
 
 pub mod compression;
 pub mod cors;
 pub mod error_pages;
 pub mod expression;
 pub mod fields;
+pub mod location;
 pub mod networks;
 pub mod path;
 pub mod table;

@@ -12,8 +12,9 @@ use http::HeaderName;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Arc<[TemplatePiece]>);
 
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum TemplatePiece {
+pub enum TemplatePiece {
     Text(String),
     Variable(Variable),
 }
@@ -104,6 +105,10 @@ impl Template {
             }
         }
         text
+    }
+
+    pub fn pieces(&self) -> &[TemplatePiece] {
+        &self.0
     }
 
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {

@@ -1,5 +1,9 @@
 //! Header fields that routes change, and redirects, as a client with curl and the echo of a route behind see them.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::{self, JoinHandle};
+
 use crate::process::{Gateway, curl};
 use tollgate_test_support::turns;
 
@@ -152,4 +156,92 @@ fn clients_are_sent_elsewhere_with_what_they_asked_for() {
     let nameless = curl(&["-0", "-o", "/dev/null", "-w", "%{http_code}", "-H", "host;", &gateway.url("/shop/tea")]);
     assert_eq!(nameless, "400");
     assert!(shop.contains("content-length: 0") && shop.contains("x-request-id: "), "{shop}");
+}
+
+/// An upstream that answers one request with `answer`, and what it got of it, once it has seen `end`.
+fn upstream_until(end: &'static str, answer: &'static str) -> (SocketAddr, JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut seen, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&seen).contains(end) && stream.read(&mut byte).unwrap() > 0 {
+            seen.push(byte[0]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(seen).unwrap()
+    });
+    (address, seen)
+}
+
+#[test]
+fn a_client_does_not_say_in_trailers_what_a_route_sets_or_removes() {
+    let _turn = turns::beside_others();
+    let (address, seen) =
+        upstream_until("0\r\nx-sum: 1\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let gateway = Gateway::start(&format!(
+        "workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: off\nupstreams: {{up: {{endpoints: ['http://{address}']}}}}\n\
+         routes: [{{name: a, upstream: up, request_headers: {{remove: [x-internal], set: {{x-user: ada}}}}}}]\n"
+    ));
+    let mut client = TcpStream::connect(gateway.listeners[0]).unwrap();
+    client
+        .write_all(
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: x-user, x_user, x-internal, x-sum\r\n\r\n\
+              1\r\na\r\n0\r\nx-user: evil\r\nx_user: evil\r\nx-internal: 1\r\nx-sum: 1\r\n\r\n",
+        )
+        .unwrap();
+    let seen = seen.join().unwrap().to_ascii_lowercase();
+    assert!(seen.contains("\r\nx-user: ada\r\n") && !seen.contains("evil") && !seen.contains("internal: 1"), "{seen}");
+}
+
+#[test]
+fn a_route_may_say_what_no_client_may() {
+    let _turn = turns::beside_others();
+    let echo = Gateway::start(
+        "workers: 1\nlisteners: [{address: '127.0.0.1:0'}]\nadmin: off\nroutes: [{name: echo, echo: true}]\n",
+    );
+    let gateway = Gateway::start(&format!(
+        "workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: off\nupstreams: {{up: {{endpoints: ['http://{}']}}}}\n\
+         routes: [{{name: a, upstream: up, request_headers: {{set: {{x-real-ip: '{{client_ip}}', x-forwarded-prefix: /a}}}}}}]\n",
+        echo.listeners[0]
+    ));
+    let claims = ["-H", "x-real-ip: 192.0.2.1", "-H", "x_real_ip: 192.0.2.1", "-H", "x-forwarded-user: evil"];
+    let output = curl(&[&claims[..], &[&gateway.url("/")]].concat());
+    let seen: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(seen["headers"]["x-real-ip"], serde_json::json!(["127.0.0.1"]), "{seen}");
+    assert_eq!(seen["headers"]["x-forwarded-prefix"], serde_json::json!(["/a"]), "{seen}");
+    assert!(!output.contains("192.0.2.1") && !output.contains("evil"), "{output}");
+}
+
+#[test]
+fn no_path_leads_a_redirect_to_another_host() {
+    let _turn = turns::beside_others();
+    let gateway = Gateway::start(
+        "workers: 1\nlisteners: [{address: '127.0.0.1:0'}]\nadmin: off\nroutes:\n\
+         - {name: slash, match: {path: '/{page}'}, redirect: {to: '{path}/'}}\n\
+         - {name: below, match: {path: '/go/{x}'}, redirect: {to: '/{path.x}'}}\n",
+    );
+    for (target, location) in [
+        ("//evil.example", "/evil.example/"),
+        ("/\\evil.example", "/%5Cevil.example/"),
+        ("/go/\\evil.example", "/%5Cevil.example"),
+    ] {
+        let head = head(&gateway.url("/"), &["--path-as-is", "--request-target", target]);
+        assert!(head.contains(&format!("\r\nlocation: {location}\r\n")), "{target}: {head}");
+    }
+}
+
+#[test]
+fn early_hints_lack_what_the_route_removes_and_what_only_the_gateway_says() {
+    let _turn = turns::beside_others();
+    let answer = "HTTP/1.1 103 Early Hints\r\nserver: secret\r\nlink: </a.css>\r\naccess-control-allow-origin: *\r\n\r\n\
+                  HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let (address, _seen) = upstream_until("\r\n\r\n", answer);
+    let gateway = Gateway::start(&format!(
+        "workers: 1\nlisteners: [{{address: '127.0.0.1:0'}}]\nadmin: off\nupstreams: {{up: {{endpoints: ['http://{address}']}}}}\n\
+         routes: [{{name: a, upstream: up, response_headers: {{remove: [server]}}, cors: {{origins: ['https://app.example.com']}}}}]\n"
+    ));
+    let head = head(&gateway.url("/"), &["-H", "origin: https://evil.example"]);
+    assert!(head.starts_with("HTTP/1.1 103") && head.contains("link: </a.css>"), "{head}");
+    assert!(!head.contains("secret") && !head.contains("allow-origin"), "{head}");
 }

@@ -121,7 +121,14 @@ impl Forwarder {
     ) -> Response<Body> {
         let origin = ClientOrigin::resolve(request.headers(), peer.ip(), &self.trusted);
         let id = HeaderValue::from_static("id-1");
-        let source = RequestSource { origin: &origin, request_id: &id, interim, sockets: None, deadline: None };
+        let source = RequestSource {
+            origin: &origin,
+            request_id: &id,
+            interim,
+            sockets: None,
+            deadline: None,
+            has_own_fields: false,
+        };
         let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, source).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }

@@ -19,7 +19,7 @@ pub fn build(
     // Both are visited even when one of them is too many: all mistakes are reported at once.
     let forward = keys.upstream.is_present().then(|| forward(keys, matches, upstreams, report));
     let respond = keys.respond.build(|respond| respond.build(report));
-    let redirect = keys.redirect.build(|raw| raw.build());
+    let redirect = keys.redirect.build(|raw| raw.build(report));
     match chosen? {
         ActionName::Forward => forward?.map(Action::Forward),
         ActionName::Respond => respond?.map(Action::Respond),

@@ -18,7 +18,7 @@ use tower_service::Service as _;
 use crate::body::Body;
 
 /// The fields, but Vary.
-const ANSWER_FIELDS: [HeaderName; 7] = [
+pub const ANSWER_FIELDS: [HeaderName; 7] = [
     HeaderName::from_static("access-control-allow-private-network"),
     ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_ALLOW_CREDENTIALS,

@@ -1,8 +1,9 @@
 //! Changes of header fields with the values of one request.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
-use crate::proxy::message::headers::settle_connection;
+use crate::body::Body;
+use crate::gateway::client_fields;
 use crate::route::fields::FieldChanges;
 use crate::route::template::Template;
 
@@ -24,30 +25,27 @@ impl RenderedFields {
         Self { remove: changes.remove.iter().chain(set).cloned().collect(), append: rendered.collect() }
     }
 
-    /// Like [`RenderedFields::apply`], for a request: a client has no other way to say or to remove what is changed here.
-    pub fn apply_to_request(self, headers: &mut HeaderMap) {
-        settle_connection(headers);
-        // Upstreams that turn field names into variables cannot tell `_` from `-`.
-        let is_same =
-            |name: &HeaderName| self.remove.iter().any(|removed| is_same_variable(name.as_str(), removed.as_str()));
-        let disguised: Vec<HeaderName> = headers.keys().filter(|name| is_same(name)).cloned().collect();
-        for name in disguised {
-            headers.remove(name);
-        }
-        self.apply(headers);
+    /// Like [`RenderedFields::apply`], for a request: its client has no other way to say what is changed here.
+    pub fn apply_to_request(self, request: &mut Request<Body>) {
+        client_fields::remove(request, &self.remove);
+        self.append_to(request.headers_mut());
+    }
+
+    /// The names of the fields that are taken away.
+    pub fn removed(&self) -> &[HeaderName] {
+        &self.remove
     }
 
     pub fn apply(self, headers: &mut HeaderMap) {
-        for name in self.remove {
+        for name in &self.remove {
             headers.remove(name);
         }
+        self.append_to(headers);
+    }
+
+    fn append_to(self, headers: &mut HeaderMap) {
         for (name, value) in self.append {
             headers.append(name, value);
         }
     }
-}
-
-fn is_same_variable(one: &str, other: &str) -> bool {
-    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
 }

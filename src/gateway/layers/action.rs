@@ -19,6 +19,7 @@ use crate::error::Failure;
 use crate::gateway::exchange::{Exchange, RequestContext};
 use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
+use crate::route::location;
 use crate::route::template::Variable;
 use crate::route::{Action, Forward, HostPolicy, RedirectRule, Rewrite};
 
@@ -66,8 +67,8 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     }
     let proxy = &exchange.worker.proxy;
     let RequestContext { origin, request_id, .. } = context;
-    let (sockets, deadline) = (exchange.sockets, exchange.deadline);
-    let source = RequestSource { origin, request_id, interim, sockets, deadline };
+    let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
+    let source = RequestSource { origin, request_id, interim, sockets, deadline, has_own_fields };
     Box::pin(proxy.forward(exchange.request, &rule, upstream, source))
 }
 
@@ -81,7 +82,9 @@ fn redirected(exchange: &Exchange<'_>, redirect: &RedirectRule) -> ActionResult 
     if names_host && host::of(exchange.request.uri(), exchange.request.headers()).is_empty() {
         return Err(Failure::BadRequest("a request without a host cannot be redirected"));
     }
-    let location = HeaderValue::try_from(exchange.render(&redirect.to)).ok().filter(|location| !location.is_empty());
+    let location = HeaderValue::try_from(location::written(&exchange.render(&redirect.to)))
+        .ok()
+        .filter(|location| !location.is_empty());
     let location = location.ok_or(Failure::BadRequest("the request makes no location that could be sent back"))?;
     let mut response = exchange.context.with_id(Response::new(Body::empty()));
     *response.status_mut() = redirect.status;

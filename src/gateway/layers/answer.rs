@@ -62,6 +62,7 @@ where
         if let Some(changes) = &self.layer.fields {
             // Now: the request is gone when its answer comes.
             let changed = RenderedFields::new(changes, |template| exchange.render(template));
+            exchange.interim.withhold(changed.removed());
             exchange.answer.changed = Some(Box::new(changed));
         }
         if let Some(pages) = &self.layer.error_pages {

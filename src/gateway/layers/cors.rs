@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
-use crate::gateway::answer::cors::{CorsFields, preflight_method};
+use crate::gateway::answer::cors::{ANSWER_FIELDS, CorsFields, preflight_method};
 use crate::gateway::exchange::Exchange;
 use crate::observe::request_id::REQUEST_ID;
 use crate::route::cors::CorsSpec;
@@ -94,6 +94,7 @@ where
             return Either::Right(self.inner.call(exchange));
         }
         let method = if exchange.is_preflight { Method::OPTIONS } else { Method::GET };
+        exchange.interim.withhold(&ANSWER_FIELDS);
         exchange.answer.cors = Some(Box::new(CorsFields::new(&self.cors, method, exchange.request.headers())));
         if exchange.is_preflight {
             let answer = exchange.context.with_id(Response::new(Body::empty()));

@@ -11,6 +11,7 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::exchange::Exchange;
+use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 
 /// Changes the fields of requests, if there is anything to change. Optional in itself: its future is that of the service
@@ -49,7 +50,10 @@ where
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
         if let Some(changes) = &self.changes {
             let fields = RenderedFields::new(changes, |template| exchange.render(template));
-            fields.apply_to_request(exchange.request.headers_mut());
+            // First, or a field that the route sets would pass for a client's claim later.
+            headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
+            exchange.has_own_fields = true;
+            fields.apply_to_request(exchange.request);
         }
         self.inner.call(exchange)
     }

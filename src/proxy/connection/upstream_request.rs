@@ -40,13 +40,13 @@ impl<'a> UpstreamRequest<'a> {
     /// # Errors
     /// When the request cannot be forwarded: CONNECT, two Hosts, a rewritten path that is none.
     pub fn prepare(request: &'a mut Request<Body>, rule: &Forward, source: RequestSource<'a>) -> Result<Self, Failure> {
-        let RequestSource { origin, request_id, interim, .. } = source;
+        let RequestSource { origin, request_id, interim, has_own_fields, .. } = source;
         if request.method() == Method::CONNECT {
             return Err(Failure::NotImplemented("this gateway opens no tunnels"));
         }
         let received = request.version();
         let (host, in_field) = host_asked_for(request)?;
-        let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted);
+        let mut summary = headers::strip_request(request.headers_mut(), origin.peer_trusted, has_own_fields);
         let upgrade = UpgradeRequest::of(request, summary.upgrade.take().filter(|_| received != Version::HTTP_10));
         target::rewrite(request.uri_mut(), &rule.rewrite)?;
 

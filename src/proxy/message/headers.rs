@@ -31,19 +31,36 @@ pub struct FieldSummary {
 type RemovedNames = SmallVec<[HeaderName; 8]>;
 
 /// Removes the fields of a request that are meant for this connection only, and those in which an untrusted peer makes
-/// claims about its origin.
-pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool) -> FieldSummary {
+/// claims about its origin, unless those are gone already ([`strip_claims`]).
+pub fn strip_request(headers: &mut HeaderMap, peer_trusted: bool, claims_stripped: bool) -> FieldSummary {
     strip(headers, |name, text| match *name {
         PROXY_AUTHORIZATION => true,
         FORWARDED => !peer_trusted,
-        _ if memchr::memchr(b'_', text.as_bytes()).is_some() => is_claim(&text.replace('_', "-")),
-        _ => !peer_trusted && is_claim(text),
+        _ => !claims_stripped && is_refused_claim(text, peer_trusted),
     })
+}
+
+/// Removes the fields in which an untrusted peer makes claims about its origin, but `Forwarded`, which nobody else sets
+/// before the request is sent.
+pub fn strip_claims(headers: &mut HeaderMap, peer_trusted: bool) {
+    let is_refused = |name: &&HeaderName| is_refused_claim(name.as_str(), peer_trusted);
+    let refused: RemovedNames = headers.keys().filter(is_refused).cloned().collect();
+    for name in refused {
+        headers.remove(name);
+    }
+}
+
+#[inline]
+fn is_refused_claim(name: &str, peer_trusted: bool) -> bool {
+    if memchr::memchr(b'_', name.as_bytes()).is_some() {
+        return is_claim(&name.replace('_', "-"));
+    }
+    !peer_trusted && is_claim(name)
 }
 
 /// Whether upstreams take this field for a proxy's. Upstreams that turn field names into variables cannot tell `_` from
 /// `-`; no proxy writes `_`, but a client that wants to pass for a proxy does.
-fn is_claim(name: &str) -> bool {
+pub fn is_claim(name: &str) -> bool {
     name.starts_with("x-forwarded-")
         || matches!(name, "x-real-ip" | "x-request-id" | "client-cert" | "client-cert-chain")
 }
@@ -158,7 +175,7 @@ mod tests {
             ("trailer", "x-sum"),
             ("accept", "*/*"),
         ]);
-        strip_request(&mut headers, false);
+        strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["accept", "trailer"]);
     }
 
@@ -173,7 +190,7 @@ mod tests {
             ("x-three", "3"),
             ("x-four", "4"),
         ]);
-        strip_request(&mut headers, false);
+        strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["x-four"]);
     }
 
@@ -192,16 +209,16 @@ mod tests {
     #[test]
     fn connection_cannot_remove_host_and_length() {
         let mut headers = map(&[("connection", "host, Content-Length"), ("host", "a"), ("content-length", "3")]);
-        strip_request(&mut headers, false);
+        strip_request(&mut headers, false, false);
         assert_eq!(names(&headers), ["content-length", "host"]);
     }
 
     #[test]
     fn an_upgrade_needs_to_be_announced() {
         let mut headers = map(&[("upgrade", "websocket"), ("connection", "keep-alive, Upgrade")]);
-        assert_eq!(strip_request(&mut headers, false).upgrade, Some(HeaderValue::from_static("websocket")));
+        assert_eq!(strip_request(&mut headers, false, false).upgrade, Some(HeaderValue::from_static("websocket")));
         let mut headers = map(&[("upgrade", "websocket")]);
-        assert_eq!(strip_request(&mut headers, false).upgrade, None);
+        assert_eq!(strip_request(&mut headers, false, false).upgrade, None);
         assert!(headers.is_empty());
     }
 
@@ -224,10 +241,10 @@ mod tests {
             ("forwarded", "for=1.1.1.1"),
         ];
         let mut headers = map(&claims);
-        strip_request(&mut headers, false);
+        strip_request(&mut headers, false, false);
         assert!(headers.is_empty());
         let mut headers = map(&claims);
-        strip_request(&mut headers, true);
+        strip_request(&mut headers, true, false);
         assert_eq!(headers.len(), claims.len());
     }
 
@@ -235,7 +252,7 @@ mod tests {
     fn a_claim_is_not_disguised_by_underscores() {
         let mut headers =
             map(&[("x_forwarded_for", "1"), ("x-forwarded_proto", "1"), ("x_real_ip", "1"), ("x_own", "1")]);
-        strip_request(&mut headers, true);
+        strip_request(&mut headers, true, false);
         assert_eq!(names(&headers), ["x_own"]);
     }
 }

@@ -1,6 +1,6 @@
 //! `request_headers` and `response_headers` of a route, and `redirect`: whatever is written with variables.
 
-use http::header::HOST;
+use http::header::{EXPECT, HOST};
 use http::{HeaderName, StatusCode};
 use serde_json::{Value as Json, json};
 
@@ -13,6 +13,7 @@ use crate::config::yaml::record::record;
 use crate::config::yaml::schema::or_variable;
 use crate::route::RedirectRule;
 use crate::route::fields::FieldChanges;
+use crate::route::location::{self, LocationProblem};
 use crate::route::template::{Template, TemplateError, VARIABLES};
 
 record! {
@@ -52,6 +53,12 @@ const SAID_BY_THE_GATEWAY: [&str; 7] = [
     "via",
 ];
 
+const OF_WEBSOCKET: &str = "a client and its upstream agree on a WebSocket by this";
+
+fn is_of_websocket(name: &HeaderName) -> bool {
+    name.as_str().starts_with("sec-websocket-")
+}
+
 impl RawFieldChanges {
     /// The changes of requests. `None`: a mistake was reported.
     pub fn of_requests(&self, report: &mut Report) -> Option<FieldChanges> {
@@ -60,6 +67,8 @@ impl RawFieldChanges {
             name if SAID_BY_THE_GATEWAY.contains(&name.as_str()) => {
                 Some("choose another name: the gateway says this itself")
             }
+            name if *name == EXPECT => Some("the gateway itself answers it"),
+            name if is_of_websocket(name) => Some(OF_WEBSOCKET),
             _ => None,
         });
         self.build()
@@ -68,7 +77,8 @@ impl RawFieldChanges {
     /// The changes of answers. `None`: a mistake was reported.
     pub fn of_answers(&self, report: &mut Report) -> Option<FieldChanges> {
         self.check(report, |name| {
-            name.as_str().starts_with("access-control-").then_some("the key \"cors\" says these")
+            let is_of_cors = name.as_str().starts_with("access-control-").then_some("the key \"cors\" says these");
+            is_of_cors.or_else(|| is_of_websocket(name).then_some(OF_WEBSOCKET))
         });
         self.build()
     }
@@ -125,8 +135,29 @@ impl RawFieldChanges {
 
 impl RawRedirect {
     /// The redirect. `None`: a mistake was reported.
-    pub fn build(&self) -> Option<RedirectRule> {
-        Some(RedirectRule { to: self.to.value()?, status: self.status.value()?.0 })
+    pub fn build(&self, report: &mut Report) -> Option<RedirectRule> {
+        let to = self.to.valid()?;
+        if let Err(problem) = location::check(&to.value) {
+            report.mistake(&to.location, problem_of(problem));
+            return None;
+        }
+        Some(RedirectRule { to: to.value.clone(), status: self.status.value()?.0 })
+    }
+}
+
+fn problem_of(problem: LocationProblem) -> ValueProblem {
+    const PARTS: &str = "clients could be sent anywhere: variables stand behind the host, which may be {host}";
+    match problem {
+        LocationProblem::Start => ValueProblem::new("a redirect goes to a URL or to a path of this host")
+            .hint("begin with https://, {scheme}://, /, {path} or {uri}"),
+        LocationProblem::Host(variable) => {
+            ValueProblem::new(format!("{{{variable}}} is a part of the host, and the client says what it is"))
+                .hint(PARTS)
+        }
+        LocationProblem::Character(character) => {
+            ValueProblem::new(format!("{} cannot stand in a URL", quote(&character.to_string())))
+                .hint("write it percent-encoded: %20 for a space")
+        }
     }
 }
 

@@ -1,0 +1,72 @@
+//! Takes away what a client says in fields that are not its to say.
+//!
+//! Guarantees that it gets no word in by another way: not by `_` in place of `-`, which upstreams that turn names into
+//! variables take for the same, not by an option of `Connection`, and not in trailers, which some merge into the header
+//! section.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request};
+use http_body::{Body as _, Frame, SizeHint};
+
+use crate::body::{Body, BodySource, BoxError};
+use crate::proxy::message::headers::settle_connection;
+
+/// A body whose trailers lack some fields.
+struct TrailerFilter {
+    body: Body,
+    names: Vec<HeaderName>,
+}
+
+/// Removes the fields with these names from the request.
+pub fn remove(request: &mut Request<Body>, names: &[HeaderName]) {
+    settle_connection(request.headers_mut());
+    remove_from(request.headers_mut(), names);
+    if !names.is_empty() && !request.body().is_end_stream() {
+        let body = std::mem::replace(request.body_mut(), Body::empty());
+        *request.body_mut() = Body::from_source(Box::new(TrailerFilter { body, names: names.to_vec() }));
+    }
+}
+
+fn remove_from(fields: &mut HeaderMap, names: &[HeaderName]) {
+    let is_same = |name: &HeaderName| names.iter().any(|removed| is_same_variable(name.as_str(), removed.as_str()));
+    let found: Vec<HeaderName> = fields.keys().filter(|name| is_same(name)).cloned().collect();
+    for name in found {
+        fields.remove(name);
+    }
+}
+
+fn is_same_variable(one: &str, other: &str) -> bool {
+    let dash = |byte: u8| if byte == b'_' { b'-' } else { byte };
+    one.len() == other.len() && one.bytes().map(dash).eq(other.bytes().map(dash))
+}
+
+impl BodySource for TrailerFilter {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| {
+            frame.map(|mut frame| {
+                if let Some(trailers) = frame.trailers_mut() {
+                    remove_from(trailers, &self.names);
+                }
+                frame
+            })
+        }))
+    }
+
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.body.poll_arrived(cx)
+    }
+
+    fn is_over(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+
+    fn ended(self: Box<Self>) {}
+}
