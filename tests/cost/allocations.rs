@@ -1,12 +1,9 @@
 //! Allocations per request, by the allocator of a gateway that runs within the test.
 
-use std::thread;
-
 use stats_alloc::Stats;
-use tollgate::app;
 
 use super::client::{self, BlockingClient};
-use super::{HEAP, Setup, TURN};
+use super::{HEAP, TURN, gateway};
 
 const BATCHES: usize = 8;
 const REQUESTS: usize = 250;
@@ -17,11 +14,8 @@ const ELSEWHERE: f64 = 0.2;
 #[test]
 fn a_request_allocates_no_more_than_it_did() {
     let _turn = TURN.blocking_lock();
-    let setup = Setup::new(client::upstream());
-    let file = setup.file();
-    // Until the process ends: nobody but a signal would end it.
-    thread::spawn(move || app::run(&file, false));
-    let mut client = BlockingClient::connect(setup.address);
+    let address = gateway();
+    let mut client = BlockingClient::connect(address);
     for (what, path, status, bound) in
         [("forwarded", "/", 200, 3.0), ("limited", "/limited", 200, 4.0), ("denied", "/denied", 429, 6.0)]
     {

@@ -1,11 +1,7 @@
 //! Heap of a connection that waits for its next request, by the allocator of a gateway that runs within the test.
 
-use std::thread;
-
-use tollgate::app;
-
 use super::client::{self, BlockingClient};
-use super::{HEAP, Setup, TURN};
+use super::{HEAP, TURN, gateway};
 
 const CONNECTIONS: usize = 400;
 
@@ -15,12 +11,9 @@ const BOUND: usize = 2_700;
 #[test]
 fn an_idle_connection_holds_no_more_than_it_did() {
     let _turn = TURN.blocking_lock();
-    let setup = Setup::new(client::upstream());
-    let file = setup.file();
-    // Until the process ends: nobody but a signal would end it.
-    thread::spawn(move || app::run(&file, false));
+    let address = gateway();
     let open = || {
-        let mut client = BlockingClient::connect(setup.address);
+        let mut client = BlockingClient::connect(address);
         assert_eq!(client.ask(&client::request("/")), 200);
         client.into_stream()
     };

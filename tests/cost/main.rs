@@ -20,10 +20,13 @@ mod system_calls;
 use std::alloc::System;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::thread;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use tollgate::app;
 
 #[global_allocator]
 static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -53,6 +56,18 @@ impl Setup {
     fn file(&self) -> PathBuf {
         self.dir.path().join("routes.yaml")
     }
+}
+
+/// The address of the one gateway that runs within this process, until that ends: nobody but a signal would end it.
+fn gateway() -> SocketAddr {
+    static GATEWAY: OnceLock<Setup> = OnceLock::new();
+    let start = || {
+        let setup = Setup::new(client::upstream());
+        let file = setup.file();
+        thread::spawn(move || app::run(&file, false));
+        setup
+    };
+    GATEWAY.get_or_init(start).address
 }
 
 fn free_address() -> SocketAddr {
