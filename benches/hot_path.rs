@@ -67,7 +67,8 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             error_pages: None,
             limits: vec![],
             max_body: None,
-            timeout: None,
+            answer_time: Default::default(),
+            upstream_time: Default::default(),
         })
     };
     (0..count).map(route).collect()

@@ -53,7 +53,7 @@ pub fn gateway(
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
                 request_fields: route.and_then(|route| used(&route.request_fields)),
-                timeout: route.and_then(|route| route.timeout),
+                answer_time: route.map(|route| route.answer_time).unwrap_or_default(),
             })
         };
         let chains = config.listeners.iter().zip(&rules).map(chain).collect();
@@ -65,7 +65,8 @@ pub fn gateway(
             Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
         };
         let guard = guard(route.name.clone(), &route.limits, Some(route))?;
-        Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream }, guard })
+        let timed = timed_specs(route, &upstreams);
+        Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream, timed }, guard })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
@@ -114,6 +115,16 @@ fn used(changes: &Arc<FieldChanges>) -> Option<Arc<FieldChanges>> {
 /// The clients that are taken: by the listener and by the route, if there is one.
 fn network_rules<'a>(listener: &'a ListenerConfig, route: Option<&'a Route>) -> impl Iterator<Item = &'a NetworkRules> {
     std::iter::once(&listener.networks).chain(route.map(|route| &route.networks))
+}
+
+/// The upstreams that the route's requests may go to, with the route's own time limits. Empty: it has none.
+fn timed_specs(route: &Route, upstreams: &Upstreams) -> Vec<Arc<UpstreamSpec>> {
+    if route.upstream_time.is_empty() {
+        return Vec::new();
+    }
+    // A limit may send requests elsewhere.
+    let timed = |upstream: &Arc<Upstream>| Arc::new(upstream.spec().with_time_limits(&route.upstream_time));
+    upstreams.values().map(timed).collect()
 }
 
 fn listener_rules(listener: &ListenerConfig) -> ListenerRules {

@@ -29,7 +29,7 @@ use crate::route::Route;
 use crate::route::template::{Template, Variable};
 use crate::server::ConnectionInfo;
 use crate::transport::peer::{SocketPair, TrustedPeers};
-use crate::upstream::Upstream;
+use crate::upstream::{Destination, Upstream, UpstreamSpec};
 
 /// The route of requests that no route takes, in metrics, logs and keys.
 pub const UNROUTED: &str = "none";
@@ -42,6 +42,8 @@ pub struct RouteTarget {
     pub route: Arc<Route>,
     /// Of a route that forwards.
     pub upstream: Option<Arc<Upstream>>,
+    /// The upstreams with the route's own time limits. Empty: it has none.
+    pub timed: Vec<Arc<UpstreamSpec>>,
 }
 
 /// The parts of one worker that its requests use.
@@ -90,6 +92,16 @@ pub struct Exchange<'g> {
     pub account: Box<Account>,
     /// What layers change of the answer, whoever it comes from.
     pub answer: AnswerChanges,
+}
+
+impl RouteTarget {
+    /// How requests of the route go to `upstream`.
+    #[inline]
+    pub fn destination<'a>(&'a self, upstream: &'a Arc<Upstream>) -> Destination<'a> {
+        let own = || self.timed.iter().find(|spec| spec.name == upstream.spec().name);
+        let spec = if self.timed.is_empty() { None } else { own() };
+        Destination { upstream, spec: spec.unwrap_or(upstream.spec()) }
+    }
 }
 
 impl RequestContext {

@@ -7,7 +7,6 @@
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tollgate_limiter::layer::{RateLimit, RateLimitLayer};
 use tollgate_limiter::request::rule_set::RuleSet;
@@ -29,6 +28,7 @@ pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
 use crate::route::fields::FieldChanges;
+use crate::route::timeouts::AnswerTimeLimits;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
 pub type Chain = Either<OuterChain, ShedChain>;
@@ -52,7 +52,7 @@ pub struct ChainSpec {
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
     pub request_fields: Option<Arc<FieldChanges>>,
-    pub timeout: Option<Duration>,
+    pub answer_time: AnswerTimeLimits,
 }
 
 /// Composes the chain of one route behind one listener.
@@ -78,8 +78,9 @@ pub fn chain(spec: ChainSpec) -> Chain {
         .option_layer(spec.max_body.map(BodyBoundLayer))
         // Limits count what the client sent, so fields change after them.
         .layer(RequestFieldsLayer(spec.request_fields))
-        // The timeout is innermost, around the part that can take long. It ends at the answer's head: bodies may stream.
-        .option_layer(spec.timeout.map(TimeoutLayer))
+        // The timeout is innermost, around the part that can take long. It ends at the answer's head, so bodies may stream,
+        // unless the route bounds the whole.
+        .option_layer((!spec.answer_time.is_empty()).then_some(TimeoutLayer(spec.answer_time)))
         // The action of the route, or the lesser one that a limit allows.
         .service(Act)
 }

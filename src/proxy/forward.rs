@@ -21,9 +21,9 @@ use crate::error::Failure;
 use crate::http::deadline::UpstreamWait;
 use crate::http::upgrade_rules;
 use crate::route::Forward;
-use crate::upstream::Upstream;
 use crate::upstream::balance::Tried;
 use crate::upstream::endpoints::{Endpoint, UpstreamConnectError};
+use crate::upstream::{Destination, Upstream};
 
 /// The proxy of a worker, with the upstream connections it keeps.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Proxy {
         self.client.idle()
     }
 
-    /// Sends `request` to an endpoint of `upstream`. Must run inside the worker's runtime.
+    /// Sends `request` to an endpoint of the upstream. Must run inside the worker's runtime.
     ///
     /// The response's body streams. The connection is free for another request once it has ended.
     ///
@@ -57,15 +57,15 @@ impl Proxy {
         &'a self,
         request: &'a mut Request<Body>,
         rule: &Forward,
-        upstream: &'a Arc<Upstream>,
+        destination: Destination<'a>,
         source: RequestSource<'a>,
     ) -> impl Future<Output = Result<Response<Body>, Failure>> + Send + 'a {
-        let outcome = upstream.metrics().request();
+        let outcome = destination.upstream.metrics().request();
         // Prepared outside the future, which has no use for the rule.
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
-                Ok(request) => self.exchange(request, upstream, source).await,
+                Ok(request) => self.exchange(request, destination, source).await,
                 Err(failure) => Err(failure.clone()),
             };
             outcome.finish(&result);
@@ -76,9 +76,10 @@ impl Proxy {
     async fn exchange(
         &self,
         request: &mut UpstreamRequest<'_>,
-        upstream: &Upstream,
+        destination: Destination<'_>,
         source: RequestSource<'_>,
     ) -> Result<Response<Body>, Failure> {
+        let upstream = destination.upstream;
         if !upstream.admits_request() {
             return Err(Failure::UpstreamOverloaded);
         }
@@ -89,7 +90,8 @@ impl Proxy {
             let failed = {
                 let upgrade = request.upgrade.is_some();
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
-                let needs = LeaseNeeds { fresh, refused_by, upgrade, client: source.sockets };
+                let spec = destination.spec;
+                let needs = LeaseNeeds { spec, fresh, refused_by, upgrade, client: source.sockets };
                 let mut lease = self.connect(upstream, needs).await?;
                 let _watch = GaveUp::watch(upstream, &lease, source.deadline, request);
                 let sent = match &mut lease {
@@ -115,7 +117,7 @@ impl Proxy {
                 upstream.record_failure(&fault.endpoint, &fault.reason);
             }
             // Boxed: rare, and it may wait.
-            let decided = Box::pin(retry.decide(failed, request.method(), upstream)).await;
+            let decided = Box::pin(retry.decide(failed, request.method(), destination)).await;
             request.upload = Some(decided?);
         }
     }

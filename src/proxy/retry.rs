@@ -24,7 +24,7 @@ use super::connection::upload::Upload;
 use crate::clock::{self, Instant};
 use crate::error::Failure;
 use crate::http::deadline::{UpstreamWait, Wait as _};
-use crate::upstream::Upstream;
+use crate::upstream::{Destination, UpstreamSpec};
 
 /// Most endpoints that one request goes to: each may cost a whole connect timeout.
 pub const MAX_ENDPOINTS: usize = 3;
@@ -67,16 +67,17 @@ impl Retry {
         &mut self,
         mut failed: Box<FailedExchange>,
         method: &Method,
-        upstream: &Upstream,
+        destination: Destination<'_>,
     ) -> Result<Upload, Failure> {
+        let Destination { upstream, spec } = destination;
         let again = match std::mem::replace(&mut failed.permission, RetryPermission::Never) {
             RetryPermission::Refused { upload, by } => {
                 self.refused_by.push(by);
                 self.refusals += 1;
-                self.may_go_on(upstream).await.then_some(upload)
+                self.may_go_on(spec).await.then_some(upload)
             }
             RetryPermission::Unprocessed { upload, streams } => {
-                let in_time = self.may_go_on(upstream).await;
+                let in_time = self.may_go_on(spec).await;
                 // Asked after the pause: by then, all exchanges of the connection know what became of them.
                 self.refusals += usize::from(streams.are_in_vain());
                 (in_time && self.refusals <= MOST_REFUSALS).then_some(upload)
@@ -98,8 +99,8 @@ impl Retry {
     }
 
     /// Whether the request may be sent again after a refusal, and the pause before that.
-    async fn may_go_on(&mut self, upstream: &Upstream) -> bool {
-        let limit = UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()));
+    async fn may_go_on(&mut self, spec: &UpstreamSpec) -> bool {
+        let limit = UpstreamWait::Connect.limit(&timeouts_of(spec));
         self.refusals <= MOST_REFUSALS && self.pauses.wait(limit).await
     }
 }

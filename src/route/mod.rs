@@ -2,7 +2,8 @@
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `expression` has the regular
 //! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers,
 //! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
-//! of errors; `template` is a text with variables, and `location` where one of them sends clients.
+//! of errors; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
+//! limits.
 
 pub mod compression;
 pub mod cors;
@@ -14,9 +15,9 @@ pub mod networks;
 pub mod path;
 pub mod table;
 pub mod template;
+pub mod timeouts;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use compression::CompressionRules;
 use cors::CorsSpec;
@@ -26,6 +27,7 @@ use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use networks::NetworkRules;
 use template::Template;
+use timeouts::{AnswerTimeLimits, UpstreamTimeLimits};
 use tollgate_limiter::limit::definition::LimitUse;
 pub use tollgate_limiter::limit::fixed_response::FixedResponse;
 
@@ -51,8 +53,9 @@ pub struct Route {
     pub limits: Vec<LimitUse>,
     /// A request body longer than this is refused with 413. `None`: no bound.
     pub max_body: Option<u64>,
-    /// Longest time from the request's header section to the response's. `None`: only the upstream's timeouts apply.
-    pub timeout: Option<Duration>,
+    pub answer_time: AnswerTimeLimits,
+    /// In place of the upstream's.
+    pub upstream_time: UpstreamTimeLimits,
 }
 
 /// Which requests a route takes: all conditions hold.

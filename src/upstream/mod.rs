@@ -40,6 +40,7 @@ use tls::UpstreamTls;
 use url::EndpointUrl;
 
 use crate::clock;
+use crate::route::timeouts::UpstreamTimeLimits;
 
 /// An upstream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,26 @@ pub struct Upstream {
     metrics: UpstreamMetrics,
 }
 
+/// An upstream, and the settings that hold for a request to it.
+#[derive(Clone, Copy)]
+pub struct Destination<'a> {
+    pub upstream: &'a Arc<Upstream>,
+    /// The upstream's, or those with the time limits of a route.
+    pub spec: &'a Arc<UpstreamSpec>,
+}
+
 impl UpstreamSpec {
+    /// With the time limits of a route in place of its own.
+    pub fn with_time_limits(&self, limits: &UpstreamTimeLimits) -> Self {
+        Self {
+            connect_timeout: limits.connect.unwrap_or(self.connect_timeout),
+            response_timeout: limits.response.unwrap_or(self.response_timeout),
+            idle_timeout: limits.idle.unwrap_or(self.idle_timeout),
+            tunnel_idle_timeout: limits.tunnel_idle.unwrap_or(self.tunnel_idle_timeout),
+            ..self.clone()
+        }
+    }
+
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
     fn needs_own_connections(&self) -> bool {
         self.bounds.connections.is_some() || self.proxy_protocol || self.tls.is_some()

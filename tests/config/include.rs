@@ -225,7 +225,7 @@ fn a_default_holds_for_those_that_do_not_have_the_key() {
     let config = good(DEFAULTS);
     let route = |at: usize| {
         let route = &config.routes[at];
-        (route.timeout, route.max_body, route.limits.iter().map(|used| &*used.limit.name).collect::<Vec<_>>())
+        (route.answer_time.head, route.max_body, route.limits.iter().map(|used| &*used.limit.name).collect::<Vec<_>>())
     };
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(route(0), (seconds(3), Some(10_240), vec!["a"]));

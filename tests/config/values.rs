@@ -256,7 +256,7 @@ fn reads_every_kind_of_route() {
     let values: Vec<_> = users.matches.headers.iter().map(|header| (header.name.as_str(), &header.value)).collect();
     assert_eq!(values, [("x-canary", &Some(HeaderValue::from_static("1"))), ("x-any", &None)]);
     assert_eq!(users.limits.iter().map(|used| used.cost.clone()).collect::<Vec<_>>(), [Some(tokens(3)), None]);
-    assert_eq!((users.max_body, users.timeout), (Some(10 << 20), Some(Duration::from_secs(7))));
+    assert_eq!((users.max_body, users.answer_time.head), (Some(10 << 20), Some(Duration::from_secs(7))));
 
     let forward = |action: &Action| match action {
         Action::Forward(forward) => (forward.rewrite.clone(), forward.host.clone()),
@@ -280,6 +280,10 @@ fn reads_every_kind_of_route() {
             (vec![http::header::SERVER], "DENY <{uri}>; rel=self".to_owned()),
         ]
     );
+    assert_eq!(users.answer_time.whole, Some(Duration::from_secs(60)));
+    let time = users.upstream_time;
+    let times = [time.connect, time.response, time.idle, time.tunnel_idle].map(|time| time.unwrap().as_secs());
+    assert_eq!(times, [8, 9, 10, 11]);
     let networks = |client: &str| users.networks.take(client.parse().unwrap());
     assert_eq!(["192.168.1.1", "192.168.7.7", "10.0.0.1"].map(networks), [true, false, false]);
     assert!(users.cors.as_ref().is_some_and(|cors| cors.credentials && cors.allows(b"https://app.example.com")));

@@ -186,6 +186,16 @@ fn a_tunnel_without_a_byte_either_way_ends_after_its_idle_time() {
 }
 
 #[test]
+fn a_route_has_an_idle_time_of_its_own_for_tunnels() {
+    let gateway = gateway("", ", tunnel_idle_timeout: 1d", ", timeouts: {tunnel_idle: 300ms}");
+    let mut stream = tunnel(&gateway);
+    echo(&mut stream, "a byte");
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    let line = eventually("the tunnel is logged", || logged(&gateway));
+    assert_eq!((&line["complete"], &line["received_bytes"]), (&false.into(), &Value::from(6)), "{line}");
+}
+
+#[test]
 fn a_tunnel_goes_on_in_a_drain_and_ends_at_its_deadline() {
     let mut gateway = gateway("drain_timeout: 2s", "", "");
     let mut stream = tunnel(&gateway);

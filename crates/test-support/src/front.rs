@@ -15,7 +15,7 @@ use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
 use tollgate::upstream::bounds::UpstreamBounds;
 use tollgate::upstream::health::Percentage;
-use tollgate::upstream::{Balance, Http2Policy, Upstream, UpstreamSpec};
+use tollgate::upstream::{Balance, Destination, Http2Policy, Upstream, UpstreamSpec};
 use tollgate_limiter::limit::client_address::TrustedProxies;
 
 use crate::topology::CapturedLog;
@@ -129,7 +129,8 @@ impl Forwarder {
             deadline: None,
             has_own_fields: false,
         };
-        let forwarded = self.proxy.forward(request, &self.rule, &self.upstream, source).await;
+        let destination = Destination { upstream: &self.upstream, spec: self.upstream.spec() };
+        let forwarded = self.proxy.forward(request, &self.rule, destination, source).await;
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }
 }

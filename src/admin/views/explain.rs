@@ -279,7 +279,7 @@ impl ActionView {
                     Some(host) => host.to_str().unwrap_or("(not text)").to_owned(),
                     None => "the endpoint's".to_owned(),
                 },
-                timeout: route.timeout.map(show_duration),
+                timeout: route.answer_time.head.map(show_duration),
                 max_body: route.max_body.map(show_size),
             },
             (Action::Echo | Action::Forward(_), _) => Self::Echo,

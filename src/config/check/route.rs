@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_limiter::limit::definition::Limit;
 
@@ -14,12 +15,14 @@ use super::matches::matches;
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
-use crate::config::file::route::RawRoute;
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::file::route::fields::RawFieldChanges;
+use crate::config::file::route::{RawRoute, RawRouteTimeouts};
+use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
 use crate::route::template::{Template, Variable};
+use crate::route::timeouts::{AnswerTimeLimits, UpstreamTimeLimits};
 use crate::route::{Match, Route};
 use crate::upstream::UpstreamSpec;
 
@@ -83,7 +86,8 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         check_listeners(used, &context.listener_limits, report);
     }
     let max_body = raw.max_body.build(|at| Some(at.value.0));
-    let timeout = raw.timeout.build(|at| Some(at.value.0));
+    let head = raw.timeout.build(|at| Some(at.value.0));
+    let times = raw.timeouts.build(time_limits);
     let request_fields = raw.request_headers.build(|raw| raw.of_requests(report));
     let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
     for at in templates(raw) {
@@ -105,8 +109,19 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         error_pages: error_pages?,
         limits: used?.into_iter().map(|used| used.limit_use).collect(),
         max_body: max_body?,
-        timeout: timeout?,
+        answer_time: AnswerTimeLimits { head: head?, whole: times?.and_then(|(_, whole)| whole) },
+        upstream_time: times?.map(|(of_upstream, _)| of_upstream).unwrap_or_default(),
     })
+}
+
+/// The limits in place of the upstream's, and that of the whole request. `None`: a mistake was reported.
+fn time_limits(raw: &RawRouteTimeouts) -> Option<(UpstreamTimeLimits, Option<Duration>)> {
+    let limit = |setting: &Setting<Located<BoundedDuration<DAY>>>| setting.build(|at| Some(at.value.0));
+    let RawRouteTimeouts { connect, response, idle, tunnel_idle, request } = raw;
+    let [connect, response, idle, tunnel_idle] = [connect, response, idle, tunnel_idle].map(limit);
+    let of_upstream =
+        UpstreamTimeLimits { connect: connect?, response: response?, idle: idle?, tunnel_idle: tunnel_idle? };
+    Some((of_upstream, limit(request)?))
 }
 
 /// Every text of the route that may have variables.

@@ -69,7 +69,7 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let RequestContext { origin, request_id, .. } = context;
     let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
     let source = RequestSource { origin, request_id, interim, sockets, deadline, has_own_fields };
-    Box::pin(proxy.forward(exchange.request, &rule, upstream, source))
+    Box::pin(proxy.forward(exchange.request, &rule, target.destination(upstream), source))
 }
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {

@@ -20,9 +20,9 @@ use crate::http::deadline::{UpstreamWait, Wait as _};
 use crate::transport::Stream;
 use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::HttpOffer;
-use crate::upstream::Upstream;
 use crate::upstream::bounds::{BoundedPlace, ConnectionBound, ConnectionSlot, Entry, PendingConnect, Vacancy};
 use crate::upstream::endpoints::{ConnectTerms, Endpoint, Http2Use, PickedEndpoint, UpstreamConnectError};
+use crate::upstream::{Upstream, UpstreamSpec};
 
 /// The upstream connections of a worker.
 #[derive(Default)]
@@ -41,6 +41,8 @@ pub enum Lease {
 /// The needs of a request for its connection.
 #[derive(Clone, Copy)]
 pub struct LeaseNeeds<'a> {
+    /// The settings of the upstream that hold for it.
+    pub spec: &'a Arc<UpstreamSpec>,
     /// It was sent before: no connection that was used before will do.
     pub fresh: bool,
     /// The connections of HTTP/2 that did not take it, by their numbers.
@@ -106,7 +108,7 @@ impl Client {
             // HTTP/2 has no upgrades.
             Http2Use::Offered if needs.upgrade && !endpoint.has_declined_http1() => {}
             Http2Use::Offered | Http2Use::Always => {
-                let deadline = deadline(upstream, clock::now());
+                let deadline = deadline(needs.spec, clock::now());
                 return Box::pin(self.lease_stream(upstream, endpoint, needs, deadline)).await;
             }
         }
@@ -116,19 +118,19 @@ impl Client {
             Some(bound) => Box::pin(self.wait(upstream, bound, &endpoint, needs)).await,
             None => match if needs.fresh { None } else { self.pool.take(endpoint.key(), now) } {
                 Some(mut connection) => {
-                    connection.lease(upstream.spec(), endpoint, now);
+                    connection.lease(needs.spec, endpoint, now);
                     return Ok(Lease::Http1(connection));
                 }
-                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(upstream, now), needs), None)).await,
+                None => Box::pin(self.open(upstream, &endpoint, terms(deadline(needs.spec, now), needs), None)).await,
             },
         };
         match opened {
             // It speaks HTTP/2 alone, which may take a WebSocket too.
             Err(UpstreamConnectError::OfferRefused(_)) if endpoint.http2() == Http2Use::Offered => {
                 endpoint.record_declined_http1();
-                Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(upstream, now))).await
+                Box::pin(self.lease_stream(upstream, endpoint, needs, deadline(needs.spec, now))).await
             }
-            opened => Ok(Self::http1(opened?, upstream, endpoint)),
+            opened => Ok(Self::http1(opened?, needs.spec, endpoint)),
         }
     }
 
@@ -140,7 +142,7 @@ impl Client {
         endpoint: &PickedEndpoint,
         needs: LeaseNeeds<'_>,
     ) -> Result<Box<UpstreamConnection>, UpstreamConnectError> {
-        let deadline = deadline(upstream, clock::now());
+        let deadline = deadline(needs.spec, clock::now());
         let take = || if needs.fresh { None } else { self.pool.take(endpoint.key(), clock::now()) };
         let mut in_front = false;
         loop {
@@ -203,10 +205,10 @@ impl Client {
                 && let Some(connection) =
                     if needs.fresh || crowded { None } else { self.pool.take(endpoint.key(), clock::now()) }
             {
-                return Ok(Self::http1(connection, upstream, endpoint));
+                return Ok(Self::http1(connection, needs.spec, endpoint));
             }
             let mut opening = match group.claim(|connection| needs.allow(connection)) {
-                StreamClaim::Take(stream) => return Ok(Self::http2(stream, upstream, endpoint)),
+                StreamClaim::Take(stream) => return Ok(Self::http2(stream, needs.spec, endpoint)),
                 StreamClaim::Open(opening) => opening,
                 // Each exchange will need a connection of its own.
                 StreamClaim::Wait(_) if endpoint.has_declined_http2() => group.open(),
@@ -224,7 +226,7 @@ impl Client {
                 Some(Ok(Entry::Slot(slot))) => Some(slot),
                 Some(Ok(Entry::Full) | Err(_)) => {
                     let stream = group.take_any().ok_or(UpstreamConnectError::Overloaded)?;
-                    return Ok(Self::http2(stream, upstream, endpoint));
+                    return Ok(Self::http2(stream, needs.spec, endpoint));
                 }
                 Some(Ok(Entry::Pending(mut pending))) => {
                     opening.withdraw();
@@ -238,7 +240,7 @@ impl Client {
                             in_front = true;
                             continue;
                         }
-                        Either::Right(stream) => return Ok(Self::http2(stream, upstream, endpoint)),
+                        Either::Right(stream) => return Ok(Self::http2(stream, needs.spec, endpoint)),
                     }
                 }
             };
@@ -252,24 +254,24 @@ impl Client {
             let place = pool::place(&self.pool, endpoint.key());
             if !is_http2 {
                 let connection = UpstreamConnection::new(stream, &self.pool, endpoint.key(), upstream.spec(), counted);
-                return Ok(Self::http1(Box::new(connection), upstream, endpoint));
+                return Ok(Self::http1(Box::new(connection), needs.spec, endpoint));
             }
             let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
             let bound = counted.bound().map(|bound| BoundedPlace::new(Arc::clone(bound), place));
             let opened = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed).await;
             let connection = opened.map_err(|error| UpstreamConnectError::Failed(std::io::Error::other(error)))?;
-            return Ok(Self::http2(opening.opened(&connection), upstream, endpoint));
+            return Ok(Self::http2(opening.opened(&connection), needs.spec, endpoint));
         }
     }
 
-    fn http1(mut connection: Box<UpstreamConnection>, upstream: &Upstream, endpoint: PickedEndpoint) -> Lease {
-        connection.lease(upstream.spec(), endpoint, clock::now());
+    fn http1(mut connection: Box<UpstreamConnection>, spec: &Arc<UpstreamSpec>, endpoint: PickedEndpoint) -> Lease {
+        connection.lease(spec, endpoint, clock::now());
         Lease::Http1(connection)
     }
 
-    fn http2(stream: StreamLease, upstream: &Upstream, endpoint: PickedEndpoint) -> Lease {
-        let exchange = Http2Exchange::new(stream, endpoint, timeouts_of(upstream.spec()), clock::now());
+    fn http2(stream: StreamLease, spec: &UpstreamSpec, endpoint: PickedEndpoint) -> Lease {
+        let exchange = Http2Exchange::new(stream, endpoint, timeouts_of(spec), clock::now());
         Lease::Http2(Box::new(exchange))
     }
 
@@ -332,8 +334,8 @@ fn terms(deadline: Instant, needs: LeaseNeeds<'_>) -> ConnectTerms<'_> {
 }
 
 /// The time by which a request that asks for a connection at `since` must have it.
-fn deadline(upstream: &Upstream, since: Instant) -> Instant {
-    since + UpstreamWait::Connect.limit(&timeouts_of(upstream.spec()))
+fn deadline(spec: &UpstreamSpec, since: Instant) -> Instant {
+    since + UpstreamWait::Connect.limit(&timeouts_of(spec))
 }
 
 /// Waits in the queue for a connection, and keeps its place until its turn has come or there is a stream. After a part of the

@@ -44,7 +44,8 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
         compression: None,
         error_pages: None,
         max_body: None,
-        timeout: None,
+        answer_time: Default::default(),
+        upstream_time: Default::default(),
     })
 }
 

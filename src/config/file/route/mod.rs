@@ -58,6 +58,24 @@ record! {
         optional max_body: Located<ByteSize<1, { u64::MAX }>>,
         /// From when the limits let the request pass to the response's header section; then 504. Default: the upstream's timeouts only.
         optional timeout: Located<BoundedDuration<DAY>>,
+        /// Time limits of the route, each in place of its upstream's.
+        optional timeouts: RawRouteTimeouts,
+    }
+}
+
+record! {
+    /// Time limits of a route.
+    RawRouteTimeouts {
+        /// To open a connection, and to wait for one at the bounds. Default: the upstream's connect_timeout.
+        optional connect: Located<BoundedDuration<DAY>>,
+        /// To the response's header section, each time that the request is sent. Default: the upstream's response_timeout.
+        optional response: Located<BoundedDuration<DAY>>,
+        /// Between two pieces of a body. Default: the upstream's idle_timeout.
+        optional idle: Located<BoundedDuration<DAY>>,
+        /// A tunnel that carries nothing either way is closed after this. Default: the upstream's tunnel_idle_timeout.
+        optional tunnel_idle: Located<BoundedDuration<DAY>>,
+        /// From the request's header section to the end of the answer; then 504, or the answer is cut. Default: none.
+        optional request: Located<BoundedDuration<DAY>>,
     }
 }
 
