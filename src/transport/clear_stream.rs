@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::immediate_write::{ImmediateWrite, poll_write_now};
 use super::peer::canonical;
 
 /// A socket.
@@ -59,6 +60,20 @@ impl ClearStream {
         {
             tracing::debug!(%error, "a connection could not be reset");
         }
+    }
+}
+
+impl ImmediateWrite for ClearStream {
+    fn poll_write_now(&mut self, _: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(tcp) => poll_write_now(tcp, slices),
+            Self::Unix(unix) => poll_write_now(unix, slices),
+        }
+    }
+
+    /// Sockets hold nothing back.
+    fn poll_flush_now(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{tcp, unix};
 
+use super::immediate_write::{ImmediateWrite, poll_write_now};
 use super::tls::TlsStream;
 
 /// A TLS stream that both halves use. One task usually polls both, so the lock is hardly ever contended.
@@ -67,6 +68,23 @@ impl WriteHalf {
             }
             Self::Unix(unix) => unix.forget(),
             Self::Tls(tls) => tls.lock().socket().reset_on_drop(),
+        }
+    }
+}
+
+impl ImmediateWrite for WriteHalf {
+    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Tcp(tcp) => poll_write_now(tcp.as_ref(), slices),
+            Self::Unix(unix) => poll_write_now(unix.as_ref(), slices),
+            Self::Tls(tls) => tls.lock().poll_write_now(cx, slices),
+        }
+    }
+
+    fn poll_flush_now(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
+            Self::Tls(tls) => tls.lock().poll_flush_now(cx),
         }
     }
 }

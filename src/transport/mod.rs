@@ -7,6 +7,7 @@
 
 mod clear_stream;
 mod halves;
+pub mod immediate_write;
 pub mod listening_socket;
 pub mod peer;
 pub mod proxy_protocol;

@@ -16,6 +16,7 @@ use tokio::task::coop;
 
 use super::clear_stream::ClearStream;
 use super::halves::{ReadHalf, WriteHalf};
+use super::immediate_write::ImmediateWrite;
 use super::tls::TlsStream;
 
 /// A connection to a client or an upstream.
@@ -94,6 +95,22 @@ impl Stream {
                 Arc::into_inner(read).map(|tls| Self::Tls(tls.into_inner()))
             }
             _ => None,
+        }
+    }
+}
+
+impl ImmediateWrite for Stream {
+    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Clear(clear) => clear.poll_write_now(cx, slices),
+            Self::Tls(tls) => tls.poll_write_now(cx, slices),
+        }
+    }
+
+    fn poll_flush_now(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Clear(clear) => clear.poll_flush_now(cx),
+            Self::Tls(tls) => tls.poll_flush_now(cx),
         }
     }
 }

@@ -34,6 +34,7 @@ mod refused_paths;
 mod restart;
 mod routing;
 mod settling;
+mod slow_readers;
 mod timeouts;
 mod tls;
 mod torture;

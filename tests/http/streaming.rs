@@ -389,9 +389,18 @@ async fn a_failing_upload_is_answered_by_its_cause() {
 
 /// An address whose connections take little at a time, so that what they are sent waits at the sender.
 fn narrow() -> (tokio::net::TcpListener, std::net::SocketAddr) {
+    listen(|socket| socket.set_recv_buffer_size(4096).and_then(|()| socket.set_mss(536)))
+}
+
+fn with_recv_buffer(size: usize) -> (tokio::net::TcpListener, std::net::SocketAddr) {
+    listen(|socket| socket.set_recv_buffer_size(size))
+}
+
+fn listen(
+    set: impl FnOnce(&socket2::Socket) -> std::io::Result<()>,
+) -> (tokio::net::TcpListener, std::net::SocketAddr) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.set_recv_buffer_size(4096).unwrap();
-    socket.set_mss(536).unwrap();
+    set(&socket).unwrap();
     socket.set_nonblocking(true).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     socket.listen(8).unwrap();
@@ -425,6 +434,35 @@ async fn an_upstream_that_takes_a_little_at_a_time_is_waited_for() {
     let pieces = [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
     let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
     let request = Request::post("/").header("host", "a").body(body).unwrap();
+    let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
+    assert_eq!(response.status(), 200);
+    server.await.unwrap();
+}
+
+#[tokio::test]
+async fn an_upstream_that_takes_a_steady_little_of_what_the_kernel_holds_is_waited_for() {
+    const LENGTH: usize = 16 * 1024 * 1024;
+    let (listener, address) = with_recv_buffer(64 * 1024);
+    let server = tokio::spawn(async move {
+        let mut stream = listener.accept().await.unwrap().0;
+        let (mut piece, mut ticks) = (vec![0; 30 * 1024], tokio::time::interval(Duration::from_millis(100)));
+        // Some `idle_timeout`s, and in each of them less than what the kernel waits for before it says so.
+        for _ in 0..35 {
+            ticks.tick().await;
+            stream.read_exact(&mut piece).await.expect("given up");
+        }
+        let rest = (LENGTH - 35 * piece.len()) as u64;
+        tokio::io::copy(&mut (&mut stream).take(rest), &mut tokio::io::sink()).await.unwrap();
+        stream.write_all(EMPTY.as_bytes()).await.unwrap();
+    });
+    let gate = Forwarder::new({
+        let mut plan = ForwarderConfig::new(&[address]);
+        plan.spec.idle_timeout = Duration::from_secs(1);
+        plan
+    });
+    let pieces = [vec![b'x'; LENGTH - 1], vec![b'x']].map(|piece| Ok(http_body::Frame::data(piece.into())));
+    let body = Body::boxed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
+    let request = Request::post("/").header("host", "a").header("content-length", LENGTH).body(body).unwrap();
     let response = gate.answer(request, "127.0.0.1:1".parse().unwrap()).await;
     assert_eq!(response.status(), 200);
     server.await.unwrap();

@@ -9,7 +9,7 @@ mod response_body;
 use std::future::poll_fn;
 use std::io;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -30,6 +30,7 @@ use crate::http::h1::{BodyFraming, buffers};
 use crate::http::timer::Timer;
 use crate::proxy::request_source::InterimRelay;
 use crate::transport::Stream;
+use crate::transport::immediate_write::ImmediateWriter;
 use crate::upstream::UpstreamSpec;
 use crate::upstream::endpoints::PickedEndpoint;
 use crate::upstream::metrics::CountedConnection;
@@ -211,17 +212,7 @@ impl UpstreamConnection {
             if self.output.is_flushed() {
                 break;
             }
-            let before = (self.output.waiting(), self.io.encrypted_bytes_sent());
-            let flushed = self.output.poll_flush(&mut self.io, cx);
-            if (self.output.waiting(), self.io.encrypted_bytes_sent()) != before {
-                self.exchange.begun = true;
-                // A response that began before its request has ended does not stall while the request moves.
-                self.exchange.waiting = false;
-                // Any progress counts, however little: the upstream is not stalled.
-                if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
-                    upload.record_progress();
-                }
-            }
+            let (flushed, _) = self.record_flush(|output, io| output.poll_flush(io, cx));
             match flushed {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) if !self.exchange.begun => return Err(error.into()),
@@ -233,6 +224,36 @@ impl UpstreamConnection {
             }
         }
         Ok(())
+    }
+
+    /// Lets `flush` write, and records what the upstream has taken. Returns whether that is anything.
+    fn record_flush(
+        &mut self,
+        flush: impl FnOnce(&mut WriteBuffer, &mut Stream) -> Poll<io::Result<()>>,
+    ) -> (Poll<io::Result<()>>, bool) {
+        let before = (self.output.waiting(), self.io.encrypted_bytes_sent());
+        let flushed = flush(&mut self.output, &mut self.io);
+        let moved = (self.output.waiting(), self.io.encrypted_bytes_sent()) != before;
+        if moved {
+            self.exchange.begun = true;
+            // A response that began before its request has ended does not stall while the request moves.
+            self.exchange.waiting = false;
+            // Any progress counts, however little: the upstream is not stalled.
+            if let Some(upload) = self.exchange.upload.as_mut().filter(|upload| upload.has_body()) {
+                upload.record_progress();
+            }
+        }
+        (flushed, moved)
+    }
+
+    /// Whether the upstream has taken some of the request for which there was not enough room yet to be told of. To be asked
+    /// before it counts as stalled.
+    fn has_taken_more(&mut self) -> bool {
+        if self.exchange.write_closed || self.output.is_flushed() {
+            return false;
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        self.record_flush(|output, io| output.poll_flush(&mut ImmediateWriter(io), &mut cx)).1
     }
 
     fn begin_body(&mut self, head: ResponseHead) -> Response<()> {

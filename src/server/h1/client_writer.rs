@@ -12,6 +12,7 @@ use crate::http::h1::write_buffer::WriteBuffer;
 use crate::http::min_rate::BodyLag;
 use crate::server::spec::ListenerSpec;
 use crate::transport::WriteHalf;
+use crate::transport::immediate_write::ImmediateWriter;
 
 /// The writing side of a client's connection.
 #[derive(Debug)]
@@ -38,25 +39,42 @@ impl ClientWriter {
 
     /// Writes everything that waits. An error if the client reads nothing for too long.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let (flushed, _) = self.record_flush(|output, half| output.poll_flush(half, cx));
+            if flushed.is_ready() {
+                return flushed;
+            }
+            let lag = &self.lag;
+            ready!(self.deadline.poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now)));
+            // A client that reads slowly has taken something before there is enough room to be told of.
+            let (flushed, taken) = self.record_flush(|output, half| output.poll_flush(&mut ImmediateWriter(half), cx));
+            if flushed.is_ready() {
+                return flushed;
+            }
+            if taken == 0 {
+                self.lag.record_overdue();
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Lets `flush` write, and records as progress what the client has taken. Returns how much that is.
+    fn record_flush(
+        &mut self,
+        flush: impl FnOnce(&mut WriteBuffer, &mut WriteHalf) -> Poll<io::Result<()>>,
+    ) -> (Poll<io::Result<()>>, usize) {
         let before = self.output.waiting();
-        let flushed = self.output.poll_flush(&mut self.half, cx);
+        let flushed = flush(&mut self.output, &mut self.half);
         let written = before - self.output.waiting();
         let taken = match self.half.encrypted_bytes_sent() {
             0 => written,
             // Over TLS, bytes are taken from the buffer first and sent later: those that were sent count.
             sent => usize::try_from(sent - std::mem::replace(&mut self.sent, sent)).unwrap_or(usize::MAX),
         };
-        if flushed.is_ready() {
-            self.record_taken(taken);
-            return flushed;
-        }
-        if taken > 0 {
+        if flushed.is_ready() || taken > 0 {
             self.record_taken(taken);
         }
-        let lag = &self.lag;
-        ready!(self.deadline.poll_from(cx, ClientWait::ClientTakes, |now| lag.count_from(now)));
-        self.lag.record_overdue();
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        (flushed, taken)
     }
 
     fn record_taken(&mut self, bytes: usize) {

@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
 use crate::transport::clear_stream::ClearStream;
+use crate::transport::immediate_write::ImmediateWrite;
 
 /// A TLS connection.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct EncryptedSocket {
     stream: ClearStream,
     early: Bytes,
     sent: u64,
+    /// Writes ask the socket, and do not wait to hear of room.
+    is_immediate: bool,
 }
 
 impl TlsStream {
@@ -65,12 +68,30 @@ impl TlsStream {
     pub fn bytes_sent(&self) -> u64 {
         self.0.get_ref().0.sent
     }
+
+    /// Lets `write` ask the socket for room.
+    fn immediately<R>(&mut self, write: impl FnOnce(&mut Self) -> R) -> R {
+        self.0.get_mut().0.is_immediate = true;
+        let written = write(self);
+        self.0.get_mut().0.is_immediate = false;
+        written
+    }
+}
+
+impl ImmediateWrite for TlsStream {
+    fn poll_write_now(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.immediately(|tls| Pin::new(&mut tls.0).poll_write_vectored(cx, slices))
+    }
+
+    fn poll_flush_now(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.immediately(|tls| Pin::new(&mut tls.0).poll_flush(cx))
+    }
 }
 
 impl EncryptedSocket {
     /// `early`: what was read from `stream` already.
     pub fn new(stream: ClearStream, early: Bytes) -> Self {
-        Self { stream, early, sent: 0 }
+        Self { stream, early, sent: 0, is_immediate: false }
     }
 
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -128,7 +149,11 @@ impl AsyncRead for EncryptedSocket {
 
 impl AsyncWrite for EncryptedSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        let written = if self.is_immediate {
+            ready!(self.stream.poll_write_now(cx, &[IoSlice::new(bytes)]))?
+        } else {
+            ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?
+        };
         self.sent += written as u64;
         Poll::Ready(Ok(written))
     }
@@ -138,7 +163,11 @@ impl AsyncWrite for EncryptedSocket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        let written = if self.is_immediate {
+            ready!(self.stream.poll_write_now(cx, slices))?
+        } else {
+            ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?
+        };
         self.sent += written as u64;
         Poll::Ready(Ok(written))
     }

@@ -48,7 +48,11 @@ impl UpstreamConnection {
         match (phase, &mut self.exchange.upload) {
             (UploadPhase::AwaitingContinue, Some(upload)) => upload.release(),
             (UploadPhase::AwaitingClient, _) => return Err(ExchangeError::Body(Upload::timed_out())),
-            _ => return Err(ExchangeError::Overdue),
+            _ => {
+                if !self.has_taken_more() {
+                    return Err(ExchangeError::Overdue);
+                }
+            }
         }
         self.due = clock::now() + self.shortest_wait();
         Ok(())

@@ -3,7 +3,7 @@
 //! Guarantees that the connection goes back to the pool only once both messages have ended, and closes otherwise.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -66,12 +66,15 @@ impl UpstreamConnection {
         exchange.decoder.as_mut().map_or(Ok(None), |decoder| decoder.decode(input).map_err(Into::into))
     }
 
-    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+    /// Ready at the deadline, with an error unless the upload moves.
+    fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         if !std::mem::replace(&mut self.exchange.waiting, true) {
             self.due = clock::now() + UpstreamWait::ResponseBody.limit(&self.timeouts);
             self.release_buffer();
         }
-        self.timer.poll(cx, self.due).map(|()| ResponseBodyError::Stalled.into())
+        ready!(self.timer.poll(cx, self.due));
+        let moves = self.has_taken_more();
+        Poll::Ready(if moves { Ok(()) } else { Err(ResponseBodyError::Stalled.into()) })
     }
 }
 
@@ -96,7 +99,11 @@ impl BodySource for UpstreamConnection {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(ResponseBodyError::Closed.into()))),
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                Poll::Pending => return self.poll_stalled(cx).map(|error| Some(Err(error))),
+                Poll::Pending => {
+                    if let Err(error) = ready!(self.poll_stalled(cx)) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
             }
         }
     }
