@@ -3,6 +3,7 @@
 
 mod endings;
 mod lifetimes;
+mod limits;
 mod programs;
 mod streams;
 mod websocket;

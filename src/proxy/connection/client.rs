@@ -259,9 +259,11 @@ impl Client {
             let timeouts = timeouts_of(upstream.spec());
             let freed = Arc::clone(group.freed());
             let bound = counted.bound().map(|bound| BoundedPlace::new(Arc::clone(bound), place));
-            let opened = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed).await;
-            let connection = opened.map_err(|error| UpstreamConnectError::Failed(std::io::Error::other(error)))?;
-            return Ok(Self::http2(opening.opened(&connection), needs.spec, endpoint));
+            let opened = MultiplexedConnection::open(stream, timeouts, (counted, bound), freed, deadline).await;
+            let connection = opened.inspect_err(|error| not_opened(upstream, &endpoint, error))?;
+            if let Some(stream) = opening.opened(&connection) {
+                return Ok(Self::http2(stream, needs.spec, endpoint));
+            }
         }
     }
 
@@ -325,6 +327,15 @@ impl Client {
                 Err(error)
             }
         }
+    }
+}
+
+/// Records that an endpoint has accepted a connection and sends no SETTINGS over it.
+fn not_opened(upstream: &Upstream, endpoint: &PickedEndpoint, error: &UpstreamConnectError) {
+    upstream.metrics().connect_failed(error);
+    endpoint.log_failure(&upstream.spec().name, "it accepts connections and sends no SETTINGS of HTTP/2");
+    if upstream.ejects() {
+        upstream.record_failure(endpoint, &error.to_string());
     }
 }
 

@@ -8,14 +8,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tollgate_test_support::PATIENCE;
 use tollgate_test_support::raw_http2::{
-    DATA, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, request,
+    DATA, END_STREAM, FrameClient, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, request,
 };
 use tollgate_test_support::upstream::{RawConnection, values};
 
 use super::{GET, Http2Server, answer, exchange, respond};
 
 /// With the key of RFC 6455 §1.3, whose proof is known.
-const WEBSOCKET: &str = "GET /chat?room=1 HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\
+pub const WEBSOCKET: &str = "GET /chat?room=1 HTTP/1.1\r\nHost: shop.example\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\
                          Sec-WebSocket-Protocol: chat, superchat\r\n\r\n";
 
@@ -189,15 +189,28 @@ async fn a_request_without_a_key_is_at_fault_itself() {
 
 #[tokio::test]
 async fn an_upstream_that_leaves_before_it_says_what_it_takes_has_closed() {
-    let server = Http2Server::raw(&[], |mut wire, _| async move {
-        // The PING is not answered.
-        while wire.frame().await.is_some_and(|frame| frame.kind != PING || frame.flags != 0) {}
-        drop(wire);
+    let server = Http2Server::accepting(|stream, _| async move { drop(stream) }).await;
+    let front = server.behind().await;
+    let (status, body) = exchange(&front, &WEBSOCKET.replace("Upgrade\r\n", "Upgrade, close\r\n")).await;
+    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+}
+
+#[tokio::test]
+async fn a_tunnel_with_a_content_length_is_not_opened() {
+    let server = server(|_, mut sender| async move {
+        let response = Response::builder().header("content-length", "5").body(()).unwrap();
+        let stream = sender.send_response(response, false).unwrap();
+        // The tunnel stays, as far as the server is concerned.
+        let _ = std::future::poll_fn(|cx| sender.poll_reset(cx)).await;
+        drop(stream);
     })
     .await;
     let front = server.behind().await;
     let (status, body) = exchange(&front, &WEBSOCKET.replace("Upgrade\r\n", "Upgrade, close\r\n")).await;
-    assert!(status == "502" && body.contains("upstream-closed"), "{status} {body}");
+    assert!(status == "502" && body.contains("upstream-invalid"), "{status} {body}");
+    let mut client = FrameClient::connect(front.address).await;
+    client.request(1, 0, &connect()).await;
+    assert_eq!(client.of_stream(1).await.status(), 502);
 }
 
 #[tokio::test]

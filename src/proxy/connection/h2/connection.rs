@@ -1,13 +1,14 @@
 //! A connection to an upstream that carries many exchanges at once. A task of its own drives it.
 //!
-//! Guarantees that no stream is opened on a connection which its upstream is about to close, and that one which has
-//! fallen silent is noticed: it gets no more streams until it has answered a PING.
+//! Guarantees that no stream is opened before the upstream has said how many it takes, nor on a connection which it is
+//! about to close, and that one which has fallen silent is noticed: it gets no more streams until it has answered a PING.
 
-use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::future::{Future, pending, poll_fn};
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::clock::{self, Instant};
 use crate::http::deadline::{UpstreamTimeouts, UpstreamWait, Wait as _};
@@ -24,16 +25,22 @@ use crate::proxy::connection::response::BOUNDS;
 use crate::proxy::connection::stream_counts::StreamCounts;
 use crate::transport::Stream;
 use crate::upstream::bounds::{BoundedPlace, LeavingConnection};
+use crate::upstream::endpoints::UpstreamConnectError;
 use crate::upstream::metrics::CountedConnection;
 
 /// Streams under way on one connection, if the upstream takes as many. nginx takes 128.
 pub const MOST_STREAMS: u32 = 100;
+
+/// The limit on streams before the upstream's first SETTINGS. No upstream can announce it: it does not fit into 32 bits.
+const UNANNOUNCED: usize = usize::MAX - 1;
 
 /// A connection for many exchanges. It closes once nobody has it any more.
 pub struct MultiplexedConnection {
     /// Tells it from all others.
     number: u64,
     sender: SendRequest<Bytes>,
+    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
+    announced: Option<usize>,
     health: Arc<ConnectionHealth>,
     /// Streams that are leased.
     streams: AtomicUsize,
@@ -53,50 +60,53 @@ struct ConnectionHealth {
     retired: AtomicBool,
     /// An exchange has waited in vain, and the upstream has answered no PING since.
     suspected: AtomicBool,
-    /// The upstream has answered a PING: its SETTINGS came before that.
-    settled: AtomicBool,
     /// A PING is to be sent.
     ping_wanted: Notify,
-    /// Told when a PING was answered, or the connection has ended.
-    answered: Notify,
     /// It leaves its place to others once it has closed.
     leaving: Mutex<Option<LeavingConnection>>,
 }
 
 impl MultiplexedConnection {
-    /// Begins HTTP/2 on `stream`. `freed` is told when the connection ends or is trusted again.
+    /// Begins HTTP/2 on `stream`, and waits for the upstream's SETTINGS, which most send at once. `freed` is told when the
+    /// connection takes more streams, ends or is trusted again.
     ///
     /// # Errors
-    /// When the stream breaks at once.
+    /// When the stream breaks at once, or no SETTINGS have come by the deadline.
     pub async fn open(
         stream: Stream,
         timeouts: UpstreamTimeouts,
         (counted, bounded): (CountedConnection, Option<BoundedPlace>),
         freed: Arc<Notify>,
-    ) -> Result<Arc<Self>, h2::Error> {
+        deadline: Instant,
+    ) -> Result<Arc<Self>, UpstreamConnectError> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
-            .initial_max_send_streams(MOST_STREAMS as usize)
+            .initial_max_send_streams(UNANNOUNCED)
             .initial_window_size(STREAM_WINDOW)
             // Room for all streams: one whose client does not read must not keep the others waiting.
             .initial_connection_window_size(STREAM_WINDOW * MOST_STREAMS)
             .max_send_buffer_size(STREAM_WINDOW as usize)
             .max_header_list_size(u32::try_from(BOUNDS.bytes).unwrap_or(u32::MAX));
-        let (sender, connection) = builder.handshake::<_, Bytes>(stream).await?;
+        let broken = |error| UpstreamConnectError::Failed(io::Error::other(error));
+        let (sender, mut connection) = builder.handshake::<_, Bytes>(stream).await.map_err(broken)?;
+        let settings = poll_fn(|cx| poll_settings(&mut connection, cx));
+        let announced = timeout_at(deadline, settings).await.map_err(|_| UpstreamConnectError::Timeout)?;
         let health = Arc::new(ConnectionHealth::default());
         let driven = Arc::clone(&health);
         tokio::spawn(async move {
-            drive(connection, &driven, &freed, UpstreamWait::PingAnswer.limit(&timeouts)).await;
+            if announced.is_some() {
+                drive(connection, &driven, &freed, UpstreamWait::PingAnswer.limit(&timeouts)).await;
+            }
             driven.retired.store(true, Ordering::Relaxed);
             freed.notify_waiters();
-            driven.answered.notify_waiters();
             drop(counted);
             driven.leaving.lock().take();
         });
         Ok(Arc::new(Self {
             number: next_number(),
             sender,
+            announced,
             health,
             streams: AtomicUsize::new(0),
             counts: Arc::default(),
@@ -120,7 +130,7 @@ impl MultiplexedConnection {
     /// Whether it takes no more streams, since its upstream closes it.
     pub fn is_retired(&self) -> bool {
         let ready = || self.sender.clone().poll_ready(&mut Context::from_waker(Waker::noop()));
-        self.health.retired.load(Ordering::Relaxed) || matches!(ready(), std::task::Poll::Ready(Err(_)))
+        self.health.retired.load(Ordering::Relaxed) || matches!(ready(), Poll::Ready(Err(_)))
     }
 
     /// Whether another stream can be opened now. Once it has begun as many as the upstream's connections last carried, only
@@ -130,6 +140,17 @@ impl MultiplexedConnection {
         let streams = self.streams();
         let goes_on = streams == 0 || self.counts.begun() < lifetime;
         streams < most && goes_on && !self.health.suspected.load(Ordering::Relaxed)
+    }
+
+    /// The limit on streams of the upstream's first SETTINGS. `None`: it has closed the connection before.
+    pub fn announced(&self) -> Option<usize> {
+        self.announced
+    }
+
+    /// Whether the upstream has announced that it takes no stream, and not changed that: a new connection would take none
+    /// either.
+    pub fn takes_none(&self) -> bool {
+        self.announced == Some(0) && self.sender.current_max_send_streams() == 0
     }
 
     /// The number of streams that are leased.
@@ -181,28 +202,43 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). If its SETTINGS may not have come yet, waits for the
-    /// answer to a PING, which comes behind them.
-    pub async fn takes_extended_connect(&self) -> bool {
-        loop {
-            let mut answered = pin!(self.health.answered.notified());
-            answered.as_mut().enable();
-            // A connection that has ended says so when it is asked.
-            if self.sender.is_extended_connect_protocol_enabled() || self.is_retired() {
-                return true;
-            }
-            if self.health.settled.load(Ordering::Relaxed) {
-                return false;
-            }
-            self.health.ping_wanted.notify_one();
-            answered.await;
-        }
+    /// Whether the upstream may be sent an extended CONNECT (RFC 8441 §3). A connection that has ended says so when it is
+    /// asked.
+    pub fn takes_extended_connect(&self) -> bool {
+        self.sender.is_extended_connect_protocol_enabled() || self.is_retired()
     }
 }
 
 fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Drives the connection until the upstream has said how many streams it takes. `None`: it has closed the connection.
+fn poll_settings(connection: &mut Connection<Stream, Bytes>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+    if let Poll::Ready(ended) = Pin::new(&mut *connection).poll(cx) {
+        tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended before its SETTINGS");
+        return Poll::Ready(None);
+    }
+    match connection.max_concurrent_send_streams() {
+        UNANNOUNCED => Poll::Pending,
+        announced => Poll::Ready(Some(announced)),
+    }
+}
+
+/// Drives the connection to its end. Tells `freed` when it takes more streams than before.
+fn poll_end(
+    connection: &mut Connection<Stream, Bytes>,
+    most: &mut usize,
+    freed: &Notify,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), h2::Error>> {
+    let polled = Pin::new(&mut *connection).poll(cx);
+    let now = connection.max_concurrent_send_streams();
+    if std::mem::replace(most, now) < now {
+        freed.notify_waiters();
+    }
+    polled
 }
 
 /// Drives the connection to its end, or until it has left a PING without an answer.
@@ -213,11 +249,11 @@ async fn drive(
     patience: Duration,
 ) {
     let mut pings = connection.ping_pong();
-    let mut connection = pin!(connection);
+    let mut most = connection.max_concurrent_send_streams();
     let mut due = None;
     loop {
         tokio::select! {
-            ended = connection.as_mut() => {
+            ended = poll_fn(|cx| poll_end(&mut connection, &mut most, freed, cx)) => {
                 return tracing::debug!(error = ?ended.err(), "a connection to an upstream has ended");
             }
             () = health.ping_wanted.notified(), if due.is_none() => {
@@ -227,9 +263,7 @@ async fn drive(
                 due = None;
                 if answered {
                     health.suspected.store(false, Ordering::Relaxed);
-                    health.settled.store(true, Ordering::Relaxed);
                     freed.notify_waiters();
-                    health.answered.notify_waiters();
                 }
             }
             () = at(due) => return tracing::debug!("an upstream does not answer a PING"),

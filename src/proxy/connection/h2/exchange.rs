@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
@@ -81,7 +82,7 @@ impl Http2Exchange {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
         let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body()));
         let is_websocket = replay.is_none() && request.asks_for_websocket();
-        if is_websocket && !self.stream.connection.takes_extended_connect().await {
+        if is_websocket && !self.stream.connection.takes_extended_connect() {
             return Err(self.fail(ExchangeError::NoWebSocket, upload, None));
         }
         let (response, stream, accept) = match self.begin(request, replay.is_none(), is_websocket) {
@@ -157,6 +158,10 @@ impl Http2Exchange {
         if !response.status().is_success() {
             websocket.refused();
             return self.begin_body(response, to_head);
+        }
+        // Its client would ignore the field (RFC 9110 §9.3.6), but the library would count the bytes of the tunnel.
+        if response.headers().contains_key(CONTENT_LENGTH) {
+            return Err(InvalidResponse::new("a WebSocket has no Content-Length").into());
         }
         let (tunnel, head) = websocket.open(response);
         self.tunnel = Some(tunnel);

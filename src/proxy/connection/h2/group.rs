@@ -37,6 +37,8 @@ struct GroupMembers {
     connections: Vec<Arc<MultiplexedConnection>>,
     opening: usize,
     waiting: usize,
+    /// How many streams the connection that was opened last takes, as its upstream says.
+    announced: Option<usize>,
 }
 
 /// The next step of a request that asks for a stream.
@@ -120,8 +122,10 @@ impl ConnectionGroup {
             return StreamClaim::Take(self.lease(connection));
         }
         // A connection that is being opened serves the request that opens it, and this many of those that wait.
-        let served = lifetime.min(MOST_STREAMS as usize) - 1;
-        if all < MOST_CONNECTIONS && members.waiting >= members.opening * served {
+        let most = members.announced.unwrap_or(usize::MAX).min(MOST_STREAMS as usize);
+        let served = lifetime.min(most).saturating_sub(1);
+        let is_shut = members.connections.iter().any(|at| at.takes_none());
+        if all < MOST_CONNECTIONS && !is_shut && members.waiting >= members.opening * served {
             members.opening += 1;
             return StreamClaim::Open(OpeningConnection { group: Arc::clone(self), withdrawn: false });
         }
@@ -168,10 +172,13 @@ impl ConnectionGroup {
 }
 
 impl OpeningConnection {
-    /// Adds the connection to its group, and takes its first stream.
-    pub fn opened(self, connection: &Arc<MultiplexedConnection>) -> StreamLease {
-        self.group.members.lock().connections.push(Arc::clone(connection));
-        self.group.lease(connection)
+    /// Adds the connection to its group, and takes its first stream. `None`: its upstream takes none yet.
+    pub fn opened(self, connection: &Arc<MultiplexedConnection>) -> Option<StreamLease> {
+        let mut members = self.group.members.lock();
+        members.announced = connection.announced().or(members.announced);
+        members.connections.push(Arc::clone(connection));
+        drop(members);
+        connection.has_room(usize::MAX).then(|| self.group.lease(connection))
     }
 
     /// It has to wait for its turn, and the others learn nothing from that: told, they would all ask for a turn again.

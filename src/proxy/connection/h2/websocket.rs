@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 
 use crate::http::h2::{StreamTunnel, websocket_proof};
@@ -42,7 +42,6 @@ impl RequestedWebSocket {
     pub fn open(self, response: Response<RecvStream>) -> (StreamTunnel, Response<()>) {
         let (mut parts, received) = response.into_parts();
         parts.status = StatusCode::SWITCHING_PROTOCOLS;
-        parts.headers.remove(CONTENT_LENGTH);
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, WEBSOCKET);
         parts.headers.insert(SEC_WEBSOCKET_ACCEPT, self.accept);
