@@ -60,6 +60,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
                 body: bytes::Bytes::new(),
             }),
             networks: Default::default(),
+            authenticate: Vec::new(),
             cors: None,
             request_fields: Arc::default(),
             response_fields: Arc::default(),

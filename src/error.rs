@@ -2,8 +2,10 @@
 //!
 //! Guarantees that no other file writes a status code of the gateway's own. Bodies are `application/problem+json` (RFC 9457).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
@@ -40,6 +42,18 @@ pub enum Failure {
     Misdirected,
     /// The client's address is in none of the networks that are served here.
     NetworkRefused,
+    /// The client does not say who it is, or wrongly.
+    Unauthenticated {
+        challenges: Arc<[HeaderValue]>,
+        reason: &'static str,
+    },
+    /// The client is known, and this is not for it.
+    IdentityRefused {
+        challenges: Arc<[HeaderValue]>,
+        reason: &'static str,
+    },
+    /// Nobody can say now who the client is.
+    AuthenticationUnavailable(&'static str),
     /// More requests in flight than the gateway takes.
     Overloaded,
     /// The upstream has no endpoint to try.
@@ -120,6 +134,11 @@ impl Failure {
                 row(S::MISDIRECTED_REQUEST, "misdirected", "this connection is not for this host: open another one")
             }
             Self::NetworkRefused => row(S::FORBIDDEN, "network-refused", "clients of this network are not served here"),
+            Self::Unauthenticated { reason, .. } => row(S::UNAUTHORIZED, "unauthenticated", reason),
+            Self::IdentityRefused { reason, .. } => row(S::FORBIDDEN, "identity-refused", reason),
+            Self::AuthenticationUnavailable(reason) => {
+                row(S::SERVICE_UNAVAILABLE, "authentication-unavailable", reason)
+            }
             // Its problem says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
             Self::Overloaded => {
@@ -171,7 +190,8 @@ impl Failure {
                 StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
                 _ => GrpcStatus::Internal,
             },
-            Self::NetworkRefused => GrpcStatus::PermissionDenied,
+            Self::Unauthenticated { .. } => GrpcStatus::Unauthenticated,
+            Self::NetworkRefused | Self::IdentityRefused { .. } => GrpcStatus::PermissionDenied,
             Self::NoRoute
             | Self::ServedByHttps { .. }
             | Self::Misdirected
@@ -181,9 +201,11 @@ impl Failure {
             | Self::VersionNotSupported => GrpcStatus::Unimplemented,
             Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
-            Self::ConnectFailed | Self::ConnectTimeout | Self::TlsFailed | Self::UpstreamClosed => {
-                GrpcStatus::Unavailable
-            }
+            Self::AuthenticationUnavailable(_)
+            | Self::ConnectFailed
+            | Self::ConnectTimeout
+            | Self::TlsFailed
+            | Self::UpstreamClosed => GrpcStatus::Unavailable,
             Self::ResponseTimeout | Self::CallOverdue => GrpcStatus::DeadlineExceeded,
             Self::RequestTimeout | Self::BodyTooSlow => GrpcStatus::Cancelled,
             Self::BadRequest(_) | Self::UpstreamInvalid | Self::Panicked => GrpcStatus::Internal,
@@ -194,6 +216,7 @@ impl Failure {
     fn retry_after_secs(&self) -> Option<u64> {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
+            Self::AuthenticationUnavailable(_) => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,
         }
@@ -254,6 +277,11 @@ impl Failure {
             }
             Self::ServedByHttps { location, .. } => {
                 headers.insert(LOCATION, location.clone());
+            }
+            Self::Unauthenticated { challenges, .. } | Self::IdentityRefused { challenges, .. } => {
+                for challenge in &**challenges {
+                    headers.append(WWW_AUTHENTICATE, challenge.clone());
+                }
             }
             _ => {}
         }

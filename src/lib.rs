@@ -12,6 +12,7 @@ pub mod gateway;
 mod grpc;
 mod header_map_pool;
 mod http;
+pub mod identity;
 pub mod observe;
 pub mod proxy;
 pub mod route;

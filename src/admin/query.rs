@@ -33,10 +33,13 @@ pub struct BucketQuery {
     pub local: bool,
 }
 
-const WORDS: [&str; 15] = [
+const WORDS: [&str; 18] = [
     "key",
     "client_ip",
     "client_certificate.",
+    "identity.id",
+    "identity.plan",
+    "identity.label.",
     "method",
     "host",
     "route",
@@ -50,6 +53,9 @@ const WORDS: [&str; 15] = [
     "url",
     "listener",
 ];
+
+/// The kinds of words that describe a request to explain, besides its URL.
+const OF_EXPLAIN: [&str; 3] = ["header.", "client_certificate.", "identity."];
 
 /// The client of a request when the query names none.
 const DEFAULT_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -124,7 +130,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
             }
             "listener" => listener = value.parse().map_err(|_| number("listener"))?,
             "method" | "client_ip" => reader.read(name, value)?,
-            _ if name.starts_with("header.") || name.starts_with("client_certificate.") => reader.read(name, value)?,
+            _ if OF_EXPLAIN.iter().any(|kind| name.starts_with(kind)) => reader.read(name, value)?,
             _ => return Err(unknown(name)),
         }
     }
@@ -139,6 +145,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
         headers: described.headers,
         peer: described.client_ip.unwrap_or(DEFAULT_CLIENT),
         client_certificate: described.client_certificate,
+        client_identity: described.client_identity,
         listener,
     })
 }
@@ -183,6 +190,7 @@ impl RequestParts {
                     _ => return Err(unknown(name)),
                 } = value.to_owned();
             }
+            ("identity", part) => self.identity(name, part, value)?,
             ("method", "") => {
                 let method = Method::from_bytes(value.as_bytes());
                 self.described.method =
@@ -202,6 +210,17 @@ impl RequestParts {
                 self.query.push(format!("{}={}", encode(key), encode(value)));
             }
             ("path", param) if !param.is_empty() => self.described.params.push((param.to_owned(), value.to_owned())),
+            _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    fn identity(&mut self, name: &str, part: &str, value: &str) -> Result<(), ProblemDetails> {
+        let identity = &mut self.described.client_identity;
+        match part.split_once('.').unwrap_or((part, "")) {
+            ("id", "") => identity.name_as(value),
+            ("plan", "") => identity.plan = Some(value.to_owned()),
+            ("label", label) if !label.is_empty() => drop(identity.labels.insert(label.to_owned(), value.to_owned())),
             _ => return Err(unknown(name)),
         }
         Ok(())

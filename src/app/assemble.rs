@@ -13,8 +13,15 @@ use tollgate_limiter::request::rule_set::RuleSet;
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
-use crate::gateway::stack::{self, AnswerLayer, ChainSpec, Compression, CrossOriginLayer, NetworkLayer, RequestBound};
+use crate::gateway::stack::{
+    self, AnswerLayer, AuthenticationLayer, ChainSpec, Compression, CrossOriginLayer, NetworkLayer, RequestBound,
+    RequestChanges,
+};
 use crate::gateway::{Gateway, RouteGuard, RouteRuntime, RouteTarget, UNROUTED, Upstreams};
+use crate::identity::Authenticators;
+use crate::identity::authenticator::Authenticator;
+use crate::identity::route::RouteAuthenticators;
+use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::AccessLog;
 use crate::route::fields::FieldChanges;
 use crate::route::networks::NetworkRules;
@@ -32,6 +39,7 @@ pub fn gateway(
     before: Option<&Gateway>,
 ) -> Result<Gateway, QuotaError> {
     let upstreams = upstreams(config, before);
+    let authenticators = authenticators(config, before);
     let uses = config.listeners.iter().flat_map(|listener| &listener.limits);
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
@@ -39,6 +47,7 @@ pub fn gateway(
     let with_tunnels = config.tunnels_count;
     let max_requests = config.max_requests.map(|max| RequestBound { max, with_tunnels });
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
+        let asked = route.and_then(|route| asked(&authenticators, route));
         let rules = config
             .listeners
             .iter()
@@ -49,15 +58,17 @@ pub fn gateway(
                 cors: route.and_then(cross_origin),
                 answer: answer_layer(config, route),
                 networks: NetworkLayer::new(network_rules(listener, route)),
+                authentication: asked.clone().map(AuthenticationLayer),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
-                request_fields: route.and_then(|route| used(&route.request_fields)),
+                request_fields: route.and_then(|route| request_changes(route, asked.as_deref())),
                 answer_time: route.map(|route| route.answer_time).unwrap_or_default(),
             })
         };
         let chains = config.listeners.iter().zip(&rules).map(chain).collect();
-        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)) })
+        let unauthenticated = asked.map(|asked| asked.missing().clone());
+        Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)), unauthenticated })
     };
     let runtime = |route: &Arc<Route>| {
         let upstream = match &route.action {
@@ -72,6 +83,7 @@ pub fn gateway(
         table: RouteTable::build(&config.routes),
         routes: config.routes.iter().map(runtime).collect::<Result<_, _>>()?,
         upstreams,
+        authenticators: authenticators.clone(),
         limits: Catalog::of(&config.limits, &costs, &states.plans)?,
         trusted_proxies: config.trusted_proxies.clone(),
         listeners: config.listeners.iter().map(listener_rules).collect(),
@@ -112,6 +124,23 @@ fn used(changes: &Arc<FieldChanges>) -> Option<Arc<FieldChanges>> {
     Some(changes.clone()).filter(|changes| !changes.is_empty())
 }
 
+/// The authenticators that `route` asks, if it asks any.
+fn asked(running: &Authenticators, route: &Route) -> Option<Arc<RouteAuthenticators>> {
+    if route.authenticate.is_empty() {
+        return None;
+    }
+    // Fewer than are listed would only refuse more: a route that lists any is never open.
+    let listed = route.authenticate.iter().filter_map(|name| running.get(name).cloned());
+    Some(Arc::new(RouteAuthenticators::new(listed.collect())))
+}
+
+/// The changes of the requests of `route`, if there are any.
+fn request_changes(route: &Route, asked: Option<&RouteAuthenticators>) -> Option<Arc<RequestChanges>> {
+    let credentials = asked.map_or_else(|| [].into(), RouteAuthenticators::removed);
+    let changes = RequestChanges { fields: route.request_fields.clone(), credentials };
+    (!changes.fields.is_empty() || !changes.credentials.is_empty()).then(|| Arc::new(changes))
+}
+
 /// The clients that are taken: by the listener and by the route, if there is one.
 fn network_rules<'a>(listener: &'a ListenerConfig, route: Option<&'a Route>) -> impl Iterator<Item = &'a NetworkRules> {
     std::iter::once(&listener.networks).chain(route.map(|route| &route.networks))
@@ -133,6 +162,15 @@ fn listener_rules(listener: &ListenerConfig) -> ListenerRules {
         hsts: listener.hsts.clone(),
         networks: listener.networks.clone(),
     }
+}
+
+fn authenticators(config: &Config, before: Option<&Gateway>) -> Authenticators {
+    let kept = |spec: &Arc<AuthenticatorSpec>| {
+        let running = before?.authenticators.get(&spec.name)?;
+        (*running.spec == **spec).then(|| running.clone())
+    };
+    let of = |spec: &Arc<AuthenticatorSpec>| kept(spec).unwrap_or_else(|| Arc::new(Authenticator::new(spec.clone())));
+    config.authenticators.iter().map(|spec| (spec.name.clone(), of(spec))).collect()
 }
 
 fn upstreams(config: &Config, before: Option<&Gateway>) -> Upstreams {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use super::files::tls::TlsFiles;
 use super::restart::inherited::{InheritedSockets, SocketGroup, share_out};
-use super::tls_files::TlsFiles;
 use crate::config::{Config, ListenerConfig};
 use crate::server::{self, ConnectionLimit, ListenerSpec, ProcessLimit};
 use crate::transport::listening_socket::{ListenAddress, ListeningSocket, SocketFile};

@@ -8,6 +8,7 @@ mod assemble;
 mod control;
 mod descriptors;
 mod exporter;
+pub mod files;
 mod listeners;
 mod reload;
 mod restart;
@@ -15,8 +16,7 @@ mod shared;
 mod signals;
 #[cfg(test)]
 mod tests;
-pub mod tls_files;
-mod tls_watch;
+
 mod workers;
 
 use std::io;
@@ -28,6 +28,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use control::ControlPlane;
+use files::credentials::CredentialFiles;
+use files::tls::TlsFiles;
 use listeners::{BoundListener, BoundListeners, SocketSources};
 use reload::Reloader;
 use restart::attempts::OfferedSockets;
@@ -36,7 +38,7 @@ use restart::successor::HandedOver;
 use restart::{successor, systemd};
 use shared::{FleetMember, SharedState};
 use signals::Signals;
-use tls_files::TlsFiles;
+
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::store::memory::MemoryStore;
 use workers::Workers;
@@ -68,6 +70,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let prometheus = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
+    let credentials = CredentialFiles::prepare(&gateway)?.install();
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let tls = TlsFiles::load(&config)?;
@@ -96,7 +99,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
 
     let metrics = ReloadMetrics::new();
     let sources = SourceWatches::new(files);
-    let reloader = Reloader { path: path.to_owned(), sources, certificates, config, gateway, access_log, metrics, tls };
+    let path = path.to_owned();
+    let reloader = Reloader { path, sources, certificates, config, gateway, access_log, metrics, tls, credentials };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {
         reloader,

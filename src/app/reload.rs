@@ -8,10 +8,11 @@ use arc_swap::ArcSwap;
 use tokio::time::interval;
 
 use super::assemble;
+use super::files::credentials::CredentialFiles;
+use super::files::tls::TlsFiles;
+use super::files::tls_watch::TlsFileWatches;
 use super::restart::systemd::{self, ServiceState};
 use super::signals::{OperatorSignal, Signals};
-use super::tls_files::TlsFiles;
-use super::tls_watch::TlsFileWatches;
 use crate::config::source_watch::SourceWatches;
 use crate::config::{self, Config, Mistakes, Reading};
 use crate::gateway::Gateway;
@@ -33,6 +34,7 @@ pub struct Reloader {
     pub access_log: Option<AccessLog>,
     pub metrics: ReloadMetrics,
     pub tls: TlsFiles,
+    pub credentials: CredentialFiles,
 }
 
 impl Reloader {
@@ -48,6 +50,7 @@ impl Reloader {
                 _ = check.tick() => {
                     self.check_file();
                     self.tls.check(&self.config);
+                    self.credentials.check();
                 }
             }
         }
@@ -92,7 +95,9 @@ impl Reloader {
         let access_log = assemble::access_log(&loaded.config, self.access_log.clone())?;
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
-        self.gateway.store(Arc::new(assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?));
+        let gateway = assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?;
+        self.credentials = CredentialFiles::prepare(&gateway)?.install();
+        self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;
         self.certificates = certificates;

@@ -17,9 +17,9 @@ use tollgate_limiter::store::memory::MemoryStore;
 use tollgate_limiter::store::{BucketCharge, Grant, PermitClaim, Store, StoreError, StoreFailure};
 
 use super::assemble;
+use super::files::tls::TlsFiles;
 use super::listeners::{self, SocketSources};
 use super::restart::inherited::{InheritedSockets, SocketGroup};
-use super::tls_files::TlsFiles;
 use crate::config;
 use crate::gateway::{Worker, WorkerListener};
 use crate::server::{self, ConnectionLimit, ProcessLimit, drain};

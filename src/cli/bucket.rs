@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use http::Method;
 
 use super::admin_client::{AdminPort, OperatorNote, target};
-use super::bucket_text::{show_bucket, show_change};
 use super::output::CommandOutput;
+use super::text::bucket::{show_bucket, show_change};
 use crate::config::registered_method;
 
 /// Look at one bucket of a running gateway, or give tokens back to it.
@@ -61,7 +61,7 @@ struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
     /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "path_param", "method", "host", "route"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "path_param", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
     #[arg(long, value_name = "ADDRESS")]
@@ -69,6 +69,9 @@ struct BucketSelector {
     /// A part of the client's certificate: subject, san or fingerprint.
     #[arg(long, value_name = "PART=VALUE", value_parser = pair)]
     client_certificate: Vec<(String, String)>,
+    /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
+    #[arg(long, value_name = "id|plan|label.NAME=VALUE", value_parser = pair)]
+    identity: Vec<(String, String)>,
     /// A header field of the request.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
@@ -144,14 +147,19 @@ pub fn pair(text: &str) -> Result<(String, String), &'static str> {
 
 impl BucketSelector {
     fn pairs(&self) -> Vec<(String, String)> {
-        let Self { key, client_ip, client_certificate, header, cookie, query, path_param, method, host, route, .. } =
-            self;
+        let Self { key, client_ip, header, cookie, query, path_param, method, host, route, .. } = self;
         let address = client_ip.map(|address| address.to_string());
         let method = &method.as_deref().map(|method| registered_method(method).unwrap_or(method).to_owned());
         let single = [("key", key), ("client_ip", &address), ("method", method), ("host", host), ("route", route)];
         let single = single.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-        let certificate = ("client_certificate", client_certificate);
-        let named = [certificate, ("header", header), ("cookie", cookie), ("query", query), ("path", path_param)];
+        let named = [
+            ("client_certificate", &self.client_certificate),
+            ("identity", &self.identity),
+            ("header", header),
+            ("cookie", cookie),
+            ("query", query),
+            ("path", path_param),
+        ];
         let named = named
             .into_iter()
             .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));

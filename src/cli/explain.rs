@@ -10,8 +10,8 @@ use http::Method;
 use super::admin_client::{AdminPort, target};
 use super::bucket::pair;
 use super::check;
-use super::explanation_text::{ShownRoutes, show_explanation};
 use super::output::{CommandOutput, UsageError};
+use super::text::explanation::{ShownRoutes, show_explanation};
 use crate::admin::query::{self, check_listener};
 use crate::admin::views::explain::ExplainView;
 use crate::app;
@@ -48,6 +48,9 @@ pub struct ExplainArgs {
     /// A part of the certificate by which the client authenticates itself: subject, san or fingerprint.
     #[arg(long, value_name = "PART=VALUE", value_parser = pair)]
     client_certificate: Vec<(String, String)>,
+    /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
+    #[arg(long, value_name = "id|plan|label.NAME=VALUE", value_parser = pair)]
+    identity: Vec<(String, String)>,
     /// The listener it comes through, by its place in the file, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     listener: usize,
@@ -120,10 +123,12 @@ impl ExplainArgs {
             ("listener", self.listener.to_string()),
         ];
         let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let certificate = self.client_certificate.iter();
-        let certificate = certificate.map(|(part, value)| (format!("client_certificate.{part}"), value.clone()));
-        let headers = self.headers.iter().map(|(name, value)| (format!("header.{name}"), value.clone()));
-        fixed.chain(certificate).chain(headers).collect()
+        let named =
+            [("client_certificate", &self.client_certificate), ("identity", &self.identity), ("header", &self.headers)];
+        let named = named
+            .into_iter()
+            .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));
+        fixed.chain(named).collect()
     }
 }
 

@@ -1,18 +1,18 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
 //! Beside them, `admin_client` asks the admin port of a running gateway, `output` has the ways in which a command ends, and
-//! `explanation_text` and `bucket_text` show for people what an admin port says in JSON.
+//! `text` shows for people what an admin port says in JSON.
 
 mod admin_client;
 mod bucket;
-mod bucket_text;
 mod check;
 mod explain;
-mod explanation_text;
 mod health;
+mod key;
 mod output;
 mod run;
 mod schema;
+mod text;
 mod torture;
 
 use std::io::Write as _;
@@ -56,6 +56,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Bucket(bucket::BucketArgs),
     Health(health::HealthArgs),
+    Key(key::KeyArgs),
     /// Print the JSON Schema of the configuration file, for editors.
     Schema,
     /// Hold a limit to its promise: drive a fleet, or any gateways, flat out and judge every window of what they admit.
@@ -74,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args).and_then(CommandOutput::write),
         Command::Bucket(args) => bucket::run(&args).and_then(CommandOutput::write),
         Command::Health(args) => health::run(&args).and_then(CommandOutput::write),
+        Command::Key(args) => key::run(&args),
         Command::Schema => schema::run(),
         Command::Torture(args) => return torture::run(&args),
     };

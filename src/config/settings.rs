@@ -10,6 +10,7 @@ use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use crate::identity::spec::AuthenticatorSpec;
 use crate::route::Route;
 use crate::route::error_pages::ErrorPages;
 use crate::route::networks::NetworkRules;
@@ -44,6 +45,7 @@ pub struct Config {
     pub error_pages: Option<Arc<ErrorPages>>,
     pub limits: Vec<Arc<Limit>>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
+    pub authenticators: Vec<Arc<AuthenticatorSpec>>,
     pub routes: Vec<Arc<Route>>,
 }
 

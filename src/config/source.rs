@@ -11,6 +11,9 @@ use super::report::{Location, Mistakes, Report, ValueProblem};
 /// Bytes of a file at most. Real ones have a thousandth of it.
 const MAX_BYTES: usize = 1 << 20;
 
+/// Bytes of a file of API keys at most: about a hundred thousand of them.
+const MAX_KEYS_BYTES: usize = 16 << 20;
+
 /// How messages call standard input.
 pub const STDIN: &str = "<stdin>";
 
@@ -19,7 +22,20 @@ pub const STDIN: &str = "<stdin>";
 /// # Errors
 /// When it cannot be read.
 pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
-    text(name, || File::open(path))
+    text(name, MAX_BYTES, || File::open(path))
+}
+
+/// The text of the file of API keys at `path`, which messages call `name`.
+///
+/// # Errors
+/// When it cannot be read, or is larger than any such file.
+pub fn of_keys(name: &str, path: &Path) -> Result<String, Mistakes> {
+    let text = text(name, MAX_KEYS_BYTES, || File::open(path))?;
+    if text.len() > MAX_KEYS_BYTES {
+        let hint = Some("is this the right file?".to_owned());
+        return Err(Mistakes::unreadable(name, format!("the file is over {}", show_size(MAX_KEYS_BYTES as u64)), hint));
+    }
+    Ok(text)
 }
 
 /// The text of standard input.
@@ -27,7 +43,7 @@ pub fn of_file(name: &str, path: &Path) -> Result<String, Mistakes> {
 /// # Errors
 /// When it cannot be read.
 pub fn of_stdin() -> Result<String, Mistakes> {
-    text(STDIN, || Ok(io::stdin().lock()))
+    text(STDIN, MAX_BYTES, || Ok(io::stdin().lock()))
 }
 
 /// Reports a text that is larger than any file. `None`: it is.
@@ -40,19 +56,19 @@ pub fn check_size(text: &str, start: &Location, report: &mut Report) -> Option<(
     None
 }
 
-/// The text of the file called `name`: all of it, or just too much.
-fn text<R: Read>(name: &str, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
+/// The text of the file called `name`: all of it, or just more than `max` bytes.
+fn text<R: Read>(name: &str, max: usize, open: impl FnOnce() -> io::Result<R>) -> Result<String, Mistakes> {
     let unreadable = |error: io::Error| {
         let hint = (error.kind() == io::ErrorKind::NotFound).then(|| "is the path right?".to_owned());
         Mistakes::unreadable(name, format!("cannot read: {error}"), hint)
     };
     let mut bytes = Vec::new();
     // Reads a byte more than allowed: enough to tell, and no more of an endless file.
-    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     open().and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(unreadable)?;
     String::from_utf8(bytes).or_else(|error| {
         let bytes = error.as_bytes();
-        if bytes.len() > MAX_BYTES {
+        if bytes.len() > max {
             return Ok(String::from_utf8_lossy(bytes).into_owned());
         }
         let valid = &bytes[..error.utf8_error().valid_up_to()];

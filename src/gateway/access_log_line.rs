@@ -1,11 +1,12 @@
 //! A line of the access log: the fields of a request, taken at its head, and those of its answer, taken at its end.
 
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Version};
 use serde::Serialize;
-use tollgate_limiter::limit::key::host;
+use tollgate_limiter::limit::key::{CallerIdentity, host};
 
 use crate::body::Body;
 use crate::clock;
@@ -20,6 +21,8 @@ pub struct LoggedRequest {
     protocol: &'static str,
     request_id: HeaderValue,
     user_agent: Option<HeaderValue>,
+    /// The client, where a route asks who it is.
+    pub identity: Option<Arc<CallerIdentity>>,
 }
 
 /// The fields of the answer to a request.
@@ -45,6 +48,10 @@ struct AccessLogLine<'a> {
     /// Seconds since 1970-01-01T00:00:00Z at the end of the answer, to the microsecond.
     time: f64,
     client: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    authenticator: Option<&'a str>,
     method: &'a str,
     host: &'a str,
     /// Without the query: queries carry secrets.
@@ -78,6 +85,7 @@ impl LoggedRequest {
             protocol: request.map_or("", |request| protocol(request.version())),
             request_id,
             user_agent: request.and_then(|request| request.headers().get(USER_AGENT).cloned()),
+            identity: None,
         }
     }
 
@@ -86,6 +94,8 @@ impl LoggedRequest {
         self.log.record(&AccessLogLine {
             time: clock::wall().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_micros() as f64 / 1e6),
             client: &self.client,
+            identity: self.identity.as_deref().map(CallerIdentity::id),
+            authenticator: self.identity.as_deref().map(CallerIdentity::authenticator),
             method: answer.method,
             host: &self.host,
             path: &self.path,

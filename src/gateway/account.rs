@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderMap, Method, StatusCode};
+use tollgate_limiter::limit::key::CallerIdentity;
 use tollgate_limiter::request::permit::Permit;
 
 use super::access_log_line::{LoggedAnswer, LoggedRequest};
@@ -96,6 +97,13 @@ impl Account {
             complete,
             received,
         })
+    }
+
+    /// The client has said who it is.
+    pub fn identify(&mut self, identity: &Arc<CallerIdentity>) {
+        if let Some(log) = &mut self.log {
+            log.identity = Some(identity.clone());
+        }
     }
 
     /// The request has become a tunnel, and ends with it.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use tollgate_limiter::decide::limiter::Limiter;
-use tollgate_limiter::limit::key::{ClientCertificate, host};
+use tollgate_limiter::limit::key::{CallerIdentity, ClientCertificate, host};
 use tollgate_limiter::limit::on_limit::Degrade;
 
 use super::access_log_line::LoggedRequest;
@@ -26,7 +26,7 @@ use crate::proxy::Proxy;
 use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
 use crate::route::Route;
-use crate::route::template::{Template, Variable};
+use crate::route::template::{IdentityVariable, Template, Variable};
 use crate::server::ConnectionInfo;
 use crate::transport::peer::{SocketPair, TrustedPeers};
 use crate::upstream::{Destination, Upstream, UpstreamSpec};
@@ -85,6 +85,8 @@ pub struct Exchange<'g> {
     pub is_preflight: bool,
     /// The route has set fields of the request: what the client claimed is gone already.
     pub has_own_fields: bool,
+    /// The client, on a route that asks who it is.
+    pub identity: Option<Arc<CallerIdentity>>,
     /// The lesser service that the request gets because of a limit.
     pub degraded: Option<Degrade>,
     /// When the route's timeout ends the wait for an answer.
@@ -222,6 +224,12 @@ impl<'g> Exchange<'g> {
         self.normalized_path.as_deref().unwrap_or(self.request.uri().path())
     }
 
+    /// Takes note of who the client is.
+    pub fn identify(&mut self, identity: Arc<CallerIdentity>) {
+        self.account.identify(&identity);
+        self.identity = Some(identity);
+    }
+
     /// The text of `template` for this request.
     pub fn render(&self, template: &Template) -> String {
         template.render(|variable, text| self.write_value(variable, text))
@@ -245,6 +253,7 @@ impl<'g> Exchange<'g> {
             Variable::CertificateSubject => {
                 text.push_str(self.context.client_certificate().map_or("", |certificate| &certificate.subject));
             }
+            Variable::Identity(part) => text.push_str(self.identity.as_deref().map_or("", |who| part_of(who, part))),
             Variable::PathParam(name) => text.push_str(self.path_param(name).unwrap_or_default()),
             Variable::Header(name) => {
                 text.push_str(headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default());
@@ -254,5 +263,14 @@ impl<'g> Exchange<'g> {
 
     fn path_param(&self, name: &str) -> Option<&str> {
         self.route.as_ref().ok()?.route.matches.param(name, self.path())
+    }
+}
+
+fn part_of<'a>(identity: &'a CallerIdentity, part: &IdentityVariable) -> &'a str {
+    match part {
+        IdentityVariable::Id => identity.id(),
+        IdentityVariable::Authenticator => identity.authenticator(),
+        IdentityVariable::Plan => identity.plan.as_deref().unwrap_or_default(),
+        IdentityVariable::Label(name) => identity.labels.get(&**name).map_or("", String::as_str),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate_limiter::limit::key::host::{self, RequestHost};
-use tollgate_limiter::limit::key::{ClientCertificate, Facts};
+use tollgate_limiter::limit::key::{CallerIdentity, ClientCertificate, Facts};
 use tollgate_limiter::request::explanation::LimitsExplanation;
 use tollgate_limiter::request::rule_set::RuleSet;
 
@@ -33,6 +33,8 @@ pub struct DescribedRequest {
     pub peer: IpAddr,
     /// The certificate by which the client authenticates itself. A part that is empty was not described.
     pub client_certificate: ClientCertificate,
+    /// The client that an authenticator finds. A part that is empty was not described.
+    pub client_identity: CallerIdentity,
     /// The listener's place in the configuration.
     pub listener: usize,
 }
@@ -80,7 +82,7 @@ pub enum Outcome {
     Refused(Failure),
     /// Answered by the gateway before anything else: its path cannot be read in one way only.
     Malformed(Failure),
-    /// Answered by the gateway before any limit: its client is not served.
+    /// Answered by the gateway before any limit: its client is not served, or does not say who it is.
     Forbidden {
         route: Option<Arc<Route>>,
         failure: Failure,
@@ -117,8 +119,9 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         RouteLookup::Route(index) => (&gateway.routes[*index].guard.rules, Some(&*gateway.routes[*index].target.route)),
         RouteLookup::MethodNotAllowed(_) | RouteLookup::Nothing => (&gateway.unrouted.rules, None),
     };
-    let forbidden = is_forbidden(gateway, described.listener, route, origin.client_ip);
-    let asked = rules.get(described.listener).filter(|_| malformed.is_none() && !forbidden);
+    let outside = is_forbidden(gateway, described.listener, route, origin.client_ip);
+    let forbidden = if outside { Some(Failure::NetworkRefused) } else { unauthenticated(gateway, &found, described) };
+    let asked = rules.get(described.listener).filter(|_| malformed.is_none() && forbidden.is_none());
     let limits = limits(
         asked,
         &Facts {
@@ -129,27 +132,36 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
             body_length: described.body_length(),
             client_ip: Some(origin.client_ip),
             client_certificate: Some(&described.client_certificate),
+            client_identity: Some(&described.client_identity),
             host: RequestHost::Known(&host),
             route: route.map_or(UNROUTED, |route| &route.name),
             param: &|name| route?.matches.param(name, &path),
         },
     );
-    let outcome = match (malformed, found) {
-        (Some(failure), _) => Outcome::Malformed(failure),
-        (None, RouteLookup::Route(index)) if forbidden => {
-            let route = Some(gateway.routes[index].target.route.clone());
-            Outcome::Forbidden { route, failure: Failure::NetworkRefused }
+    let outcome = match (malformed, forbidden, found) {
+        (Some(failure), _, _) => Outcome::Malformed(failure),
+        (None, Some(failure), RouteLookup::Route(index)) => {
+            Outcome::Forbidden { route: Some(gateway.routes[index].target.route.clone()), failure }
         }
-        (None, _) if forbidden => Outcome::Forbidden { route: None, failure: Failure::NetworkRefused },
-        (None, RouteLookup::Route(index)) => Outcome::Routed(Box::new(routed(&gateway.routes[index].target, &request))),
-        (None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
-        (None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
+        (None, Some(failure), _) => Outcome::Forbidden { route: None, failure },
+        (None, None, RouteLookup::Route(index)) => {
+            Outcome::Routed(Box::new(routed(&gateway.routes[index].target, &request)))
+        }
+        (None, None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
+        (None, None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
     };
     let routes = match &outcome {
         Outcome::Malformed(_) => Vec::new(),
         Outcome::Routed(_) | Outcome::Refused(_) | Outcome::Forbidden { .. } => judge(gateway, &host, &path, &request),
     };
     Explanation { host, path, client_ip: origin.client_ip, routes, limits, outcome }
+}
+
+/// The answer of the route that was found to a client that was not described, if it asks who that is.
+fn unauthenticated(gateway: &Gateway, found: &RouteLookup, described: &DescribedRequest) -> Option<Failure> {
+    let RouteLookup::Route(index) = found else { return None };
+    let is_described = !described.client_identity.qualified().is_empty();
+    gateway.routes[*index].guard.unauthenticated.clone().filter(|_| !is_described)
 }
 
 /// Whether the networks of the listener or of the route leave the client out.

@@ -12,6 +12,8 @@ use super::exchange::{RouteTarget, Upstreams, Worker};
 use super::listener_rules::ListenerRules;
 use super::route_metrics::RouteMetrics;
 use super::stack::Chain;
+use crate::error::Failure;
+use crate::identity::Authenticators;
 use crate::observe::access_log::AccessLog;
 use crate::route::table::RouteTable;
 use crate::transport::peer::TrustedPeers;
@@ -24,6 +26,7 @@ pub struct Gateway {
     /// In the order the table was built from.
     pub routes: Vec<RouteRuntime>,
     pub upstreams: Upstreams,
+    pub authenticators: Authenticators,
     /// For operators: requests meet their limits in [`RouteGuard::chains`].
     pub limits: Catalog,
     /// The state of limits that a reload keeps.
@@ -51,6 +54,8 @@ pub struct RouteGuard {
     /// By listener: the listener's limits, then the route's. For explanations: requests meet them in the chain.
     pub rules: Vec<Arc<RuleSet>>,
     pub metrics: Arc<RouteMetrics>,
+    /// The answer to a client that does not say who it is, on a route that asks. For explanations.
+    pub unauthenticated: Option<Failure>,
 }
 
 /// A route at work.

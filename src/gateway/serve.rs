@@ -53,6 +53,7 @@ pub async fn serve(
         route: Err(Failure::NoRoute),
         is_preflight: false,
         has_own_fields: false,
+        identity: None,
         degraded: None,
         answer: AnswerChanges::default(),
         deadline: None,

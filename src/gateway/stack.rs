@@ -1,7 +1,8 @@
 //! The way of a request through the gateway, from the outside in:
 //!
 //! account ▸ panic guard ▸ route ▸
-//! [ CORS ▸ answer's changes ▸ networks ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸ action ]
+//! [ CORS ▸ answer's changes ▸ networks ▸ authentication ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸
+//! action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
 //! when a configuration is loaded. Read it top to bottom: each layer says why it stands where it stands.
@@ -17,9 +18,12 @@ pub use super::answer::compression::Compression;
 use super::layers::action::Act;
 pub use super::layers::answer::AnswerLayer;
 use super::layers::answer::ChangedAnswers;
+use super::layers::authentication::Authenticated;
+pub use super::layers::authentication::AuthenticationLayer;
 use super::layers::body_bound::{BodyBound, BodyBoundLayer};
 use super::layers::cors::CrossOrigin;
 pub use super::layers::cors::CrossOriginLayer;
+pub use super::layers::fields::RequestChanges;
 use super::layers::fields::{RequestFields, RequestFieldsLayer};
 use super::layers::networks::NetworkGuard;
 pub use super::layers::networks::NetworkLayer;
@@ -27,7 +31,6 @@ use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
-use crate::route::fields::FieldChanges;
 use crate::route::timeouts::AnswerTimeLimits;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
@@ -35,7 +38,8 @@ pub type Chain = Either<OuterChain, ShedChain>;
 /// Few routes use any of these: the others pass them by together.
 type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
 type AnsweredChain = Either<ChangedAnswers<NetworkChain>, NetworkChain>;
-type NetworkChain = Either<NetworkGuard<ShedChain>, ShedChain>;
+type NetworkChain = Either<NetworkGuard<IdentifiedChain>, IdentifiedChain>;
+type IdentifiedChain = Either<Authenticated<ShedChain>, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<ChangedChain>, ChangedChain>;
@@ -48,16 +52,18 @@ pub struct ChainSpec {
     pub cors: Option<CrossOriginLayer>,
     pub answer: Option<AnswerLayer>,
     pub networks: Option<NetworkLayer>,
+    pub authentication: Option<AuthenticationLayer>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
-    pub request_fields: Option<Arc<FieldChanges>>,
+    pub request_fields: Option<Arc<RequestChanges>>,
     pub answer_time: AnswerTimeLimits,
 }
 
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
-    let uses_outer = spec.cors.is_some() || spec.answer.is_some() || spec.networks.is_some();
+    let uses_outer =
+        spec.cors.is_some() || spec.answer.is_some() || spec.networks.is_some() || spec.authentication.is_some();
     let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
@@ -65,7 +71,10 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // The route changes every answer as well: its fields, its coding. What browsers are told of CORS is not its to change.
         .option_layer(spec.answer)
         // A client that is not served at all comes next: it takes no place and no tokens of those that are.
-        .option_layer(spec.networks);
+        .option_layer(spec.networks)
+        // Limits count by who the client is, so that is found out before them. A client that does not say so is refused and
+        // takes no tokens of those that do.
+        .option_layer(spec.authentication);
     ServiceBuilder::new()
         .option_layer(uses_outer.then_some(outer))
         // Load is shed before limits are asked: a request that is not served must not be charged.
@@ -76,7 +85,7 @@ pub fn chain(spec: ChainSpec) -> Chain {
         .option_layer(spec.rules.map(|rules| RateLimitLayer::of_rules(WorkerLimiter, rules)))
         // The bound on the body stands inside the limits: an oversized request is a request, and counts.
         .option_layer(spec.max_body.map(BodyBoundLayer))
-        // Limits count what the client sent, so fields change after them.
+        // Limits count what the client sent, so fields change after them, and credentials go.
         .layer(RequestFieldsLayer(spec.request_fields))
         // The timeout is innermost, around the part that can take long. It ends at the answer's head, so bodies may stream,
         // unless the route bounds the whole.

@@ -139,6 +139,9 @@ fn describe() {
         "tollgate_request_duration_seconds",
         "From a request's head to the end of its answer, by route."
     );
+    describe_counter!("tollgate_authentications_total", "Requests by authenticator and how they fared with it.");
+    describe_counter!("tollgate_authenticator_reloads_total", "Readings of credentials, by authenticator and outcome.");
+    describe_gauge!("tollgate_authenticator_credentials", "Credentials, or keys for them, by authenticator.");
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");
     describe_gauge!("tollgate_tunnels", "Open tunnels, such as WebSockets.");

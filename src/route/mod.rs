@@ -39,6 +39,8 @@ pub struct Route {
     pub action: Action,
     /// The clients that it takes.
     pub networks: NetworkRules,
+    /// The authenticators that are asked who the client is, by name. Empty: nobody is.
+    pub authenticate: Vec<Arc<str>>,
     /// The pages of other origins that may read its answers. `None`: none but those that the upstream lets.
     pub cors: Option<Arc<CorsSpec>>,
     /// Changes of the fields of requests, after the limits have counted them.

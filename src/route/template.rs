@@ -36,10 +36,21 @@ pub enum Variable {
     RequestId,
     /// The subject of the client's certificate.
     CertificateSubject,
+    /// The client that an authenticator found.
+    Identity(IdentityVariable),
     /// A parameter of the route's path.
     PathParam(Arc<str>),
     /// A header field of the request.
     Header(HeaderName),
+}
+
+/// A part of a client's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdentityVariable {
+    Id,
+    Authenticator,
+    Plan,
+    Label(Arc<str>),
 }
 
 /// Why a text is no template.
@@ -52,7 +63,7 @@ pub enum TemplateError {
 }
 
 /// The variables without a name of their own, as they are written.
-pub const VARIABLES: [(&str, Variable); 10] = [
+pub static VARIABLES: [(&str, Variable); 13] = [
     ("client_ip", Variable::ClientIp),
     ("scheme", Variable::Scheme),
     ("host", Variable::Host),
@@ -63,6 +74,9 @@ pub const VARIABLES: [(&str, Variable); 10] = [
     ("route", Variable::Route),
     ("request_id", Variable::RequestId),
     ("client_certificate.subject", Variable::CertificateSubject),
+    ("identity", Variable::Identity(IdentityVariable::Id)),
+    ("identity.authenticator", Variable::Identity(IdentityVariable::Authenticator)),
+    ("identity.plan", Variable::Identity(IdentityVariable::Plan)),
 ];
 
 impl Template {
@@ -120,12 +134,21 @@ impl Template {
 }
 
 impl Variable {
+    /// Whether only a request whose client has authenticated itself has it.
+    pub fn is_of_identity(&self) -> bool {
+        matches!(self, Self::Identity(_))
+    }
+
     fn parse(name: &str) -> Result<Self, TemplateError> {
         let unknown = || TemplateError::Unknown(name.to_owned());
         if let Some((_, variable)) = VARIABLES.iter().find(|(known, _)| *known == name) {
             return Ok(variable.clone());
         }
         match name.split_once('.') {
+            Some(("identity", part)) => match part.strip_prefix("label.") {
+                Some(label) if !label.is_empty() => Ok(Self::Identity(IdentityVariable::Label(label.into()))),
+                _ => Err(unknown()),
+            },
             Some(("path", param)) if !param.is_empty() => Ok(Self::PathParam(param.into())),
             Some(("header", field)) => HeaderName::try_from(field).map(Self::Header).map_err(|_| unknown()),
             _ => Err(unknown()),
@@ -147,6 +170,7 @@ impl fmt::Display for Variable {
         match self {
             Self::PathParam(name) => write!(f, "path.{name}"),
             Self::Header(name) => write!(f, "header.{name}"),
+            Self::Identity(IdentityVariable::Label(name)) => write!(f, "identity.label.{name}"),
             plain => {
                 let known = VARIABLES.iter().find(|(_, variable)| variable == plain);
                 f.write_str(known.map_or("", |(name, _)| name))
@@ -175,6 +199,7 @@ mod tests {
             ("{{host}}", "{host}"),
             ("{{{host}}}", "{<host>}"),
             ("a{client_certificate.subject}b", "a<client_certificate.subject>b"),
+            ("{identity}{identity.label.a.b}", "<identity><identity.label.a.b>"),
         ] {
             assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
         }
@@ -185,7 +210,7 @@ mod tests {
         for text in ["{", "}", "{host", "host}", "a{{b}c"] {
             assert_eq!(rendered(text), Err(TemplateError::Brace), "{text}");
         }
-        for name in ["", "hosts", "path.", "header.", "header.a b", "{host"] {
+        for name in ["", "hosts", "path.", "header.", "header.a b", "{host", "identity.label.", "identity.x"] {
             assert!(rendered(&format!("{{{name}}}")).is_err(), "{name}");
         }
     }

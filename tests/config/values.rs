@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
+use tollgate::identity::credential::CredentialPlace;
+use tollgate::identity::spec::{ApiKeySpec, AuthenticationMethod};
 use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
 use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
@@ -21,7 +23,7 @@ use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRa
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
 use tollgate_limiter::limit::definition::{AfterLocal, Consistency, OnOutage};
-use tollgate_limiter::limit::key::{CertificatePart, KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{CertificatePart, IdentityPart, KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
@@ -203,10 +205,17 @@ fn reads_every_key() {
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));
     let san = KeyPart::ClientCertificate(CertificatePart::AlternativeNames);
     let (cookie, query) = (KeyPart::Cookie(text("Sid")), KeyPart::Query(text("api_key")));
-    assert_eq!(
-        one.key.parts,
-        [header, cookie, query, KeyPart::PathParam(text("id")), san, KeyPart::Method, KeyPart::Host]
-    );
+    assert_eq!(one.key.parts[..5], [header, cookie, query, KeyPart::PathParam(text("id")), san]);
+    let identity = [IdentityPart::Qualified, IdentityPart::Label(text("team"))];
+    assert_eq!(one.key.parts[5..7], identity.map(KeyPart::Identity));
+    assert_eq!(one.key.parts[7..], [KeyPart::Method, KeyPart::Host]);
+    let [partners, machines] = &config.authenticators[..] else { panic!("{:?}", config.authenticators) };
+    let place = CredentialPlace::Header(HeaderName::from_static("x-api-key"));
+    let keys = AuthenticationMethod::ApiKey(ApiKeySpec { place, keys: "/etc/keys.yaml".into() });
+    assert_eq!((&*partners.name, &partners.method, partners.forward_credential), ("partners", &keys, true));
+    let san = AuthenticationMethod::ClientCertificate(CertificatePart::AlternativeNames);
+    assert_eq!((&machines.method, machines.forward_credential), (&san, false));
+    assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines")]);
     assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));

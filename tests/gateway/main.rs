@@ -20,6 +20,7 @@ mod fleet;
 mod grpc;
 mod health;
 mod http2;
+mod identity;
 mod load;
 mod metrics;
 mod networks;

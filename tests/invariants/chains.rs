@@ -15,6 +15,7 @@ const CHAINS: [(&str, &[&str]); 2] = [
             "http route transport",
             "upstream",
             "proxy server",
+            "identity",
             "gateway",
             "admin config",
             "app fuzzing",

@@ -10,7 +10,7 @@ const RESOLVED_OUTSIDE_CONSTRUCTORS: [(&str, &str, &str); 2] = [
 ];
 
 /// Names of labels. Each has few values, all known from the configuration or the code.
-const LABELS: &str = "action certificate decided_by endpoint grpc_status kind limit listener method outcome route status to upstream verdict version";
+const LABELS: &str = "action authenticator certificate decided_by endpoint grpc_status kind limit listener method outcome route status to upstream verdict version";
 
 /// A metric's handle is looked up by a constructor, and kept: looking it up formats and hashes its labels.
 pub fn handles_are_resolved_once(workspace: &Workspace) -> Vec<String> {

@@ -77,7 +77,7 @@ pub mod store;
 
 pub use layer::RateLimitLayer;
 pub use limit::builder::{
-    LimitBuilder, LimitError, client_ip, cookie, everyone, extension, header, host, key_fn, route,
+    LimitBuilder, LimitError, client_ip, cookie, everyone, extension, header, host, identity, key_fn, route,
 };
 pub use limit::client_address::TrustedProxies;
 pub use limit::definition::Limit;

@@ -6,7 +6,8 @@ use std::thread;
 
 use super::limit::definition::{self, LimitContext};
 use super::named::NamedSection;
-use super::{listener, route, store, upstream};
+use super::route::NamedSections;
+use super::{identity, listener, route, store, upstream};
 use crate::config::file::config::RawConfig;
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::report::Report;
@@ -18,15 +19,19 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
+    let authenticators =
+        NamedSection::build("authenticator", &file.authenticators, |name, raw| identity::build(name, raw, report));
     let admin = listener::admin(&file.admin);
     let listeners = listener::build(&file.listeners, &limits, report);
     listener::check_admin(file, admin.flatten(), report);
     listener::check_handover(file, report);
     let workers = file.workers.build(|at| Some(at.value.count())).map(|count| count.unwrap_or_else(one_per_core));
     upstream::warn_of_few_connections(file, workers, report);
-    let routes = route::build(file, &limits, &upstreams, report);
+    let sections = NamedSections { limits: &limits, upstreams: &upstreams, authenticators: &authenticators };
+    let routes = route::build(file, sections, report);
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
+    authenticators.warn_of_unused(report);
     let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies, report)));
     Some(Config {
         workers: workers?,
@@ -44,6 +49,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
         limits: limits.into_all()?,
         upstreams: upstreams.into_all()?,
+        authenticators: authenticators.into_all()?,
         routes: routes?,
     })
 }

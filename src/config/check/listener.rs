@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
 
+use super::identity;
 use super::limit::usage::{path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
@@ -101,6 +102,7 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
     }
     let limits = uses(&raw.limits, limits, report).map(|used| {
         for used in &used {
+            identity::check_limit(used, "a listener", report);
             if let Some(param) = path_params(&used.limit_use.limit).next() {
                 let limit = quote(&used.limit_use.limit.name);
                 let problem =

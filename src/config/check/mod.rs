@@ -1,7 +1,7 @@
 //! From the mirror of the file to types of the domain: whatever needs more than one section to judge.
 //!
-//! `config` builds the whole. `listener`, `limit`, `route`, `store` and `upstream` build a section each. `named` looks up limits
-//! and upstreams by name and tells which nobody uses. `networks` reads lists of networks, `action` holds what a route does
+//! `config` builds the whole. `identity`, `listener`, `limit`, `route`, `store` and `upstream` build a section each. `named` looks
+//! up limits, upstreams and authenticators by name and tells which nobody uses. `networks` reads lists of networks, `action` holds what a route does
 //! against its path, `matches` reads its conditions, `ambiguity` finds routes of which neither goes first, and `hidden` those that no request
 //! reaches.
 //!
@@ -12,6 +12,7 @@ mod action;
 mod ambiguity;
 mod config;
 mod hidden;
+mod identity;
 mod limit;
 mod listener;
 mod matches;
@@ -22,3 +23,4 @@ mod store;
 mod upstream;
 
 pub use config::{admin, config};
+pub use identity::keys::table as api_keys;

@@ -10,6 +10,7 @@ use tollgate_limiter::limit::definition::Limit;
 use super::action;
 use super::ambiguity::{MatchedRoute, report_ambiguities};
 use super::hidden::warn_of_hidden;
+use super::identity;
 use super::limit::usage::{CheckedUse, path_params, uses};
 use super::matches::matches;
 use super::named::NamedSection;
@@ -21,6 +22,7 @@ use crate::config::file::route::{RawRoute, RawRouteTimeouts};
 use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
+use crate::identity::spec::AuthenticatorSpec;
 use crate::route::template::{Template, Variable};
 use crate::route::timeouts::{AnswerTimeLimits, UpstreamTimeLimits};
 use crate::route::{Match, Route};
@@ -30,20 +32,22 @@ use crate::upstream::UpstreamSpec;
 struct RouteContext<'a> {
     /// The limits that count every request of a listener, each with the listener's path.
     listener_limits: HashMap<Arc<str>, String>,
-    limits: &'a NamedSection<Limit>,
-    upstreams: &'a NamedSection<UpstreamSpec>,
+    sections: NamedSections<'a>,
+}
+
+/// The sections that routes refer to.
+#[derive(Clone, Copy)]
+pub struct NamedSections<'a> {
+    pub limits: &'a NamedSection<Limit>,
+    pub upstreams: &'a NamedSection<UpstreamSpec>,
+    pub authenticators: &'a NamedSection<AuthenticatorSpec>,
 }
 
 /// All routes. `None`: a mistake was reported.
-pub fn build(
-    file: &RawConfig,
-    limits: &NamedSection<Limit>,
-    upstreams: &NamedSection<UpstreamSpec>,
-    report: &mut Report,
-) -> Option<Vec<Arc<Route>>> {
+pub fn build(file: &RawConfig, sections: NamedSections<'_>, report: &mut Report) -> Option<Vec<Arc<Route>>> {
     let raws = &file.routes.valid()?.0;
     check_names(raws, report);
-    let context = RouteContext { listener_limits: listener_limits(file), limits, upstreams };
+    let context = RouteContext { listener_limits: listener_limits(file), sections };
     let mut matched = Vec::new();
     let mut built = Vec::new();
     for raw in raws {
@@ -79,9 +83,14 @@ fn listener_limits(file: &RawConfig) -> HashMap<Arc<str>, String> {
 }
 
 fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, report: &mut Report) -> Option<Route> {
-    let action = action::build(&raw.action, matches, context.upstreams, report);
-    let used = uses(&raw.limits, context.limits, report);
+    let action = action::build(&raw.action, matches, context.sections.upstreams, report);
+    let used = uses(&raw.limits, context.sections.limits, report);
+    let authenticate = identity::listed(&raw.authenticate, context.sections.authenticators, report);
+    let is_anonymous = !raw.authenticate.is_present();
     for used in used.iter().flatten() {
+        if is_anonymous {
+            identity::check_limit(used, "this route", report);
+        }
         check_params(used, matches, report);
         check_listeners(used, &context.listener_limits, report);
     }
@@ -92,6 +101,9 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     let response_fields = raw.response_headers.build(|raw| raw.of_answers(report));
     for at in templates(raw) {
         check_template(at, matches, report);
+        if is_anonymous {
+            identity::check_template(at, report);
+        }
     }
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
@@ -102,6 +114,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         matches: matches?.clone(),
         action: action?,
         networks: networks?,
+        authenticate: authenticate?,
         cors: cors?,
         request_fields: request_fields?.unwrap_or_default().into(),
         response_fields: response_fields?.unwrap_or_default().into(),

@@ -1,6 +1,7 @@
 //! The whole file: its sections, and the keys outside of any section.
 
 use super::defaults::RawDefaults;
+use super::identity::RawAuthenticator;
 use super::limit::RawLimit;
 use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
@@ -50,6 +51,8 @@ record! {
         optional store: RawStore,
         /// Rate limits, by name.
         optional limits: Mapping<DefinedName, RawLimit>,
+        /// Ways in which clients say who they are, by name.
+        optional authenticators: Mapping<DefinedName, RawAuthenticator>,
         /// Groups of servers to forward to, by name.
         optional upstreams: Mapping<DefinedName, RawUpstream>,
         /// Which requests are forwarded or answered, and how.

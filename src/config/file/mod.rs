@@ -8,6 +8,7 @@ pub mod config;
 pub mod defaults;
 pub mod header;
 pub mod health;
+pub mod identity;
 pub mod limit;
 pub mod listener;
 pub mod listener_tls;

@@ -11,19 +11,28 @@ use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::answer::rendered::RenderedFields;
 use crate::gateway::exchange::Exchange;
+use crate::identity::credential::CredentialPlace;
+use crate::identity::route::remove_credentials;
 use crate::proxy::message::headers;
 use crate::route::fields::FieldChanges;
 
 /// Changes the fields of requests, if there is anything to change. Optional in itself: its future is that of the service
 /// inside, where an `Either` would wrap it once more.
 #[derive(Clone)]
-pub struct RequestFieldsLayer(pub Option<Arc<FieldChanges>>);
+pub struct RequestFieldsLayer(pub Option<Arc<RequestChanges>>);
+
+/// The changes of requests.
+pub struct RequestChanges {
+    pub fields: Arc<FieldChanges>,
+    /// The credentials that go no further.
+    pub credentials: Arc<[CredentialPlace]>,
+}
 
 /// A service that gets requests with other fields.
 #[derive(Clone)]
 pub struct RequestFields<S> {
     inner: S,
-    changes: Option<Arc<FieldChanges>>,
+    changes: Option<Arc<RequestChanges>>,
 }
 
 impl<S> Layer<S> for RequestFieldsLayer {
@@ -49,7 +58,8 @@ where
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> S::Future {
         if let Some(changes) = &self.changes {
-            let fields = RenderedFields::new(changes, |template| exchange.render(template));
+            let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
+            remove_credentials(&changes.credentials, exchange.request);
             // First, or a field that the route sets would pass for a client's claim later.
             headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
             exchange.has_own_fields = true;

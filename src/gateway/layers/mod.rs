@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod answer;
+pub mod authentication;
 pub mod body_bound;
 pub mod cors;
 pub mod fields;

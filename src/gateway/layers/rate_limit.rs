@@ -43,6 +43,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             body_length: request.body().size_hint().exact(),
             client_ip: Some(self.context.origin.client_ip),
             client_certificate: self.context.client_certificate(),
+            client_identity: self.identity.as_deref(),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: self.route_name(),
             param: &|name| self.route.as_ref().ok()?.route.matches.param(name, self.path()),

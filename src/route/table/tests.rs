@@ -38,6 +38,7 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
         action: Action::Respond(FixedResponse { status: StatusCode::OK, headers: vec![], body: Bytes::new() }),
         limits: vec![],
         networks: NetworkRules::default(),
+        authenticate: Vec::new(),
         cors: None,
         request_fields: Arc::default(),
         response_fields: Arc::default(),

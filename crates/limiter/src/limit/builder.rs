@@ -13,7 +13,7 @@ use crate::limit::algorithm::{Algorithm, QuotaError, Rate, WindowLength, WindowR
 use crate::limit::cost::Cost;
 use crate::limit::definition::{Consistency, Limit, LimitUse, OnOutage};
 use crate::limit::exemption::Exemption;
-use crate::limit::key::{CustomKey, Facts, KeyPart, KeySpec, OnMissing};
+use crate::limit::key::{CustomKey, Facts, IdentityPart, KeyPart, KeySpec, OnMissing};
 use crate::limit::on_limit::{OnLimit, Queueing};
 use crate::limit::plan::{PlanHash, PlanSource, Plans};
 use crate::limit::rollout::Rollout;
@@ -339,6 +339,11 @@ pub fn header(name: HeaderName) -> KeyPart {
 /// A cookie.
 pub fn cookie(name: &str) -> KeyPart {
     KeyPart::Cookie(name.into())
+}
+
+/// The identity that an authenticator found.
+pub fn identity() -> KeyPart {
+    KeyPart::Identity(IdentityPart::Qualified)
 }
 
 /// The host that the request is for.

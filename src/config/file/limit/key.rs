@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::key::{CertificatePart, KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{CertificatePart, IdentityPart, KeyPart, OnMissing};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
@@ -14,6 +14,7 @@ use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Decode, Located, Scalar, SchemaDefinitions, Setting, mismatch, only_one};
 use crate::config::yaml::node::{YamlNode, YamlValue};
 use crate::config::yaml::record::{Record, record};
+use crate::config::yaml::schema::or_variable;
 use crate::config::yaml::words::{unknown, words};
 
 record! {
@@ -33,6 +34,8 @@ record! {
         optional client_ip: RawClientIp,
         /// A part of the certificate by which the client has authenticated itself: subject, san or fingerprint.
         optional client_certificate: Located<CertificatePart>,
+        /// A part of the identity that an authenticator found: id, plan or label.NAME.
+        optional identity: Located<IdentityPart>,
         /// A header field by name.
         optional header: Located<HeaderName>,
         /// A cookie by name.
@@ -56,7 +59,7 @@ pub struct RawKeyPart(pub Option<KeyPart>);
 #[derive(Clone)]
 pub struct CookieName(pub Arc<str>);
 
-const SIMPLE: [&str; 4] = ["client_ip", "method", "host", "route"];
+const SIMPLE: [&str; 5] = ["client_ip", "identity", "method", "host", "route"];
 
 impl RawKey {
     /// The parts. `None`: a mistake was reported.
@@ -87,8 +90,7 @@ impl Decode for RawKeyPart {
             }
             YamlValue::Map(_) => RawPartOptions::decode(node, report).and_then(|options| options.part(report)),
             _ => {
-                let hint =
-                    "write client_ip, method, host, route, or {header: x-tenant}, {cookie: sid}, {query: api_key}";
+                let hint = "write client_ip, identity, method, host, route, or {header: x-tenant}, {cookie: sid}, {query: api_key}";
                 mismatch(node, "a part of a key", Some(hint), report);
                 None
             }
@@ -104,6 +106,7 @@ impl Decode for RawKeyPart {
 fn simple(text: &str) -> Result<KeyPart, ValueProblem> {
     match text {
         "client_ip" => Ok(KeyPart::ClientIp { ipv4_prefix: 32, ipv6_prefix: 64 }),
+        "identity" => Ok(KeyPart::Identity(IdentityPart::Qualified)),
         "method" => Ok(KeyPart::Method),
         "host" => Ok(KeyPart::Host),
         "route" => Ok(KeyPart::Route),
@@ -122,6 +125,7 @@ impl RawPartOptions {
         let parts = [
             self.client_ip.build(RawClientIp::part),
             self.client_certificate.build(|part| Some(KeyPart::ClientCertificate(part.value))),
+            self.identity.build(|part| Some(KeyPart::Identity(part.value.clone()))),
             self.header.build(|name| Some(KeyPart::Header(name.value.clone()))),
             self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             text(&self.query, KeyPart::Query),
@@ -142,6 +146,24 @@ impl RawClientIp {
         let ipv4_prefix = u8::try_from(self.ipv4_prefix.value()?.0).ok()?;
         let ipv6_prefix = u8::try_from(self.ipv6_prefix.value()?.0).ok()?;
         Some(KeyPart::ClientIp { ipv4_prefix, ipv6_prefix })
+    }
+}
+
+impl Scalar for IdentityPart {
+    const WHAT: &'static str = "a part of an identity";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        match text.split_once('.') {
+            None if text == "id" => Ok(Self::Qualified),
+            None if text == "plan" => Ok(Self::Plan),
+            Some(("label", name)) if !name.is_empty() => Ok(Self::Label(name.into())),
+            _ => Err(ValueProblem::new(format!("{} is no part of an identity", quote(text)))
+                .hint("write id, plan or label.NAME")),
+        }
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": or_variable(r"id|plan|label\..+") })
     }
 }
 

@@ -18,7 +18,7 @@ mod response_cost;
 
 pub use algorithm::AlgorithmChoice;
 pub use cost::RawCost;
-pub use key::{RawKey, RawKeyPart};
+pub use key::{CookieName, RawKey, RawKeyPart};
 pub use limit_use::RawLimitUse;
 pub use on_limit::{RawDegrade, RawOnLimit};
 pub use plan::{RawPlan, RawPlanHash, RawPlans};

@@ -179,7 +179,11 @@ impl Scalar for Template {
                 .hint("write {host} for a variable, and {{ or }} for a brace"),
             TemplateError::Unknown(name) => {
                 let known = VARIABLES.iter().map(|(known, _)| *known);
-                let all = known.clone().chain(["path.NAME", "header.NAME"]).collect::<Vec<_>>().join(", ");
+                let all = known
+                    .clone()
+                    .chain(["identity.label.NAME", "path.NAME", "header.NAME"])
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 ValueProblem::new(format!("there is no variable {}", quote(&name))).suggest(
                     &name,
                     known,

@@ -42,6 +42,8 @@ record! {
         optional allow: NonEmptyList<Located<Cidr>>,
         /// Clients in these networks get 403, also those of allow.
         optional deny: NonEmptyList<Located<Cidr>>,
+        /// The authenticators that are asked who the client is, in this order; a client that none knows gets 401.
+        optional authenticate: NonEmptyList<Located<DefinedName>>,
         /// Which pages of other origins may read the answers. Default: those that the upstream lets.
         optional cors: RawCors,
         /// Changes of the header fields of requests, after the limits have counted them.

@@ -40,7 +40,7 @@ impl CertificatePart {
     }
 
     /// This part of `certificate`. `None`: it has none.
-    pub(super) fn of(self, certificate: &ClientCertificate) -> Option<&str> {
+    pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
         let text = match self {
             Self::Subject => &certificate.subject,
             Self::AlternativeNames => &certificate.alternative_names,

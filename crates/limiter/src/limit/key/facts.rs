@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
 use crate::limit::key::client_certificate::ClientCertificate;
+use crate::limit::key::client_identity::CallerIdentity;
 use crate::limit::key::host::RequestHost;
 
 /// The facts of a request that a key can be made of.
@@ -31,6 +32,8 @@ pub struct Facts<'a> {
     pub client_ip: Option<IpAddr>,
     /// `None`: the client has not authenticated itself by one.
     pub client_certificate: Option<&'a ClientCertificate>,
+    /// `None`: no authenticator has found one.
+    pub client_identity: Option<&'a CallerIdentity>,
     pub host: RequestHost<'a>,
     /// The route's name.
     pub route: &'a str,
@@ -51,6 +54,7 @@ impl<'a> Facts<'a> {
             body_length: None,
             client_ip: None,
             client_certificate: request.extensions().get(),
+            client_identity: request.extensions().get(),
             host: RequestHost::Of(request.uri(), request.headers()),
             route: "",
             param: &|_| None,

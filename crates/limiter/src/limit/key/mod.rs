@@ -1,7 +1,7 @@
 //! The key of a limit: the requests with one key share one bucket.
 //!
 //! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads and
-//! `client_certificate` those of a certificate. `bytes` writes them into the key; `spelling`, `host` and `address_text` give
+//! `client_certificate` and `client_identity` those of a certificate and of an identity. `bytes` writes them into the key; `spelling`, `host` and `address_text` give
 //! values, hosts and addresses their one spelling. Two different combinations of parts never give one key.
 
 pub mod address_text;
@@ -9,6 +9,7 @@ pub mod host;
 
 mod bytes;
 mod client_certificate;
+mod client_identity;
 mod custom;
 mod facts;
 mod part;
@@ -16,6 +17,7 @@ mod spelling;
 
 pub use bytes::Key;
 pub use client_certificate::{CertificatePart, ClientCertificate};
+pub use client_identity::{CallerIdentity, IdentityPart};
 pub use custom::CustomKey;
 pub use facts::Facts;
 pub use part::KeyPart;

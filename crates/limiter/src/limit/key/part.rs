@@ -14,6 +14,7 @@ use percent_encoding::percent_decode;
 
 use crate::limit::key::bytes::Key;
 use crate::limit::key::client_certificate::CertificatePart;
+use crate::limit::key::client_identity::IdentityPart;
 use crate::limit::key::custom::CustomKey;
 use crate::limit::key::facts::Facts;
 use crate::limit::key::spelling;
@@ -33,6 +34,8 @@ pub enum KeyPart {
     ClientIp { ipv4_prefix: u8, ipv6_prefix: u8 },
     /// A part of the certificate by which the client has authenticated itself.
     ClientCertificate(CertificatePart),
+    /// A part of the identity that an authenticator found.
+    Identity(IdentityPart),
     /// The value of a header field; of `authorization` the credentials, whatever their spelling.
     Header(HeaderName),
     /// A cookie by name (RFC 6265 §4.2).
@@ -87,6 +90,7 @@ impl KeyPart {
                 return Some(PartValue::Bytes(spelling::decoded((facts.param)(name)?.as_bytes())));
             }
             Self::ClientCertificate(part) => part.of(facts.client_certificate?)?.as_bytes(),
+            Self::Identity(part) => part.of(facts.client_identity?)?.as_bytes(),
             Self::Method => spelling::method(facts.method).as_bytes(),
             Self::Host => match facts.host.find() {
                 Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
@@ -105,6 +109,7 @@ impl KeyPart {
             Self::Header(name) => is_secret_header(name),
             Self::Cookie(_) | Self::Custom(_) => true,
             Self::Query(name) | Self::PathParam(name) => is_secret(name),
+            Self::Identity(part) => part.given_name().is_some_and(is_secret),
             Self::ClientIp { .. }
             | Self::ClientCertificate(_)
             | Self::Method

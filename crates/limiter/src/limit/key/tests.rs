@@ -9,6 +9,7 @@ fn key_of(parts: Vec<KeyPart>, on_missing: OnMissing, request: &Request<()>, ip:
     let facts = Facts {
         client_ip: ip.parse().ok(),
         client_certificate: None,
+        client_identity: None,
         host: RequestHost::Known("h.example"),
         route: "orders",
         param: &|name| (name == "id").then_some("42"),
@@ -132,6 +133,32 @@ fn a_value_has_one_key_however_it_is_spelt() {
 }
 
 #[test]
+fn an_identity_counts_by_its_authenticator_and_id_and_what_it_lacks_is_missing() {
+    let mut identity = CallerIdentity::new("users", "ada|7");
+    identity.labels.insert("team".to_owned(), "web".to_owned());
+    identity.claims.insert("api_token".to_owned(), "t".to_owned());
+    assert_eq!((identity.authenticator(), identity.id()), ("users", "ada|7"));
+    let mut named = CallerIdentity::default();
+    named.name_as("users/ada|7");
+    assert_eq!((named.authenticator(), named.id()), ("users", "ada|7"));
+    let mut request = Request::new(());
+    let part = |part| vec![KeyPart::Identity(part)];
+    assert_eq!(text_of(part(IdentityPart::Qualified), &request, ""), "l:%", "nobody has authenticated");
+    request.extensions_mut().insert(identity);
+    let of_request = |request: &Request<()>, part| {
+        let facts = Facts::of(request);
+        let ExtractedKey::Key(key) = KeySpec::from(KeyPart::Identity(part)).extract("l", &facts) else { panic!() };
+        String::from_utf8(key.0.to_vec()).unwrap()
+    };
+    assert_eq!(of_request(&request, IdentityPart::Qualified), "l:users/ada%7c7");
+    assert_eq!(of_request(&request, IdentityPart::Label("team".into())), "l:web");
+    assert_eq!(of_request(&request, IdentityPart::Plan), "l:%");
+    assert_eq!(of_request(&request, IdentityPart::Claim("sub".into())), "l:%");
+    let secret = of_request(&request, IdentityPart::Claim("api_token".into()));
+    assert!(secret.starts_with("l:#") && secret.len() == 35, "a claim called a token leaves as a hash: {secret}");
+}
+
+#[test]
 fn path_parameters_and_methods_have_one_key_however_they_are_spelt() {
     let key = |param: &'static str, method: &str| {
         let request = Request::builder().method(method).body(()).unwrap();
@@ -143,6 +170,7 @@ fn path_parameters_and_methods_have_one_key_however_they_are_spelt() {
             body_length: None,
             client_ip: None,
             client_certificate: None,
+            client_identity: None,
             host: RequestHost::Known(""),
             route: "",
             param: &|_| Some(param),

@@ -11,7 +11,7 @@ use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::QuotaError;
 use crate::limit::definition::Limit;
 use crate::limit::key::host::RequestHost;
-use crate::limit::key::{ClientCertificate, ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
+use crate::limit::key::{CallerIdentity, ClientCertificate, ExtractedKey, Facts, Key, KeyPart, KeySpec, OnMissing};
 use crate::request::compiled_limit::{CompiledLimit, LargestCosts};
 use crate::request::operator::explanation::{AppliedLimit, BucketUse, part_name};
 
@@ -29,6 +29,8 @@ pub struct RequestDescription {
     pub client_ip: Option<IpAddr>,
     /// A part that is empty was not described.
     pub client_certificate: ClientCertificate,
+    /// A part that is empty was not described.
+    pub client_identity: CallerIdentity,
     pub method: Option<Method>,
     /// In lower case, without a port.
     pub host: Option<String>,
@@ -135,6 +137,7 @@ impl RequestDescription {
             body_length: Some(0),
             client_ip: self.client_ip,
             client_certificate: Some(&self.client_certificate),
+            client_identity: Some(&self.client_identity),
             host: RequestHost::Known(self.host.as_deref().unwrap_or_default()),
             route: self.route.as_deref().unwrap_or_default(),
             param: &param,

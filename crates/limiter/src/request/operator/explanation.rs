@@ -173,6 +173,7 @@ pub fn part_name(part: &KeyPart) -> String {
     match part {
         KeyPart::ClientIp { .. } => "client_ip".to_owned(),
         KeyPart::ClientCertificate(part) => format!("client_certificate.{}", part.name()),
+        KeyPart::Identity(part) => part.name(),
         KeyPart::Header(name) => format!("header.{name}"),
         KeyPart::Cookie(name) => format!("cookie.{name}"),
         KeyPart::Query(name) => format!("query.{name}"),

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::bucket_text::{show_level, show_policy, show_settled, show_source, show_wait};
+use super::bucket::{show_level, show_policy, show_settled, show_source, show_wait};
 use crate::admin::views::explain::{ActionView, ExplainView, LimitView, RouteView, WhyView};
 
 /// The routes that are shown, of those that do not take the request.

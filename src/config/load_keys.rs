@@ -1,0 +1,33 @@
+//! The way in of a file of API keys: to the clients that have them, or to all that is wrong with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::identity::keys::RawApiKey;
+use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::yaml::decode::Decode;
+use super::{check, source, yaml};
+use crate::identity::api_key::ApiKeyTable;
+
+/// Reads and checks the file at `path`, whose clients an `authenticator` has. It has no variables.
+///
+/// # Errors
+/// Every mistake in it, or the one that kept it from being read.
+pub fn load_api_keys(path: &Path, authenticator: &str) -> Result<ApiKeyTable, Mistakes> {
+    let name = path.display().to_string();
+    let text = source::of_keys(&name, path)?;
+    let mut report = Report::new(&name);
+    let table = table(&Arc::from(name), &text, authenticator, &mut report);
+    report.close(table).map(|(table, _)| table)
+}
+
+fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Report) -> Option<ApiKeyTable> {
+    if text.trim().is_empty() {
+        // It may be on its way: nobody means to take all keys away like that.
+        let problem = ValueProblem::new("the file is empty").hint("write [] for no keys");
+        report.mistake(&Location::root(file, (1, 1)), problem);
+        return None;
+    }
+    let root = yaml::parse::tree(file, text, report)?;
+    check::api_keys(&Vec::<RawApiKey>::decode(&root, report)?, authenticator, report)
+}

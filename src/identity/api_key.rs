@@ -1,0 +1,72 @@
+//! API keys: the clients that have one, by its hash.
+//!
+//! Guarantees that no key is compared: a table of SHA-256 is looked up, so time tells nothing of a key that nearly fits.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use sha2::{Digest, Sha256};
+use tollgate_limiter::limit::key::CallerIdentity;
+
+/// The SHA-256 of a credential.
+pub type CredentialHash = [u8; 32];
+
+/// Clients by the hash of their key. A client may have several.
+#[derive(Default)]
+pub struct ApiKeyTable(HashMap<CredentialHash, Arc<CallerIdentity>>);
+
+/// A key that nobody has yet.
+pub struct NewApiKey {
+    pub key: String,
+    /// In hexadecimal digits.
+    pub key_sha256: String,
+}
+
+impl NewApiKey {
+    /// A key of 256 random bits. `None`: the system has none.
+    pub fn generate() -> Option<Self> {
+        let mut random = [0; 32];
+        SystemRandom::new().fill(&mut random).ok()?;
+        // The beginning tells those who search repositories for lost keys what it is.
+        let key = format!("tg_{}", URL_SAFE_NO_PAD.encode(random));
+        let key_sha256 = hash(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(Self { key, key_sha256 })
+    }
+}
+
+/// The hash of `credential`.
+pub fn hash(credential: &[u8]) -> CredentialHash {
+    Sha256::digest(credential).into()
+}
+
+impl ApiKeyTable {
+    /// The client that has `key`.
+    pub fn find(&self, key: &[u8]) -> Option<Arc<CallerIdentity>> {
+        self.0.get(&hash(key)).cloned()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<(CredentialHash, CallerIdentity)> for ApiKeyTable {
+    fn from_iter<I: IntoIterator<Item = (CredentialHash, CallerIdentity)>>(keys: I) -> Self {
+        Self(keys.into_iter().map(|(hash, identity)| (hash, Arc::new(identity))).collect())
+    }
+}
+
+/// The hashes of weak keys can be guessed, so they are shown to nobody.
+impl fmt::Debug for ApiKeyTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKeyTable({} keys)", self.len())
+    }
+}

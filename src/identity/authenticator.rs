@@ -1,0 +1,108 @@
+//! An authenticator at work: looks for its credential in a request and says who sent it.
+//!
+//! Guarantees that it accepts nobody before it has what credentials are checked by.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderMap, Uri};
+use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart, ClientCertificate};
+
+use super::api_key::ApiKeyTable;
+use super::credential::FoundCredential;
+use super::metrics::AuthenticatorMetrics;
+use super::refusal::AuthenticationRefusal;
+use super::spec::{ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
+
+/// An authenticator at work. Survives a reload that does not change it.
+pub struct Authenticator {
+    pub spec: Arc<AuthenticatorSpec>,
+    pub metrics: AuthenticatorMetrics,
+    material: ArcSwapOption<Material>,
+}
+
+/// What credentials are checked by. It changes while the authenticator is at work.
+#[derive(Debug)]
+pub enum Material {
+    ApiKeys(ApiKeyTable),
+}
+
+/// The parts of a request that have credentials.
+#[derive(Clone, Copy)]
+pub struct CredentialSource<'a> {
+    pub uri: &'a Uri,
+    pub headers: &'a HeaderMap,
+    pub client_certificate: Option<&'a ClientCertificate>,
+}
+
+/// What an authenticator says of a request.
+pub enum Finding {
+    /// It has no credential for this authenticator: another one may be asked.
+    Absent,
+    Decided(Result<Arc<CallerIdentity>, AuthenticationRefusal>),
+}
+
+const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
+
+impl Authenticator {
+    pub fn new(spec: Arc<AuthenticatorSpec>) -> Self {
+        let metrics = AuthenticatorMetrics::new(&spec.name);
+        Self { spec, metrics, material: ArcSwapOption::empty() }
+    }
+
+    /// Checks credentials by `material` from now on.
+    pub fn install(&self, material: Material) {
+        self.metrics.reloaded(Some(material.len()));
+        self.material.store(Some(Arc::new(material)));
+    }
+
+    /// Whether it has what credentials are checked by, or needs nothing.
+    pub fn is_ready(&self) -> bool {
+        self.spec.file().is_none() || self.material.load().is_some()
+    }
+
+    /// Looks for a credential, and checks it.
+    pub fn check(&self, source: CredentialSource<'_>) -> Finding {
+        let finding = match &self.spec.method {
+            AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
+            AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),
+        };
+        match &finding {
+            Finding::Absent => self.metrics.absent(),
+            Finding::Decided(result) => self.metrics.decided(result),
+        }
+        finding
+    }
+
+    fn check_key(&self, spec: &ApiKeySpec, source: CredentialSource<'_>) -> Finding {
+        let key = match spec.place.find(source.uri, source.headers) {
+            FoundCredential::Absent => return Finding::Absent,
+            FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
+            FoundCredential::One(key) => key,
+        };
+        let material = self.material.load();
+        let Some(Material::ApiKeys(table)) = material.as_deref() else {
+            return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the keys are not known yet")));
+        };
+        Finding::Decided(table.find(&key).ok_or(AuthenticationRefusal::Invalid("the API key is not known")))
+    }
+
+    fn check_certificate(&self, part: CertificatePart, source: CredentialSource<'_>) -> Finding {
+        let Some(certificate) = source.client_certificate else { return Finding::Absent };
+        let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden("the certificate has no such name"));
+        Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id))))
+    }
+}
+
+impl Material {
+    /// How many credentials, or keys for them.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::ApiKeys(table) => table.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

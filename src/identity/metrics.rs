@@ -1,0 +1,62 @@
+//! How requests fared with an authenticator, counted.
+
+use metrics::{Counter, Gauge, counter, gauge};
+
+use super::refusal::AuthenticationRefusal;
+
+/// The counters of one authenticator.
+pub struct AuthenticatorMetrics {
+    accepted: Counter,
+    absent: Counter,
+    rejected: Counter,
+    forbidden: Counter,
+    unavailable: Counter,
+    reloads: [Counter; 2],
+    credentials: Gauge,
+}
+
+impl AuthenticatorMetrics {
+    /// The counters of the authenticator called `name`.
+    pub fn new(name: &str) -> Self {
+        let outcome = |outcome: &'static str| {
+            let counter =
+                counter!("tollgate_authentications_total", "authenticator" => name.to_owned(), "outcome" => outcome);
+            counter.increment(0);
+            counter
+        };
+        let reload = |outcome: &'static str| counter!("tollgate_authenticator_reloads_total", "authenticator" => name.to_owned(), "outcome" => outcome);
+        Self {
+            accepted: outcome("accepted"),
+            absent: outcome("absent"),
+            rejected: outcome("rejected"),
+            forbidden: outcome("forbidden"),
+            unavailable: outcome("unavailable"),
+            reloads: [reload("applied"), reload("rejected")],
+            credentials: gauge!("tollgate_authenticator_credentials", "authenticator" => name.to_owned()),
+        }
+    }
+
+    /// The request has no credential for it.
+    pub fn absent(&self) {
+        self.absent.increment(1);
+    }
+
+    /// It has decided about a request.
+    pub fn decided<T>(&self, result: &Result<T, AuthenticationRefusal>) {
+        let counter = match result {
+            Ok(_) => &self.accepted,
+            Err(AuthenticationRefusal::Invalid(_)) => &self.rejected,
+            Err(AuthenticationRefusal::Forbidden(_)) => &self.forbidden,
+            Err(AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
+        };
+        counter.increment(1);
+    }
+
+    /// What credentials are checked by was read again, and has so many entries; `None`: it cannot be used.
+    pub fn reloaded(&self, entries: Option<usize>) {
+        self.reloads[usize::from(entries.is_none())].increment(1);
+        if let Some(entries) = entries {
+            self.credentials.set(entries as f64);
+        }
+    }
+}

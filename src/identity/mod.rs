@@ -1,0 +1,20 @@
+//! Who a request is from: authenticators by API key and client certificate.
+//!
+//! `spec` is what an operator writes, `credential` the places where a request carries one, `authenticator` one
+//! authenticator at work and `route` those of a route together. `api_key` is what credentials of its kind are checked by.
+
+pub mod api_key;
+pub mod authenticator;
+pub mod credential;
+mod metrics;
+pub mod refusal;
+pub mod route;
+pub mod spec;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use self::authenticator::Authenticator;
+
+/// The authenticators of the node by name.
+pub type Authenticators = HashMap<Arc<str>, Arc<Authenticator>>;
