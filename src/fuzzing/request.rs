@@ -123,6 +123,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
         request_id: &id,
         interim: &interim,
         sockets: None,
+        affinity: None,
         deadline: None,
         has_own_fields: false,
     };

@@ -225,7 +225,7 @@ fn sent(routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> For
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
     let spec = routed.upstream.as_ref().map(|upstream| upstream.spec());
-    let endpoints = spec.map(|spec| spec.endpoints.iter().map(ToString::to_string).collect()).unwrap_or_default();
+    let endpoints = spec.map(|spec| spec.endpoints.iter().map(|of| of.url.to_string()).collect()).unwrap_or_default();
     ForwardedRequest { upstream: forward.upstream.clone(), endpoints, target, host }
 }
 

@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use http::header::UPGRADE;
+use http::header::{SET_COOKIE, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
 use super::connection::client::{Client, Lease, LeaseNeeds};
@@ -21,6 +21,7 @@ use crate::error::Failure;
 use crate::http::deadline::UpstreamWait;
 use crate::http::upgrade_rules;
 use crate::route::Forward;
+use crate::upstream::affinity::Affinity;
 use crate::upstream::balance::Tried;
 use crate::upstream::endpoints::{Endpoint, UpstreamConnectError};
 use crate::upstream::{Destination, Upstream};
@@ -92,7 +93,7 @@ impl Proxy {
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let spec = destination.spec;
                 let needs = LeaseNeeds { spec, fresh, refused_by, upgrade, client: source.sockets };
-                let mut lease = self.connect(upstream, needs).await?;
+                let mut lease = self.connect(upstream, needs, source.affinity).await?;
                 let _watch = GaveUp::watch(upstream, &lease, source.deadline, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
@@ -108,7 +109,12 @@ impl Proxy {
                         {
                             upstream.record_status(endpoint, response.status());
                         }
-                        return relay(response, lease, request.upgrade.take(), source.request_id, now);
+                        let cookie = if upstream.asks_for_affinity() { sticky(&lease, source.affinity) } else { None };
+                        let mut relayed = relay(response, lease, request.upgrade.take(), source.request_id, now)?;
+                        if let Some(cookie) = cookie {
+                            relayed.headers_mut().append(SET_COOKIE, cookie);
+                        }
+                        return Ok(relayed);
                     }
                     Err(failed) => failed,
                 }
@@ -123,8 +129,13 @@ impl Proxy {
     }
 
     /// A connection to the first endpoint that accepts one.
-    async fn connect(&self, upstream: &Upstream, needs: LeaseNeeds<'_>) -> Result<Lease, Failure> {
-        let mut tried = Tried::default();
+    async fn connect(
+        &self,
+        upstream: &Upstream,
+        needs: LeaseNeeds<'_>,
+        affinity: Option<Affinity>,
+    ) -> Result<Lease, Failure> {
+        let mut tried = Tried::by(affinity);
         let mut failure = Failure::NoEndpoint;
         while tried.count() < MAX_ENDPOINTS
             && let Some(endpoint) = upstream.pick(&mut tried)
@@ -168,6 +179,11 @@ impl Drop for GaveUp<'_> {
             self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
         }
     }
+}
+
+/// The `Set-Cookie` for a client that does not come back to this endpoint by itself.
+fn sticky(lease: &Lease, affinity: Option<Affinity>) -> Option<HeaderValue> {
+    lease.endpoint()?.role().set_cookie(affinity).cloned()
 }
 
 fn connect_failure(error: &UpstreamConnectError) -> Failure {

@@ -8,6 +8,7 @@ use super::message::headers;
 use crate::clock::Instant;
 use crate::http::interim::InterimSlot;
 use crate::transport::peer::SocketPair;
+use crate::upstream::affinity::Affinity;
 
 /// Where a request comes from, and where interim responses to it go.
 #[derive(Clone, Copy)]
@@ -17,6 +18,8 @@ pub struct RequestSource<'a> {
     pub interim: &'a InterimSlot,
     /// The client's connection. `None`: its client has no IP address.
     pub sockets: Option<&'a SocketPair>,
+    /// What the request has in common with others that go to the same endpoint.
+    pub affinity: Option<Affinity>,
     /// When the wait for an answer is given up, as the upstream's fault.
     pub deadline: Option<Instant>,
     /// The gateway has set fields already, and removed the client's claims before.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,11 +17,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout_at;
 
+use super::affinity::Affinity;
 use super::health::after;
 use super::health::condition::EndpointCondition;
 use super::lookup::{ResolvedName, Resolver};
 use super::tls::{Http2Policy, UpstreamTls};
-use super::url::{EndpointLocation, EndpointScheme, EndpointUrl};
+use super::url::{EndpointLocation, EndpointScheme, EndpointUrl, InvalidEndpointUrl};
 use crate::clock::{self, Instant};
 use crate::transport::peer::SocketPair;
 use crate::transport::tls::client::{ClientTls, HttpOffer, PeerName, is_offer_refused};
@@ -45,8 +47,30 @@ pub struct Endpoint {
     declined_http2: AtomicBool,
     /// It was offered HTTP/1.1 alone and did not take it. In microseconds of the monotonic clock.
     declined_http1_until: AtomicU64,
+    role: EndpointRole,
     /// Outlives this endpoint where a reload has another in its place.
     condition: Arc<EndpointCondition>,
+}
+
+/// An endpoint, as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointSpec {
+    pub url: EndpointUrl,
+    /// Its share of the requests, beside those of others.
+    pub weight: u64,
+    /// It gets requests while no other is in service.
+    pub backup: bool,
+}
+
+/// The part of an endpoint among the others of its upstream.
+#[derive(Clone, Debug)]
+pub struct EndpointRole {
+    pub weight: u64,
+    pub backup: bool,
+    /// Tells it from others where keys are hashed.
+    pub seed: u64,
+    /// Where cookies name endpoints: what names this one, and the field that says so to a client.
+    pub sticky: Option<(Affinity, HeaderValue)>,
 }
 
 /// Where an endpoint is.
@@ -126,6 +150,7 @@ impl Endpoint {
             proxy_protocol: false,
             declined_http2: AtomicBool::new(false),
             declined_http1_until: AtomicU64::new(0),
+            role: EndpointRole::default(),
             condition: Arc::default(),
         }
     }
@@ -138,6 +163,15 @@ impl Endpoint {
     /// Goes on with the condition of the endpoint that it takes the place of.
     pub fn with_condition(self, condition: Arc<EndpointCondition>) -> Self {
         Self { condition, ..self }
+    }
+
+    pub fn with_role(self, role: EndpointRole) -> Self {
+        Self { role, ..self }
+    }
+
+    /// Its part among the endpoints of its upstream.
+    pub fn role(&self) -> &EndpointRole {
+        &self.role
     }
 
     /// Its requests, failures and fitness.
@@ -250,6 +284,33 @@ impl Endpoint {
                 Ok(ClearStream::Unix(socket))
             }
         }
+    }
+}
+
+impl FromStr for EndpointSpec {
+    type Err = InvalidEndpointUrl;
+
+    /// A URL, of an endpoint like any other.
+    fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
+        Ok(Self { url: text.parse()?, weight: 1, backup: false })
+    }
+}
+
+impl EndpointRole {
+    /// Whether a cookie with this value names it.
+    pub fn is_named(&self, affinity: Affinity) -> bool {
+        self.sticky.as_ref().is_some_and(|(own, _)| *own == affinity)
+    }
+
+    /// The `Set-Cookie` for a client whose cookie names another endpoint, or none.
+    pub fn set_cookie(&self, affinity: Option<Affinity>) -> Option<&HeaderValue> {
+        self.sticky.as_ref().filter(|(own, _)| affinity != Some(*own)).map(|(_, field)| field)
+    }
+}
+
+impl Default for EndpointRole {
+    fn default() -> Self {
+        Self { weight: 1, backup: false, seed: 0, sticky: None }
     }
 }
 

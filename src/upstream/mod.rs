@@ -1,10 +1,11 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
 //! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `health` judges endpoints, `rotation`
-//! has those that are fit, and `balance` picks the next one. `bounds` and `budget` bound connections, requests and retries.
+//! has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds` and `budget` bound connections, requests and retries.
 //! `metrics` counts and `failure_log` logs. `watch` is for the control plane: it probes endpoints, and shows them.
 //!
 //! Guarantees that picking an endpoint takes no lock, and that the state is shared by all workers.
 
+pub mod affinity;
 pub mod balance;
 pub mod bounds;
 pub mod budget;
@@ -24,20 +25,21 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use affinity::Affinity;
 pub use balance::Balance;
 use balance::{Balancer, Tried};
 use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
-use endpoints::{Endpoint, PickedEndpoint};
+use endpoints::{Endpoint, EndpointRole, EndpointSpec, PickedEndpoint};
 use health::Percentage;
 use health::check::HealthSpec;
 use health::condition::ProbeThresholds;
 use health::ejection::{self, EjectSpec};
 use metrics::UpstreamMetrics;
-use rotation::{ChangingRotation, CurrentEndpoints, Rotation, Rotations};
+use rotation::{ChangingRotation, CurrentEndpoints, Rotation, RotationRules, Rotations};
 pub use tls::Http2Policy;
 use tls::UpstreamTls;
-use url::EndpointUrl;
+use tollgate_limiter::limit::key::Facts;
 
 use crate::clock;
 use crate::route::timeouts::UpstreamTimeLimits;
@@ -47,7 +49,7 @@ use crate::route::timeouts::UpstreamTimeLimits;
 pub struct UpstreamSpec {
     pub name: Arc<str>,
     /// At least one.
-    pub endpoints: Vec<EndpointUrl>,
+    pub endpoints: Vec<EndpointSpec>,
     pub balance: Balance,
     /// How endpoints are probed. `None`: not at all.
     pub health: Option<HealthSpec>,
@@ -55,6 +57,8 @@ pub struct UpstreamSpec {
     pub eject: Option<EjectSpec>,
     /// All endpoints are used where a smaller share of them is in service.
     pub panic_threshold: Percentage,
+    /// The time in which an endpoint that comes into service gets to its share of the requests.
+    pub slow_start: Option<Duration>,
     /// Longest time to open a connection, and to wait for one at the bounds.
     pub connect_timeout: Duration,
     /// Longest time from sending the request to the response's header section.
@@ -106,6 +110,22 @@ impl UpstreamSpec {
         }
     }
 
+    fn rotation_rules(&self) -> RotationRules {
+        RotationRules { panic_threshold: self.panic_threshold, slow_start: self.slow_start }
+    }
+
+    /// The part of the endpoint with this URL.
+    fn role(&self, of: &EndpointSpec, url: &str) -> EndpointRole {
+        let sticky = match &self.balance {
+            Balance::Sticky(cookie) => {
+                let affinity = Affinity::of_endpoint(cookie, &self.name, url);
+                cookie.set_cookie(affinity).map(|field| (affinity, field))
+            }
+            Balance::RoundRobin | Balance::LeastRequests | Balance::Hash(_) => None,
+        };
+        EndpointRole { weight: of.weight, backup: of.backup, seed: affinity::seed(url), sticky }
+    }
+
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
     fn needs_own_connections(&self) -> bool {
         self.bounds.connections.is_some() || self.proxy_protocol || self.tls.is_some()
@@ -126,24 +146,25 @@ impl Upstream {
         // A connection that carries one request needs no streams.
         let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
         let known = before.map(|before| before.endpoints());
-        let endpoint = |url| {
-            let endpoint = Endpoint::new(url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
+        let endpoint = |of: &EndpointSpec| {
+            let endpoint = Endpoint::new(&of.url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
+            let role = spec.role(of, endpoint.url());
             match known.iter().flat_map(|known| known.iter()).find(|known| known.url() == endpoint.url()) {
-                Some(known) => endpoint.with_condition(Arc::clone(known.condition())),
-                None => endpoint,
+                Some(known) => endpoint.with_role(role).with_condition(Arc::clone(known.condition())),
+                None => endpoint.with_role(role),
             }
         };
-        let endpoints: Box<[_]> = spec.endpoints.iter().map(|url| Arc::new(endpoint(url))).collect();
+        let endpoints: Box<[_]> = spec.endpoints.iter().map(|of| Arc::new(endpoint(of))).collect();
         for endpoint in &endpoints {
             endpoint.condition().forget(spec.eject.is_none(), spec.health.is_none());
         }
-        let rotation = Rotation::new(endpoints, spec.panic_threshold);
+        let rotation = Rotation::new(endpoints, spec.rotation_rules(), clock::monotonic_micros());
         let rotations = if spec.eject.is_some() || spec.health.is_some() {
             Rotations::Changing(ChangingRotation::new(rotation))
         } else {
             Rotations::Fixed(rotation)
         };
-        let balancer = Balancer::new(spec.balance);
+        let balancer = Balancer::new(spec.balance.clone());
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
         Self { spec, rotations, balancer, budget: RetryBudget::default(), connection_bound, metrics }
@@ -192,9 +213,17 @@ impl Upstream {
     /// left.
     pub fn pick(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
         match &self.rotations {
-            Rotations::Fixed(rotation) => self.balancer.pick(rotation.members(), tried),
+            Rotations::Fixed(rotation) => {
+                self.balancer.pick(rotation.members(), tried).or_else(|| self.pick_backup(rotation, tried))
+            }
             Rotations::Changing(_) => self.pick_of_changing(tried),
         }
+    }
+
+    /// A request that could be sent to no member may try the backups.
+    #[cold]
+    fn pick_backup(&self, rotation: &Rotation, tried: &mut Tried) -> Option<PickedEndpoint> {
+        self.balancer.pick(rotation.others(), tried)
     }
 
     fn pick_of_changing(&self, tried: &mut Tried) -> Option<PickedEndpoint> {
@@ -205,7 +234,22 @@ impl Upstream {
         }
         let picked = self.balancer.pick(rotation.members(), tried);
         // None of them could be connected to: an endpoint that is out may do.
-        picked.or_else(|| self.balancer.pick(rotation.all(), tried))
+        picked.or_else(|| self.balancer.pick(rotation.others(), tried))
+    }
+
+    /// What the request that `facts` describes has in common with others, where endpoints are picked by that.
+    pub fn affinity(&self, facts: &Facts<'_>) -> Option<Affinity> {
+        match &self.spec.balance {
+            Balance::Hash(parts) => Affinity::of_key(parts, facts),
+            Balance::Sticky(cookie) => Affinity::of_cookie(cookie, facts),
+            Balance::RoundRobin | Balance::LeastRequests => None,
+        }
+    }
+
+    /// Whether endpoints are picked by what requests have in common.
+    #[inline]
+    pub fn asks_for_affinity(&self) -> bool {
+        matches!(self.spec.balance, Balance::Hash(_) | Balance::Sticky(_))
     }
 
     /// Whether it judges endpoints by their requests.
@@ -245,17 +289,23 @@ impl Upstream {
         self.turn(changing, &rotation);
     }
 
-    /// Takes back the endpoints whose ejection is over at `now`, in microseconds of the monotonic clock.
+    /// Takes back the endpoints whose ejection is over at `now`, in microseconds of the monotonic clock, and lets the shares of
+    /// new ones grow.
     pub fn review(&self, now: u64) {
-        let (Some(eject), Rotations::Changing(changing)) = (&self.spec.eject, &self.rotations) else { return };
+        let Rotations::Changing(changing) = &self.rotations else { return };
         if !changing.load().is_to_be_reviewed(|| now) {
             return;
         }
         let Some(_changing) = changing.try_lock() else { return };
         let rotation = changing.load();
-        for endpoint in rotation.all().iter().filter(|endpoint| endpoint.condition().ejection().review(now, eject)) {
-            let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
-            tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
+        let ejected = rotation.all().iter().filter(|endpoint| endpoint.condition().ejection().is_out());
+        for endpoint in ejected {
+            let over = self.spec.eject.as_ref().is_some_and(|eject| endpoint.condition().ejection().review(now, eject));
+            if over {
+                endpoint.condition().start(now);
+                let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
+                tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
+            }
         }
         self.turn(changing, &rotation);
     }
@@ -275,20 +325,24 @@ impl Upstream {
         let Rotations::Changing(changing) = &self.rotations else { return };
         let error = outcome.as_ref().err().cloned();
         let _changing = changing.lock();
-        if !endpoint.condition().probes().record(outcome, thresholds) {
+        let condition = endpoint.condition();
+        if !condition.probes().record(outcome, thresholds) {
             return;
         }
         let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
         match error {
             Some(reason) => tracing::warn!(upstream, endpoint, %reason, "an endpoint is unhealthy"),
-            None => tracing::info!(upstream, endpoint, "an endpoint is healthy again"),
+            None => {
+                condition.start(clock::monotonic_micros());
+                tracing::info!(upstream, endpoint, "an endpoint is healthy again");
+            }
         }
         self.turn(changing, &changing.load());
     }
 
     /// Picks from those that are fit now. To be called with the changes locked.
     fn turn(&self, changing: &ChangingRotation, before: &Rotation) {
-        let rotation = Rotation::new(before.all().into(), self.spec.panic_threshold);
+        let rotation = Rotation::new(before.all().into(), self.spec.rotation_rules(), clock::monotonic_micros());
         if rotation.is_panicking() != before.is_panicking() {
             let upstream = &*self.spec.name;
             if rotation.is_panicking() {

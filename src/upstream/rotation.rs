@@ -4,22 +4,42 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::balance::PickList;
+use super::balance::order::{EACH_IN_TURN, TurnOrder};
 use super::endpoints::Endpoint;
-use super::health::Percentage;
+use super::health::{Percentage, micros};
+
+/// The percentage of its weight with which an endpoint begins that comes into service after others, as in Envoy.
+const FIRST_PERCENT: u64 = 10;
+
+/// The steps in which its weight grows.
+const STEPS: u64 = 20;
+
+/// How an upstream makes its rotation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RotationRules {
+    pub panic_threshold: Percentage,
+    /// The time in which an endpoint that comes into service gets to its weight.
+    pub slow_start: Option<Duration>,
+}
 
 /// The endpoints at one moment.
 pub struct Rotation {
     all: Box<[Arc<Endpoint>]>,
     /// Those that requests go to. Never empty, unless there is no endpoint at all.
     members: Box<[Arc<Endpoint>]>,
+    order: TurnOrder,
     in_service: usize,
     /// More are out of service than the panic threshold lets: all are members.
     panicking: bool,
-    /// When an ejection ends, in microseconds of the monotonic clock. 0: there is none.
+    /// When the first ejection ends, in microseconds of the monotonic clock. 0: there is none.
+    returns_at: u64,
+    /// When it is to be made anew, in microseconds of the monotonic clock. 0: not before something happens.
     review_at: u64,
 }
 
@@ -47,20 +67,33 @@ pub enum CurrentRotation<'a> {
 pub struct CurrentEndpoints<'a>(pub(super) CurrentRotation<'a>);
 
 impl Rotation {
-    /// `all`, of which those in service are members, unless fewer are than `panic_threshold`.
-    pub fn new(all: Box<[Arc<Endpoint>]>, panic_threshold: Percentage) -> Self {
-        let fit: Box<[_]> = all.iter().filter(|endpoint| is_in_service(endpoint)).cloned().collect();
-        let in_service = fit.len();
-        let panicking = in_service < all.len() && (in_service == 0 || panic_threshold.exceeds(in_service, all.len()));
-        let review_at = earliest_return(&all);
-        let members = if panicking { all.clone() } else { fit };
-        Self { all, members, in_service, panicking, review_at }
+    /// `all` at `now`, in microseconds of the monotonic clock. Members are those in service: backups where no other is, and all
+    /// of one kind where too few are.
+    pub fn new(all: Box<[Arc<Endpoint>]>, rules: RotationRules, now: u64) -> Self {
+        let in_service = all.iter().filter(|endpoint| is_in_service(endpoint)).count();
+        let primaries = || all.iter().filter(|endpoint| !endpoint.role().backup);
+        let fit = primaries().filter(|endpoint| is_in_service(endpoint)).count();
+        let backups = all.iter().filter(|endpoint| endpoint.role().backup && is_in_service(endpoint));
+        let too_few = fit < primaries().count() && rules.panic_threshold.exceeds(fit, primaries().count());
+        let (members, panicking): (Box<[_]>, bool) = match (fit, too_few) {
+            (1.., false) => (primaries().filter(|endpoint| is_in_service(endpoint)).cloned().collect(), false),
+            (1.., true) => (primaries().cloned().collect(), true),
+            (0, _) if in_service > 0 => (backups.cloned().collect(), false),
+            (0, _) => (all.clone(), !all.is_empty()),
+        };
+        let weights: Vec<_> = members.iter().map(|endpoint| weight(endpoint, rules.slow_start, now)).collect();
+        let order = TurnOrder::of(&weights);
+        let returns_at = earliest_return(&all);
+        let starting = members.iter().any(|endpoint| percent(endpoint, rules.slow_start, now) < 100);
+        let step = rules.slow_start.filter(|_| starting).map(|time| now.saturating_add(micros(time) / STEPS).max(1));
+        let review_at = [Some(returns_at).filter(|at| *at != 0), step].into_iter().flatten().min().unwrap_or(0);
+        Self { all, members, order, in_service, panicking, returns_at, review_at }
     }
 
     /// Whether endpoints have changed since it was made, by an upstream that was reloaded meanwhile.
     pub fn is_stale(&self) -> bool {
         let in_service = self.all.iter().filter(|endpoint| is_in_service(endpoint)).count();
-        in_service != self.in_service || earliest_return(&self.all) != self.review_at
+        in_service != self.in_service || earliest_return(&self.all) != self.returns_at
     }
 
     pub fn all(&self) -> &[Arc<Endpoint>] {
@@ -68,8 +101,13 @@ impl Rotation {
     }
 
     /// Those that requests go to.
-    pub fn members(&self) -> &[Arc<Endpoint>] {
-        &self.members
+    pub fn members(&self) -> PickList<'_> {
+        PickList { endpoints: &self.members, order: &self.order }
+    }
+
+    /// All, for requests that no member takes.
+    pub fn others(&self) -> PickList<'_> {
+        PickList { endpoints: &self.all, order: &EACH_IN_TURN }
     }
 
     /// Whether so few are in service that all get requests.
@@ -77,10 +115,22 @@ impl Rotation {
         self.panicking
     }
 
-    /// Whether an ejection is over at `now`, in microseconds of the monotonic clock.
+    /// Whether it is to be made anew at `now`, in microseconds of the monotonic clock.
     pub fn is_to_be_reviewed(&self, now: impl FnOnce() -> u64) -> bool {
         self.review_at != 0 && now() >= self.review_at
     }
+}
+
+/// The weight of an endpoint at `now`, in hundredths.
+fn weight(endpoint: &Endpoint, slow_start: Option<Duration>, now: u64) -> u64 {
+    endpoint.role().weight.saturating_mul(percent(endpoint, slow_start, now))
+}
+
+/// The percentage of its weight that an endpoint has at `now`.
+fn percent(endpoint: &Endpoint, slow_start: Option<Duration>, now: u64) -> u64 {
+    let (Some(time), Some(started)) = (slow_start, endpoint.condition().started_at()) else { return 100 };
+    let passed = now.saturating_sub(started).saturating_mul(100) / micros(time).max(1);
+    passed.clamp(FIRST_PERCENT, 100)
 }
 
 fn is_in_service(endpoint: &Arc<Endpoint>) -> bool {

@@ -156,7 +156,7 @@ fn reads_a_file_on_few_lines() {
          limits: {per-client: {key: client_ip, rate: 1/h, burst: 1}}\n\
          routes: [{name: all, match: {path: \"/*\"}, upstream: up, limits: [per-client]}]\n",
     );
-    assert_eq!(config.upstreams[0].endpoints[0].to_string(), "http://127.0.0.1:9000");
+    assert_eq!(config.upstreams[0].endpoints[0].url.to_string(), "http://127.0.0.1:9000");
 }
 
 #[test]
@@ -234,13 +234,16 @@ fn reads_every_key() {
     assert!(one.exemption.is_empty());
 
     let upstream = &config.upstreams[0];
-    let endpoints: Vec<_> = upstream.endpoints.iter().map(ToString::to_string).collect();
+    let endpoints: Vec<_> = upstream.endpoints.iter().map(|of| of.url.to_string()).collect();
     assert_eq!(endpoints, ["http://[::1]:9000", "https://orders"]);
     assert_eq!(upstream.http2, Http2Policy::Never);
     assert_eq!(upstream.tls.as_ref().unwrap().server_name, PeerName::of("orders.internal"));
     let most = |count| NonZeroUsize::new(count);
     assert_eq!(upstream.bounds, UpstreamBounds { connections: most(20), pending: Some(0), requests: most(100) });
-    assert_eq!((upstream.balance, upstream.keepalive_connections), (Balance::LeastRequests, 8));
+    let second = &upstream.endpoints[1];
+    assert_eq!((upstream.endpoints[0].weight, second.weight, second.backup), (1, 7, true));
+    assert_eq!((&upstream.balance, upstream.keepalive_connections), (&Balance::LeastRequests, 8));
+    assert_eq!(upstream.slow_start, Some(seconds(30)));
     assert_eq!((upstream.connect_timeout, upstream.response_timeout), (seconds(1), seconds(2)));
     let status = StatusSet::new([StatusRange::from(204), StatusRange::from(300..=399)]).unwrap();
     let host = Some(HeaderValue::from_static("orders"));

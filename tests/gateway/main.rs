@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "these tests measure real time")]
 
 mod admin_port;
+mod balancing;
 mod capacity;
 mod command_line;
 mod compression;

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::transport::tls::client::{ClientTls, ClientTlsSpec};
 use tollgate::upstream::Upstream;
+use tollgate::upstream::balance::Tried;
 use tollgate::upstream::health::Percentage;
 use tollgate::upstream::health::check::{HealthCheck, HealthSpec};
 use tollgate::upstream::health::condition::ProbeThresholds;
@@ -423,4 +424,27 @@ async fn probes_begin_with_a_proxy_header_where_connections_do() {
     let _watch = watch(&front);
     until("it is asked", || heads.load(Ordering::SeqCst) > 1).await;
     until("it passes", || front.gate.upstream.endpoints()[0].condition().probes().counts().0 > 1).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_back_begins_with_a_small_share_that_grows() {
+    let well = Arc::new(AtomicBool::new(false));
+    let (slow, _) = with_health(&well).await;
+    let good = ScriptedUpstream::answering(OK).await;
+    let front = ProxyServer::with(&[slow.address, good.address], |plan| {
+        plan.spec.health = Some(probe(by_path()));
+        plan.spec.slow_start = Some(Duration::from_secs(4));
+    })
+    .await;
+    let _watch = watch(&front);
+    until("it is unhealthy", || in_service(&front) == [false, true]).await;
+    well.store(true, Ordering::SeqCst);
+    until("it is back", || in_service(&front) == [true, true]).await;
+    let share = || {
+        let tried = || front.gate.upstream.pick(&mut Tried::default()).unwrap().url().to_owned();
+        (0..110).filter(|_| tried() == format!("http://{}", slow.address)).count()
+    };
+    let first = share();
+    assert!((8..=30).contains(&first), "{first} of 110");
+    until("it has its half", || share() == 55).await;
 }

@@ -379,7 +379,7 @@ async fn requests_are_spread_over_all_endpoints() {
             servers.push(server);
         }
         let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
-        let front = ProxyServer::with(&addresses, |plan| plan.spec.balance = balance).await;
+        let front = ProxyServer::with(&addresses, |plan| plan.spec.balance = balance.clone()).await;
         let mut client = RawConnection::connect(front.address).await;
         for _ in 0..90 {
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;

@@ -85,6 +85,7 @@ impl ForwarderConfig {
             health: None,
             eject: None,
             panic_threshold: Percentage::default(),
+            slow_start: None,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),
             idle_timeout: Duration::from_secs(60),
@@ -126,6 +127,7 @@ impl Forwarder {
             request_id: &id,
             interim,
             sockets: None,
+            affinity: None,
             deadline: None,
             has_own_fields: false,
         };

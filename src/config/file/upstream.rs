@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
+use super::balance::{RawBalance, RawEndpoint};
 use super::health::{RawEject, RawHealth};
 use super::scalar::number::{BoundedDuration, DAY, Percent, WholeNumber};
 use super::store::PemPath;
@@ -11,16 +12,18 @@ use crate::config::yaml::decode::{Located, Scalar};
 use crate::config::yaml::record::record;
 use crate::config::yaml::words::words;
 use crate::transport::tls::client::PeerName;
-use crate::upstream::url::EndpointUrl;
-use crate::upstream::{Balance, Http2Policy};
+use crate::upstream::Http2Policy;
 
 record! {
     /// Servers that answer alike.
     RawUpstream {
         /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for a socket of this machine.
-        required endpoints: NonEmptyList<Located<EndpointUrl>>,
+        /// {url: …, weight: 2, backup: true} says more.
+        required endpoints: NonEmptyList<RawEndpoint>,
         /// How the next one is chosen.
-        default("round_robin") balance: Located<Balance>,
+        default("round_robin") balance: RawBalance,
+        /// The time in which an endpoint that comes back gets to its share of the requests. Default: none.
+        optional slow_start: Located<BoundedDuration<DAY, 100>>,
         /// How endpoints are probed. Default: not at all.
         optional health: RawHealth,
         /// When endpoints that fail requests get none for a while. Default: never.
@@ -90,10 +93,6 @@ words! {
 
 words! {
     Http2Policy: "auto or never" { "auto" => Auto, "never" => Never }
-}
-
-words! {
-    Balance: "round_robin or least_requests" { "round_robin" => RoundRobin, "least_requests" => LeastRequests }
 }
 
 /// The name of a server in its certificate.

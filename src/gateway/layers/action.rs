@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response};
 use serde::Serialize;
+use tollgate_limiter::layer::LimitedRequest as _;
 use tollgate_limiter::limit::key::host;
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
@@ -68,7 +69,9 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let proxy = &exchange.worker.proxy;
     let RequestContext { origin, request_id, .. } = context;
     let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
-    let source = RequestSource { origin, request_id, interim, sockets, deadline, has_own_fields };
+    let affinity =
+        if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
+    let source = RequestSource { origin, request_id, interim, sockets, affinity, deadline, has_own_fields };
     Box::pin(proxy.forward(exchange.request, &rule, target.destination(upstream), source))
 }
 

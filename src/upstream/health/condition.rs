@@ -24,6 +24,8 @@ pub struct EndpointCondition {
     /// In microseconds of the monotonic clock. 0: the last attempt to connect succeeded, or there was none.
     backing_off_until: AtomicU64,
     pub(in crate::upstream) failures: FailureLog,
+    /// When it came into service after others, in microseconds of the monotonic clock. 0: it was there from the start.
+    started_at: AtomicU64,
     ejection: EjectionRecord,
     probes: ProbeRecord,
 }
@@ -70,6 +72,16 @@ impl EndpointCondition {
     /// Whether nothing is said against sending it requests.
     pub fn is_in_service(&self) -> bool {
         !self.ejection.is_out() && !self.probes.is_unhealthy()
+    }
+
+    /// When it came into service after others, in microseconds of the monotonic clock.
+    pub fn started_at(&self) -> Option<u64> {
+        Some(self.started_at.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    }
+
+    /// Records that it came into service at `now`.
+    pub(in crate::upstream) fn start(&self, now: u64) {
+        self.started_at.store(now, Ordering::Relaxed);
     }
 
     pub fn ejection(&self) -> &EjectionRecord {

@@ -38,6 +38,6 @@ pub(in crate::upstream) fn after(wait: Duration) -> u64 {
 }
 
 /// In microseconds.
-fn micros(time: Duration) -> u64 {
+pub(in crate::upstream) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -25,6 +25,8 @@ pub struct UpstreamReport {
 #[derive(Debug, Serialize)]
 pub struct EndpointReport {
     url: String,
+    weight: u64,
+    backup: bool,
     state: &'static str,
     in_flight: usize,
     /// Failed requests in a row.
@@ -107,6 +109,8 @@ impl EndpointReport {
         let until = ejection.until().map(|until| until.saturating_sub(clock::monotonic_micros()));
         Self {
             url: endpoint.url().to_owned(),
+            weight: endpoint.role().weight,
+            backup: endpoint.role().backup,
             state: match (until, probes.is_unhealthy(), endpoint.is_backing_off()) {
                 (Some(_), _, _) => "ejected",
                 (None, true, _) => "unhealthy",

@@ -64,7 +64,7 @@ fn check(raw: &RawHealth, report: &mut Report) -> Option<HealthCheck> {
 /// gRPC takes HTTP/2.
 fn check_grpc(location: &Location, upstream: &RawUpstream, report: &mut Report) -> Option<()> {
     let Setting::Valid(endpoints) = &upstream.endpoints else { return None };
-    if endpoints.0.iter().all(|at| speaks_http2(upstream, &at.value)) {
+    if endpoints.0.iter().all(|at| speaks_http2(upstream, &at.url.value)) {
         return Some(());
     }
     let problem = ValueProblem::new("gRPC needs HTTP/2, which not every endpoint speaks");

@@ -5,24 +5,29 @@ mod tls;
 
 use std::num::NonZeroUsize;
 
+use crate::config::file::balance::{RawBalance, RawEndpoint};
 use crate::config::file::config::RawConfig;
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::file::upstream::{RawBounds, RawUpstream};
 use crate::config::report::{Report, ValueProblem};
-use crate::upstream::UpstreamSpec;
+use crate::upstream::affinity::StickyCookie;
 use crate::upstream::bounds::UpstreamBounds;
+use crate::upstream::endpoints::EndpointSpec;
 use crate::upstream::url::EndpointScheme;
+use crate::upstream::{Balance, UpstreamSpec};
 
 /// An upstream. `None`: a mistake was reported.
 pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Option<UpstreamSpec> {
     let bounds = raw.bounds.build(|raw| bounds(raw, report));
     check_proxy_protocol(raw, report);
+    check_backups(raw, report)?;
     let tls = tls::build(raw, report);
     let health = raw.health.build(|health| health::probes(health, raw, report));
     Some(UpstreamSpec {
         name: name.0.clone(),
-        endpoints: raw.endpoints.valid()?.0.iter().map(|at| at.value.clone()).collect(),
-        balance: raw.balance.value()?,
+        endpoints: raw.endpoints.valid()?.0.iter().map(endpoint).collect(),
+        balance: balance(raw.balance.valid()?)?,
+        slow_start: raw.slow_start.build(|at| Some(at.value.0))?,
         health: health?,
         eject: raw.eject.build(health::ejection)?,
         panic_threshold: raw.panic_threshold.value()?.0,
@@ -37,6 +42,34 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
         http2: raw.http2.value()?,
         tls: tls?,
     })
+}
+
+fn endpoint(raw: &RawEndpoint) -> EndpointSpec {
+    EndpointSpec { url: raw.url.value.clone(), weight: raw.weight, backup: raw.backup }
+}
+
+/// How the next endpoint is chosen. `None`: a mistake was reported.
+fn balance(raw: &RawBalance) -> Option<Balance> {
+    Some(match raw {
+        RawBalance::RoundRobin => Balance::RoundRobin,
+        RawBalance::LeastRequests => Balance::LeastRequests,
+        RawBalance::Hash(key) => Balance::Hash(key.parts()?.into()),
+        RawBalance::Cookie(cookie) => Balance::Sticky(StickyCookie {
+            name: cookie.name.value()?.0,
+            ttl: cookie.ttl.build(|at| Some(at.value.0))?,
+            secure: cookie.secure.value()?,
+            secret: cookie.secret.value()?.0,
+        }),
+    })
+}
+
+/// Backups stand in for others.
+fn check_backups(raw: &RawUpstream, report: &mut Report) -> Option<()> {
+    let endpoints = &raw.endpoints.valid()?.0;
+    let (true, Some(first)) = (endpoints.iter().all(|at| at.backup), endpoints.first()) else { return Some(()) };
+    let problem = ValueProblem::new("every endpoint is a backup, and there is none that it could stand in for");
+    report.mistake(&first.url.location, problem.hint("remove \"backup\" from the endpoints that are used first"));
+    None
 }
 
 /// A worker's HTTP/2 connection gives way to other workers once its streams have ended, which those of gRPC may never do.
@@ -56,7 +89,7 @@ pub fn warn_of_few_connections(file: &RawConfig, workers: Option<NonZeroUsize>, 
 /// Whether connections carry many requests at a time.
 fn may_share_connections(raw: &RawUpstream) -> bool {
     let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    endpoints.iter().any(|at| health::speaks_http2(raw, &at.value))
+    endpoints.iter().any(|at| health::speaks_http2(raw, &at.url.value))
 }
 
 fn check_proxy_protocol(raw: &RawUpstream, report: &mut Report) {
@@ -64,9 +97,9 @@ fn check_proxy_protocol(raw: &RawUpstream, report: &mut Report) {
         return;
     }
     let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    for at in endpoints.iter().filter(|at| at.value.scheme == EndpointScheme::H2c) {
+    for at in endpoints.iter().filter(|at| at.url.value.scheme == EndpointScheme::H2c) {
         let problem = ValueProblem::new("with proxy_protocol, a connection carries one request, over HTTP/1.1");
-        report.mistake(&at.location, problem.hint("write http:// or https://"));
+        report.mistake(&at.url.location, problem.hint("write http:// or https://"));
     }
 }
 

@@ -14,7 +14,8 @@ use crate::upstream::url::{EndpointScheme, EndpointUrl};
 /// The TLS settings of an upstream; `Some(None)`: no endpoint uses TLS. `None`: a mistake was reported.
 pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTls>> {
     let endpoints = &raw.endpoints.valid()?.0;
-    let secured: Vec<_> = endpoints.iter().filter(|at| at.value.scheme == EndpointScheme::Https).collect();
+    let secured: Vec<_> =
+        endpoints.iter().map(|at| &at.url).filter(|at| at.value.scheme == EndpointScheme::Https).collect();
     let tls = match &raw.tls {
         Setting::Invalid => None,
         Setting::Valid(tls) if secured.is_empty() => {

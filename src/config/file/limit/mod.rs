@@ -8,7 +8,7 @@
 mod algorithm;
 mod cost;
 mod count;
-mod key;
+pub mod key;
 mod limit_use;
 mod on_limit;
 mod on_outage;
