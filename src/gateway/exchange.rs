@@ -243,10 +243,10 @@ impl<'g> Exchange<'g> {
             Variable::Scheme => text.push_str(self.context.origin.forwarded_scheme(headers)),
             Variable::Host => text.push_str(&host::of(uri, headers)),
             Variable::Method => text.push_str(self.request.method().as_str()),
+            // `OPTIONS *` asks about the server as a whole.
+            Variable::Path | Variable::Uri if uri.path() == "*" => text.push('/'),
             Variable::Path => text.push_str(uri.path()),
             Variable::Query => text.push_str(uri.query().unwrap_or_default()),
-            // `OPTIONS *` asks about the server as a whole.
-            Variable::Uri if uri.path() == "*" => text.push('/'),
             Variable::Uri => text.push_str(uri.path_and_query().map_or("/", |target| target.as_str())),
             Variable::Route => text.push_str(self.route_name()),
             Variable::RequestId => text.push_str(self.context.request_id.to_str().unwrap_or_default()),

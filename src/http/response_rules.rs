@@ -13,6 +13,13 @@ use http_body::Body as _;
 
 use crate::body::Body;
 
+/// Digests of the content (RFC 9530, RFC 1864): wrong once that has changed.
+pub const DIGESTS: [HeaderName; 3] = [
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("content-md5"),
+];
+
 /// Whether a response with this status has content, to any request but HEAD (RFC 9110 §6.4.1).
 pub fn has_content(status: StatusCode) -> bool {
     !(status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED)

@@ -50,6 +50,11 @@ pub const ERROR_FACTS: [(&str, ErrorFact); 4] = [
 ];
 
 impl ErrorPages {
+    /// Whether there is a page for this status, whatever its type.
+    pub fn has(&self, status: StatusCode, of_upstream: bool) -> bool {
+        self.0.iter().any(|page| page.fits(status, of_upstream))
+    }
+
     /// The page for an error with this status that `weight` likes best. `weight`: how much the client likes a page's type.
     /// `None`: it asks for none of those types by name, and none is the fallback.
     pub fn find(
@@ -58,11 +63,17 @@ impl ErrorPages {
         of_upstream: bool,
         weight: impl Fn(&HeaderValue) -> u16,
     ) -> Option<&ErrorPage> {
-        let fits = |page: &&ErrorPage| page.statuses.contains(status) && (page.of_upstream || !of_upstream);
+        let fits = |page: &&ErrorPage| page.fits(status, of_upstream);
         let weighed = self.0.iter().filter(fits).map(|page| (weight(&page.content_type), page));
         // The first of the heaviest: `max_by_key` takes the last.
         let named = weighed.rev().filter(|(weight, _)| *weight > 0).max_by_key(|(weight, _)| *weight);
         named.map(|(_, page)| page).or_else(|| self.0.iter().filter(fits).find(|page| page.fallback))
+    }
+}
+
+impl ErrorPage {
+    fn fits(&self, status: StatusCode, of_upstream: bool) -> bool {
+        self.statuses.contains(status) && (self.of_upstream || !of_upstream)
     }
 }
 

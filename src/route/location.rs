@@ -21,6 +21,8 @@ enum LocationPart {
     Start,
     /// Behind `{scheme}`.
     Scheme,
+    /// Behind the slashes, where no host has come yet.
+    HostStart,
     Host,
     /// Behind the host.
     Rest,
@@ -39,7 +41,11 @@ pub fn check(to: &Template) -> Result<(), LocationProblem> {
         };
     }
     // A scheme alone, or no more than the beginning of a URL.
-    if matches!(part, LocationPart::Start | LocationPart::Scheme) { Err(LocationProblem::Start) } else { Ok(()) }
+    if matches!(part, LocationPart::Start | LocationPart::Scheme | LocationPart::HostStart) {
+        Err(LocationProblem::Start)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_text(part: LocationPart, text: &str) -> Result<LocationPart, LocationProblem> {
@@ -48,7 +54,9 @@ fn check_text(part: LocationPart, text: &str) -> Result<LocationPart, LocationPr
     }
     let host = match part {
         LocationPart::Rest => return Ok(part),
-        LocationPart::Host => text,
+        LocationPart::Host if text.contains(['/', '?', '#']) => return Ok(LocationPart::Rest),
+        LocationPart::Host => return Ok(part),
+        LocationPart::HostStart => text,
         LocationPart::Scheme => text.strip_prefix("://").ok_or(LocationProblem::Start)?,
         // Two slashes would begin a host.
         LocationPart::Start if text.starts_with('/') && !text.starts_with("//") => return Ok(LocationPart::Rest),
@@ -57,7 +65,13 @@ fn check_text(part: LocationPart, text: &str) -> Result<LocationPart, LocationPr
             .find_map(|scheme| text.get(..scheme.len())?.eq_ignore_ascii_case(scheme).then(|| &text[scheme.len()..]))
             .ok_or(LocationProblem::Start)?,
     };
-    Ok(if host.contains(['/', '?', '#']) { LocationPart::Rest } else { LocationPart::Host })
+    match host.find(['/', '?', '#']) {
+        // Browsers take what follows the slashes for the host.
+        Some(0) => Err(LocationProblem::Start),
+        Some(_) => Ok(LocationPart::Rest),
+        None if host.is_empty() => Ok(LocationPart::HostStart),
+        None => Ok(LocationPart::Host),
+    }
 }
 
 fn check_variable(part: LocationPart, variable: &Variable) -> Result<LocationPart, LocationProblem> {
@@ -66,8 +80,9 @@ fn check_variable(part: LocationPart, variable: &Variable) -> Result<LocationPar
         // Both begin with a slash.
         (LocationPart::Start | LocationPart::Host, Variable::Path | Variable::Uri) => Ok(LocationPart::Rest),
         (LocationPart::Start, Variable::Scheme) => Ok(LocationPart::Scheme),
-        (LocationPart::Host, Variable::Host | Variable::Route) => Ok(LocationPart::Host),
-        (LocationPart::Host, variable) => Err(LocationProblem::Host(variable.clone())),
+        (LocationPart::HostStart | LocationPart::Host, Variable::Host) => Ok(LocationPart::Host),
+        (LocationPart::HostStart, Variable::Path | Variable::Uri) => Err(LocationProblem::Start),
+        (LocationPart::HostStart | LocationPart::Host, variable) => Err(LocationProblem::Host(variable.clone())),
         (LocationPart::Start | LocationPart::Scheme, _) => Err(LocationProblem::Start),
     }
 }
@@ -120,9 +135,21 @@ mod tests {
         ] {
             assert_eq!(checked(good), Ok(()), "{good}");
         }
-        for bad in
-            ["{path.id}", "{header.x}", "//a.example/", "{query}", "javascript:{query}", "a", "{scheme}", "{host}/a"]
-        {
+        for bad in [
+            "{path.id}",
+            "{header.x}",
+            "//a.example/",
+            "{query}",
+            "javascript:{query}",
+            "a",
+            "{scheme}",
+            "{host}/a",
+            "https:///{path.id}",
+            "{scheme}:///{query}",
+            "http://?{query}",
+            "https://{path}",
+            "https://",
+        ] {
             assert_eq!(checked(bad), Err(LocationProblem::Start), "{bad}");
         }
         for (bad, variable) in [

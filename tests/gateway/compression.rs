@@ -158,6 +158,7 @@ fn an_answer_that_should_stay_as_it_is_does() {
         &text,
     );
     answers.push(("/tagged", tagged));
+    answers.push(("/same", vec!["HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nConnection: close\r\n\r\n".to_owned()]));
     let (gateway, _go) = start(answers);
     for path in as_it_is.iter().map(|(path, ..)| *path).chain(["/range"]) {
         let head = head(&gateway.url(path), "gzip, br, zstd", &[]);
@@ -167,6 +168,10 @@ fn an_answer_that_should_stay_as_it_is_does() {
     let head = head(&gateway.url("/tagged"), "gzip", &[]);
     assert!(coding(&head) == Some("gzip") && head.contains("etag: w/\"a\"\r\n"), "{head}");
     assert!(head.matches("accept-encoding").count() == 1 && !head.contains("digest"), "{head}");
+    // The same of the compressed answer that the client has.
+    let same = |tag: &str| self::head(&gateway.url("/same"), "gzip", &["-H", &format!("if-none-match: {tag}")]);
+    assert!(same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n"));
+    assert!(same("W/\"x\"").contains("vary: accept-encoding\r\n"));
 }
 
 #[test]

@@ -51,7 +51,7 @@ routes:
     ))
 }
 
-const UPSTREAM: &str = "location /secret { add_header WWW-Authenticate 'Basic realm=\"a\"' always; add_header ETag '\"x\"' always; return 401 'theirs'; }
+const UPSTREAM: &str = "location /secret { add_header WWW-Authenticate 'Basic realm=\"a\"' always; add_header ETag '\"x\"' always; add_header Content-Disposition attachment always; return 401 'theirs'; }
 location / { return 500 'theirs'; }
 location /fine { return 200 'fine'; }";
 
@@ -71,12 +71,15 @@ fn a_client_gets_the_page_of_the_type_that_it_asks_for() {
     let id = browser.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap();
     assert!(browser.ends_with(&format!("<style>p {{color: red}}</style><p>502 Bad Gateway {id}</p>")), "{browser}");
 
+    assert!(browser.to_lowercase().contains("vary: accept\r\n"), "{browser}");
+
     let script = asked(&gateway, "/gone", "text/*;q=0.3, application/json");
     let body: Value = serde_json::from_str(script.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     assert_eq!(body["code"], 502, "{script}");
     // No page is for clients that name no type, and none is an image.
     for accept in ["*/*", "image/png", "text/html;q=0"] {
         let bare = asked(&gateway, "/gone", accept);
+        assert!(bare.to_lowercase().contains("vary: accept\r\n"), "{bare}");
         assert!(bare.contains("application/problem+json") && bare.contains("connect-failed"), "{bare}");
     }
     let over_http2 = curl(&["--http2-prior-knowledge", "-H", "accept: text/html", &gateway.url("/gone")]);
@@ -121,6 +124,7 @@ fn errors_of_the_upstream_are_replaced_where_the_route_says_so() {
     let replaced = asked(&gateway, "/all/secret", "*/*");
     assert!(replaced.starts_with("HTTP/1.1 401") && replaced.ends_with("ours"), "{replaced}");
     assert!(replaced.contains("Basic realm=") && !replaced.to_lowercase().contains("etag"), "{replaced}");
+    assert!(!replaced.to_lowercase().contains("disposition"), "{replaced}");
     assert!(asked(&gateway, "/all/other", "*/*").ends_with("ours"));
     assert!(asked(&gateway, "/kept/other", "*/*").ends_with("theirs"));
     assert!(asked(&gateway, "/all/fine", "text/html").ends_with("fine"));

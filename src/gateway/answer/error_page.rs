@@ -5,57 +5,57 @@
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER,
+    ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RETRY_AFTER,
 };
 use http::{Response, StatusCode};
+use smallvec::SmallVec;
 
 use crate::body::Body;
-use crate::http::preferences::stated;
+use crate::http::preferences::{stated, vary_on};
+use crate::http::response_rules::DIGESTS;
 use crate::route::error_pages::{ErrorFact, ErrorPage, ErrorPages};
 
 /// Fields that describe the content which is replaced.
-const OF_CONTENT: [HeaderName; 8] = [
+const OF_CONTENT: [HeaderName; 9] = [
     ACCEPT_RANGES,
+    CONTENT_DISPOSITION,
     CONTENT_ENCODING,
     CONTENT_LANGUAGE,
     CONTENT_LENGTH,
+    CONTENT_LOCATION,
     CONTENT_RANGE,
     ETAG,
     LAST_MODIFIED,
-    HeaderName::from_static("content-digest"),
 ];
 
 /// The pages of a route, and the types of content that the client of a request asks for.
 pub struct AcceptedPages {
     pages: Arc<ErrorPages>,
-    /// The values of `Accept`.
-    accept: HeaderMap,
+    /// The values of `Accept`. Nearly all clients send one.
+    accept: SmallVec<[HeaderValue; 1]>,
 }
 
 impl AcceptedPages {
     /// For a request with these `headers`.
     pub fn new(pages: &Arc<ErrorPages>, headers: &HeaderMap) -> Self {
-        let mut accept = HeaderMap::new();
-        for value in headers.get_all(ACCEPT) {
-            accept.append(ACCEPT, value.clone());
-        }
-        Self { pages: pages.clone(), accept }
+        Self { pages: pages.clone(), accept: headers.get_all(ACCEPT).iter().cloned().collect() }
     }
 
     /// Replaces the content of an error of the request with this id. `of_upstream`: the error is not the gateway's own.
     pub fn apply(&self, response: &mut Response<Body>, request_id: &HeaderValue, of_upstream: bool) {
         let status = response.status();
-        let is_error = status.is_client_error() || status.is_server_error();
-        let Some(page) = is_error.then(|| self.pages.find(status, of_upstream, |value| self.weight(value))).flatten()
-        else {
+        if !self.pages.has(status, of_upstream) {
             return;
-        };
+        }
+        // Another client gets another page, or none: caches must keep them apart (RFC 9110 §12.5.5).
+        vary_on(response.headers_mut(), &ACCEPT);
+        let Some(page) = self.pages.find(status, of_upstream, |value| self.weight(value)) else { return };
         let content = page.text.render(|fact| show(fact, &status, (request_id, response.headers())));
         *response.body_mut() = content.into();
         let ErrorPage { content_type, .. } = page;
         let headers = response.headers_mut();
-        for field in OF_CONTENT {
+        for field in OF_CONTENT.into_iter().chain(DIGESTS) {
             headers.remove(field);
         }
         headers.insert(CONTENT_TYPE, content_type.clone());
@@ -66,7 +66,7 @@ impl AcceptedPages {
         let essence = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
         let kind = essence.split('/').next().unwrap_or_default();
         let mut of_kind = 0;
-        for (range, weight) in stated(&self.accept, &ACCEPT) {
+        for (range, weight) in stated(&self.accept) {
             if range.eq_ignore_ascii_case(essence) {
                 return weight;
             }

@@ -1,6 +1,6 @@
 //! `error_pages`: pages in place of errors, by status and by the type of content that a client asks for.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -113,7 +113,10 @@ fn content_type(at: &Located<HeaderValue>, report: &mut Report) -> Option<Header
 fn read(file: &Located<IncludedPath>, report: &mut Report) -> Option<PageText> {
     let path = Path::new(&*file.location.file).parent().unwrap_or(Path::new("")).join(&file.value.0);
     let mut bytes = Vec::new();
-    let read = File::open(&path).and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
+    // A pipe would keep the gateway waiting for somebody to write.
+    let open =
+        || if fs::metadata(&path)?.is_file() { File::open(&path) } else { Err(io::Error::other("it is no file")) };
+    let read = open().and_then(|file| file.take(MAX_PAGE + 1).read_to_end(&mut bytes));
     let problem = match (read, String::from_utf8(bytes)) {
         (Err(error), _) => {
             let hint = match error.kind() {

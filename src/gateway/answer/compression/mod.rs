@@ -10,25 +10,18 @@ use std::sync::Arc;
 
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    VARY,
+    IF_NONE_MATCH,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
 use metrics::counter;
 use tollgate_limiter::request::permit::Permit;
 
 use self::compressed_body::{CompressedBody, CompressedSizes};
 use crate::body::{Body, BodyObserver};
-use crate::http::preferences::{stated, weight_of_coding};
-use crate::http::response_rules;
+use crate::http::preferences::{stated, vary_on, weight_of_coding};
+use crate::http::response_rules::{self, DIGESTS};
 use crate::route::compression::{CompressionRules, ContentCoding};
-
-/// Digests of the content as it was (RFC 9530, RFC 1864).
-const DIGESTS: [HeaderName; 3] = [
-    HeaderName::from_static("content-digest"),
-    HeaderName::from_static("repr-digest"),
-    HeaderName::from_static("content-md5"),
-];
 
 /// Its events must arrive as they come, and are small.
 const EVENT_STREAM: &str = "text/event-stream";
@@ -45,6 +38,8 @@ pub struct AcceptedCoding {
     compression: Compression,
     coding: Option<ContentCoding>,
     is_head: bool,
+    /// Its client has an answer with a weak validator.
+    has_weak_tag: bool,
 }
 
 /// Settles a request's limits by content that is compressed afterwards.
@@ -63,25 +58,27 @@ impl Compression {
     /// The coding for a request with these `headers`: the one that its client likes best, and of several such the best of
     /// the route.
     pub fn accepted(&self, headers: &HeaderMap, is_head: bool) -> AcceptedCoding {
-        let identity = stated(headers, &ACCEPT_ENCODING).find(|(name, _)| name.eq_ignore_ascii_case("identity"));
+        let identity = stated(headers.get_all(ACCEPT_ENCODING)).find(|(name, _)| name.eq_ignore_ascii_case("identity"));
         let least = identity.map_or(1, |(_, weight)| weight.max(1));
         let weighed = self.rules.codings.iter().map(|coding| (weight_of_coding(headers, coding.name()), *coding));
         // The first of the heaviest: `max_by_key` takes the last.
         let best = weighed.rev().filter(|(weight, _)| *weight >= least).max_by_key(|(weight, _)| *weight);
-        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head }
+        let has_weak_tag = headers.get(IF_NONE_MATCH).is_some_and(|tags| tags.as_bytes().starts_with(b"W/"));
+        AcceptedCoding { compression: self.clone(), coding: best.map(|(_, coding)| coding), is_head, has_weak_tag }
     }
 }
 
 impl AcceptedCoding {
     /// Compresses the answer, unless it should stay as it is. Then `permit` reads what is compressed.
     pub fn apply(self, response: &mut Response<Body>, permit: &mut Permit) {
+        if response_rules::has_length_of_another(response.status()) {
+            return self.apply_to_unchanged(response.headers_mut());
+        }
         if !self.is_worth_it(response) {
             return;
         }
         let headers = response.headers_mut();
-        if !varies(headers) {
-            headers.append(VARY, HeaderValue::from_static("accept-encoding"));
-        }
+        vary_on(headers, &ACCEPT_ENCODING);
         let Some(coding) = self.coding else { return };
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
         headers.remove(CONTENT_LENGTH);
@@ -97,6 +94,14 @@ impl AcceptedCoding {
             body.observe(Box::new(PermitReader(std::mem::take(permit))));
         }
         *response.body_mut() = Body::boxed(CompressedBody::new(body, coding, self.compression.sizes));
+    }
+
+    /// Lets an answer that says that nothing has changed say it of the answer that its client has (RFC 9110 §15.4.5).
+    fn apply_to_unchanged(&self, headers: &mut HeaderMap) {
+        vary_on(headers, &ACCEPT_ENCODING);
+        if self.has_weak_tag {
+            weaken_etag(headers);
+        }
     }
 
     fn is_worth_it(&self, response: &Response<Body>) -> bool {
@@ -133,15 +138,9 @@ impl BodyObserver for PermitReader {
     }
 }
 
-/// Whether caches know already that the content depends on the codings that a client takes.
-fn varies(headers: &HeaderMap) -> bool {
-    let names = stated(headers, &VARY).map(|(name, _)| name);
-    names.into_iter().any(|name| name == "*" || name.eq_ignore_ascii_case(ACCEPT_ENCODING.as_str()))
-}
-
 /// RFC 9111 §5.2.2.6
 fn forbids_transformation(headers: &HeaderMap) -> bool {
-    stated(headers, &CACHE_CONTROL).any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
+    stated(headers.get_all(CACHE_CONTROL)).any(|(directive, _)| directive.eq_ignore_ascii_case("no-transform"))
 }
 
 /// A strong validator is for one sequence of bytes (RFC 9110 §8.8.1), which the compressed content is not.
