@@ -129,7 +129,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
     };
     let mut prepared = UpstreamRequest::prepare(&mut request, &rule, source).ok()?;
     let mut output = WriteBuffer::default();
-    output.push(|out| prepared.write(out, Some(&endpoint)));
+    output.push(|out| prepared.write(out, Some(&endpoint), false));
     let mut upload = prepared.upload.take()?;
     upload.release();
     let mut sent = Vec::new();

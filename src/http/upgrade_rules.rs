@@ -2,8 +2,8 @@
 //!
 //! Guarantees that a client's connection changes only to what the client has offered.
 
-use http::header::UPGRADE;
-use http::{HeaderMap, HeaderValue};
+use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, UPGRADE};
+use http::{HeaderMap, HeaderValue, Version};
 
 /// The protocols of all `Upgrade` fields. `None`: there are none, and so there is no upgrade.
 pub fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
@@ -12,6 +12,18 @@ pub fn protocols(headers: &HeaderMap) -> Option<HeaderValue> {
     let Some(second) = second else { return Some(first.clone()) };
     let all: Vec<_> = [first, second].into_iter().chain(lists).map(HeaderValue::as_bytes).collect();
     HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
+}
+
+/// The protocols that a 101 switches to. `None`: it switches to none that both sides would understand alike. HTTP/1.0 has no
+/// 101 (RFC 9110 §15.2), an `Upgrade` without its `Connection` is for nobody (§7.8), and of two proofs that contradict each
+/// other clients would check either.
+pub fn switched_to(version: Version, headers: &HeaderMap) -> Option<HeaderValue> {
+    let is_for_us =
+        headers.get_all(CONNECTION).iter().flat_map(names).any(|name| name.eq_ignore_ascii_case(b"upgrade"));
+    let mut proofs = headers.get_all(SEC_WEBSOCKET_ACCEPT).iter();
+    let first = proofs.next();
+    let agree = proofs.all(|proof| Some(proof) == first);
+    protocols(headers).filter(|_| version > Version::HTTP_10 && is_for_us && agree)
 }
 
 /// Whether a client that `offered` these may find itself in all of `chosen`. An offer without a version is for every one.

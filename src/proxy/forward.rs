@@ -208,7 +208,7 @@ fn relay(
     let required =
         if response.status() == StatusCode::UPGRADE_REQUIRED { response.headers().get(UPGRADE).cloned() } else { None };
     let switches = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-    let switched_to = if switches { upgrade_rules::protocols(response.headers()) } else { None };
+    let switched_to = if switches { upgrade_rules::switched_to(response.version(), response.headers()) } else { None };
     headers::strip_response(response.headers_mut());
     let received = response.version();
     // The server writes it in the client's version.

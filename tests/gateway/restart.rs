@@ -239,6 +239,19 @@ fn a_successor_that_hangs_keeps_no_other_from_taking_over() {
 }
 
 #[test]
+fn a_gateway_that_hangs_before_it_hands_over_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Gateway::start(&routes(folder.path(), 1, ""));
+    running.signal("STOP");
+    let mut successor = Gateway::take_over_unready(&routes(folder.path(), 1, ""));
+    assert!(!successor.wait().success());
+    running.signal("CONT");
+    let log = successor.log();
+    assert!(log.contains("it runs and has not answered for 10 s") && !log.contains("os error"), "{log}");
+    assert_eq!(status(&[&running.url("/")]), 200);
+}
+
+#[test]
 fn a_process_that_is_too_late_accepts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut running = Gateway::start(&routes(folder.path(), 1, ""));

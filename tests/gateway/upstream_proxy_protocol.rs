@@ -27,11 +27,11 @@ fn answer(upstream: TcpListener, connections: usize) -> JoinHandle<Vec<Vec<u8>>>
             let mut addresses = vec![0; usize::from(header[15])];
             reader.read_exact(&mut addresses).unwrap();
             header.extend(addresses);
-            let mut line = String::new();
-            while line != "\r\n" {
-                line.clear();
-                assert!(reader.read_line(&mut line).unwrap() > 0);
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                assert!(reader.read_line(&mut head).unwrap() > 0);
             }
+            assert!(head.to_lowercase().contains("\r\nconnection: close\r\n"), "{head}");
             (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
             // It would take another request; none may come.
             assert_eq!(reader.read(&mut [0]).unwrap(), 0);

@@ -126,6 +126,28 @@ async fn an_upstream_switches_to_nothing_but_what_was_offered() {
 }
 
 #[tokio::test]
+async fn an_upstream_switches_by_nothing_but_a_101_that_all_read_alike() {
+    let proof = "Upgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
+    for (version, fields, status) in [
+        ("1.1", proof.to_owned(), 101),
+        ("1.1", format!("{proof}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), 101),
+        ("1.1", format!("{proof}Sec-WebSocket-Accept: AAAAAAAAAAAAAAAAAAAAAAAAAAA=\r\n"), 502),
+        ("1.1", proof.replace("Connection: upgrade", "Connection: keep-alive, Upgrade"), 101),
+        ("1.1", proof.replace("Connection: upgrade", "Connection: keep-alive"), 502),
+        ("1.1", proof.replace("Connection: upgrade\r\n", ""), 502),
+        ("1.0", proof.to_owned(), 502),
+    ] {
+        let answer = format!("HTTP/{version} 101 Switching Protocols\r\n{fields}\r\n");
+        let server = ScriptedUpstream::answering(answer.leak()).await;
+        let front = ProxyServer::to(&[server.address]).await;
+        let mut client = RawConnection::connect(front.address).await;
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{version} {fields} {head}");
+    }
+}
+
+#[tokio::test]
 async fn all_upgrade_fields_are_one_list_and_an_empty_one_is_no_upgrade() {
     for (fields, sent) in [("Upgrade:", None), ("Upgrade: ,", None), ("Upgrade: a/1\r\nUpgrade: b", Some("a/1, b"))] {
         let server = ScriptedUpstream::start(move |mut wire, _| async move {

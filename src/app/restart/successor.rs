@@ -43,7 +43,20 @@ pub fn take_over(path: &Path) -> anyhow::Result<Option<HandedOver>> {
         Err(error) => return Err(error).with_context(|| format!("cannot take over at {}", path.display())),
     };
     anyhow::ensure!(stream.is_of_same_user(), "the gateway at {} is another user's", path.display());
-    receive_all(stream).with_context(|| format!("cannot take over from the gateway at {}", path.display()))
+    receive_all(stream)
+        .map_err(explained)
+        .with_context(|| format!("cannot take over from the gateway at {}", path.display()))
+}
+
+/// A wait for a gateway that hangs ends in an error of the system that names none.
+fn explained(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => anyhow::anyhow!(
+            "it runs and has not answered for {} s: end it, and start this one again; without it, connections in its queue are lost",
+            PROMPT.as_secs()
+        ),
+        _ => error,
+    }
 }
 
 fn receive_all(mut stream: HandoverStream) -> anyhow::Result<Option<HandedOver>> {

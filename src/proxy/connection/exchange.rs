@@ -136,7 +136,8 @@ impl UpstreamConnection {
     /// When the exchange fails before that; says whether the request may be sent again.
     pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
         let host = self.exchange.endpoint.as_ref().map(|endpoint| endpoint.host());
-        self.output.push(|out| request.write(out, host));
+        let is_last = self.spec.proxy_protocol;
+        self.output.push(|out| request.write(out, host, is_last));
         self.exchange.upload = request.upload.take();
         if let Some(upload) = &mut self.exchange.upload {
             upload.start(self.leased_at);

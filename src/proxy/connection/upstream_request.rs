@@ -3,7 +3,7 @@
 //! Guarantees that every upstream gets HTTP/1.1 that can be read in one way only.
 
 use bytes::BytesMut;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
@@ -81,8 +81,9 @@ impl<'a> UpstreamRequest<'a> {
         self.upgrade.as_ref().is_some_and(is_websocket) && *self.method() == Method::GET
     }
 
-    /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3).
-    pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>) {
+    /// Writes the header section for the endpoint whose Host is `host` (RFC 9112 §3). `is_last`: no request follows it, and the
+    /// endpoint is told (§9.3), unless it may change the protocol.
+    pub fn write(&self, out: &mut BytesMut, host: Option<&HeaderValue>, is_last: bool) {
         let target = self.head.uri().path_and_query().map_or("/", |target| target.as_str());
         for part in [self.head.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
             out.extend_from_slice(part.as_bytes());
@@ -91,6 +92,9 @@ impl<'a> UpstreamRequest<'a> {
             encode::field(out, HOST.as_str(), host.as_bytes());
         }
         self.additions.write(out, self.head.headers());
+        if is_last && self.upgrade.is_none() {
+            encode::field(out, CONNECTION.as_str(), b"close");
+        }
         out.extend_from_slice(b"\r\n");
     }
 }
