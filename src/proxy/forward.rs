@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{SET_COOKIE, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
@@ -94,12 +95,16 @@ impl Proxy {
                 let spec = destination.spec;
                 let needs = LeaseNeeds { spec, fresh, refused_by, upgrade, client: source.sockets };
                 let mut lease = self.connect(upstream, needs, source.affinity).await?;
-                let _watch = GaveUp::watch(upstream, &lease, source.deadline, request);
+                let mut watch = GaveUp::watch(upstream, &lease, source.deadline, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
                     Lease::Http2(exchange) => Box::pin(exchange.send(request)).await,
                 };
+                // It has answered or failed by itself.
+                if let Some(watch) = &mut watch {
+                    watch.is_over = true;
+                }
                 match sent {
                     Ok(response) => {
                         let now = clock::now();
@@ -158,7 +163,13 @@ struct GaveUp<'a> {
     upstream: &'a Upstream,
     endpoint: Arc<Endpoint>,
     deadline: Instant,
+    /// When the request was sent to it.
+    since: Instant,
+    is_over: bool,
 }
+
+/// An endpoint that had less time than this is not blamed: another one, or a queue, has used up the request's.
+const FAIR_TIME: Duration = Duration::from_millis(100);
 
 impl<'a> GaveUp<'a> {
     /// `None`: nobody asks, or the client may be what keeps the request: its body comes from there.
@@ -169,13 +180,15 @@ impl<'a> GaveUp<'a> {
         request: &UpstreamRequest<'_>,
     ) -> Option<Self> {
         let deadline = deadline.filter(|_| upstream.ejects() && !request.has_body())?;
-        Some(Self { upstream, endpoint: Arc::clone(lease.endpoint()?), deadline })
+        let endpoint = Arc::clone(lease.endpoint()?);
+        Some(Self { upstream, endpoint, deadline, since: clock::now(), is_over: false })
     }
 }
 
 impl Drop for GaveUp<'_> {
     fn drop(&mut self) {
-        if clock::now() >= self.deadline {
+        let had_time = self.deadline.saturating_duration_since(self.since) >= FAIR_TIME;
+        if !self.is_over && had_time && clock::now() >= self.deadline {
             self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
         }
     }

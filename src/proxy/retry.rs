@@ -83,6 +83,8 @@ impl Retry {
                 (in_time && self.refusals <= MOST_REFUSALS).then_some(upload)
             }
             RetryPermission::Unsent(upload) => (!std::mem::replace(&mut self.spent, true)).then_some(upload),
+            // A part of the body may be gone.
+            RetryPermission::Stale(upload) if upload.has_body() => None,
             RetryPermission::Stale(upload) => {
                 let first = !std::mem::replace(&mut self.spent, true);
                 (first && is_idempotent(method) && upstream.budget().withdraw()).then_some(upload)

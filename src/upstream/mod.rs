@@ -140,24 +140,26 @@ fn next_number() -> u64 {
 
 impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection. Endpoints that
-    /// it has in common with `before` keep their condition.
+    /// it has in common with `before` keep their condition, if both judge them alike.
     pub fn new(spec: Arc<UpstreamSpec>, before: Option<&Self>) -> Self {
         let own = spec.needs_own_connections().then(next_number);
         // A connection that carries one request needs no streams.
         let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
-        let known = before.map(|before| before.endpoints());
-        let endpoint = |of: &EndpointSpec| {
+        // What an upstream that judges otherwise has found of its endpoints says nothing here.
+        let judges_alike =
+            |before: &&Self| before.ejects() == spec.eject.is_some() && before.spec.health == spec.health;
+        let mut known: Vec<_> =
+            before.filter(judges_alike).map_or_else(Vec::new, |before| before.endpoints().iter().cloned().collect());
+        let mut endpoint = |of: &EndpointSpec| {
             let endpoint = Endpoint::new(&of.url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
             let role = spec.role(of, endpoint.url());
-            match known.iter().flat_map(|known| known.iter()).find(|known| known.url() == endpoint.url()) {
-                Some(known) => endpoint.with_role(role).with_condition(Arc::clone(known.condition())),
+            // An endpoint that is listed twice is two, each with a condition of its own.
+            match known.iter().position(|known| known.url() == endpoint.url()) {
+                Some(at) => endpoint.with_role(role).with_condition(Arc::clone(known.remove(at).condition())),
                 None => endpoint.with_role(role),
             }
         };
         let endpoints: Box<[_]> = spec.endpoints.iter().map(|of| Arc::new(endpoint(of))).collect();
-        for endpoint in &endpoints {
-            endpoint.condition().forget(spec.eject.is_none(), spec.health.is_none());
-        }
         let rotation = Rotation::new(endpoints, spec.rotation_rules(), clock::monotonic_micros());
         let rotations = if spec.eject.is_some() || spec.health.is_some() {
             Rotations::Changing(ChangingRotation::new(rotation))

@@ -280,9 +280,7 @@ impl UpstreamConnection {
         let closed = matches!(error, ExchangeError::Closed | ExchangeError::Io(_));
         let permission = match upload.take() {
             Some(upload) if closed && !*begun && upload.is_unread() => RetryPermission::Unsent(upload),
-            Some(upload) if closed && self.used && self.input.is_empty() && !upload.has_body() => {
-                RetryPermission::Stale(upload)
-            }
+            Some(upload) if closed && self.used && self.input.is_empty() => RetryPermission::Stale(upload),
             _ => RetryPermission::Never,
         };
         error.failed(self.exchange.endpoint.take(), permission)

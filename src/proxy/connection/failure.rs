@@ -81,7 +81,8 @@ impl FailedExchange {
     /// and nothing says that a new one fares no better. `again`: the request was on a new one.
     pub fn fault_of_endpoint(&self, again: bool) -> Option<&UpstreamFault> {
         let excused = match &self.permission {
-            RetryPermission::Never => false,
+            // Nothing was sent: the gateway answers by itself.
+            RetryPermission::Never => self.failure == Failure::WebSocketUnsupported,
             RetryPermission::Unsent(_) => !again,
             RetryPermission::Stale(_) | RetryPermission::Refused { .. } | RetryPermission::Unprocessed { .. } => true,
         };
@@ -112,7 +113,7 @@ pub enum RetryPermission {
         upload: Upload,
         streams: Arc<StreamCounts>,
     },
-    /// If the request is idempotent: it has no body, and the connection may have been closed before the request came.
+    /// If the request is idempotent and has no body: the connection may have been closed before the request came.
     Stale(Upload),
     Never,
 }

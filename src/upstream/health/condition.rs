@@ -91,16 +91,6 @@ impl EndpointCondition {
     pub fn probes(&self) -> &ProbeRecord {
         &self.probes
     }
-
-    /// Forgets what an upstream that judges by less has no more use for.
-    pub(in crate::upstream) fn forget(&self, ejection: bool, probes: bool) {
-        if ejection {
-            self.ejection.clear();
-        }
-        if probes {
-            self.probes.clear();
-        }
-    }
 }
 
 impl ProbeRecord {
@@ -136,12 +126,6 @@ impl ProbeRecord {
         self.contrary.store(0, Ordering::Relaxed);
         self.unhealthy.store(!passed, Ordering::Relaxed);
         true
-    }
-
-    fn clear(&self) {
-        self.unhealthy.store(false, Ordering::Relaxed);
-        self.contrary.store(0, Ordering::Relaxed);
-        *self.error.lock() = None;
     }
 }
 

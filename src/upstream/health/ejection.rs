@@ -105,11 +105,6 @@ impl EjectionRecord {
         self.consecutive.store(spec.after.saturating_sub(1), Ordering::Relaxed);
         true
     }
-
-    pub(super) fn clear(&self) {
-        self.until.store(0, Ordering::Relaxed);
-        self.consecutive.store(0, Ordering::Relaxed);
-    }
 }
 
 #[cfg(test)]

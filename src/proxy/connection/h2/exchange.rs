@@ -225,7 +225,7 @@ impl Http2Exchange {
             ExchangeError::StreamUnsent(_) if whole => {
                 RetryPermission::Unprocessed { upload, streams: Arc::clone(connection.counts()) }
             }
-            ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() && !upload.has_body() => {
+            ExchangeError::StreamBroken(error) if error.is_io() && connection.is_used() => {
                 RetryPermission::Stale(upload)
             }
             _ => RetryPermission::Never,
