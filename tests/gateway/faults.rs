@@ -202,7 +202,8 @@ routes: [{{name: all, respond: {{status: 200}}, limits: [timed]}}]
     redis.kill9();
     let killed = Instant::now();
     eventually("its time is over", || (ask() == 429).then_some(()));
-    assert!(killed.elapsed() >= Duration::from_secs(1), "{:?}: its share passes at first", killed.elapsed());
+    // The second counts from the last heartbeat, and there is one every half a second.
+    assert!(killed.elapsed() >= Duration::from_millis(500), "{:?}: its share passes at first", killed.elapsed());
     assert!((0..20).all(|_| ask() == 429), "and nothing after that");
     redis.restart();
     eventually("Redis decides again", || (ask() == 200).then_some(()));
