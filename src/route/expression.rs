@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
+use regex_syntax::hir::Look;
 
 /// Bytes of an expression.
 pub const MOST_BYTES: usize = 4_096;
@@ -18,6 +19,7 @@ pub const MOST_COMPILED: usize = 256 * 1024;
 pub struct PathExpression {
     text: Arc<str>,
     regex: Regex,
+    is_anchored: bool,
 }
 
 /// Why a text is no expression for paths.
@@ -43,7 +45,10 @@ impl PathExpression {
             regex::Error::CompiledTooBig(_) => InvalidExpression::TooLarge,
             other => InvalidExpression::Syntax(reason(&other.to_string())),
         })?;
-        Ok(Self { text: text.into(), regex })
+        let syntax =
+            regex_syntax::parse(text).map_err(|error| InvalidExpression::Syntax(reason(&error.to_string())))?;
+        let is_anchored = syntax.properties().look_set_prefix().contains(Look::Start);
+        Ok(Self { text: text.into(), regex, is_anchored })
     }
 
     /// As it was written.
@@ -56,9 +61,9 @@ impl PathExpression {
         self.regex.is_match(path)
     }
 
-    /// Whether it begins where the path does.
+    /// Whether all that it takes begins where the path does.
     pub fn is_anchored(&self) -> bool {
-        self.text.starts_with('^')
+        self.is_anchored
     }
 
     /// Whether it takes every path, by the ways in which people write that.
@@ -104,6 +109,17 @@ mod tests {
         assert_eq!(why("^/(a"), InvalidExpression::Syntax("unclosed group".to_owned()));
         assert!(matches!(why(&"(".repeat(4_000)), InvalidExpression::Syntax(_)));
         assert!(PathExpression::compile(&"a".repeat(MOST_BYTES)).is_ok());
+    }
+
+    #[test]
+    fn an_expression_is_anchored_when_all_that_it_takes_begins_where_the_path_does() {
+        let is_anchored = |text: &str| PathExpression::compile(text).unwrap().is_anchored();
+        for text in ["^/a", "(?i)^/a", "^/a|^/b", "^(/a|/b)", "(?:^/a)", r"\A/a", "^", "(^/a|^/b)+"] {
+            assert!(is_anchored(text), "{text}");
+        }
+        for text in ["/a", "^/admin|/public", "(^/a)?/b", r"\^/a", "", "/a^"] {
+            assert!(!is_anchored(text), "{text}");
+        }
     }
 
     #[test]
