@@ -6,6 +6,7 @@ use anyhow::Context;
 use metrics::counter;
 use tollgate_limiter::limit::algorithm::QuotaError;
 use tollgate_limiter::limit::definition::LimitUse;
+use tollgate_limiter::limit::on_limit::{Degrade, OnLimit};
 use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;
@@ -76,7 +77,7 @@ pub fn gateway(
             Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
         };
         let guard = guard(route.name.clone(), &route.limits, Some(route))?;
-        let timed = timed_specs(route, &upstreams);
+        let timed = timed_specs(config, route, &upstreams);
         Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream, timed }, guard })
     };
     Ok(Gateway {
@@ -146,14 +147,28 @@ fn network_rules<'a>(listener: &'a ListenerConfig, route: Option<&'a Route>) -> 
     std::iter::once(&listener.networks).chain(route.map(|route| &route.networks))
 }
 
-/// The upstreams that the route's requests may go to, with the route's own time limits. Empty: it has none.
-fn timed_specs(route: &Route, upstreams: &Upstreams) -> Vec<Arc<UpstreamSpec>> {
+/// The upstreams that the route's requests may go to, with the route's own time limits: its own first, then those that a
+/// limit sends to. Empty: it has no time limits.
+fn timed_specs(config: &Config, route: &Route, upstreams: &Upstreams) -> Vec<Arc<UpstreamSpec>> {
     if route.upstream_time.is_empty() {
         return Vec::new();
     }
-    // A limit may send requests elsewhere.
-    let timed = |upstream: &Arc<Upstream>| Arc::new(upstream.spec().with_time_limits(&route.upstream_time));
-    upstreams.values().map(timed).collect()
+    let own = match &route.action {
+        Action::Forward(forward) => Some(&forward.upstream),
+        Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
+    };
+    let of_listeners = config.listeners.iter().flat_map(|listener| &listener.limits);
+    let lesser = of_listeners.chain(&route.limits).filter_map(|used| match &used.limit.on_limit {
+        OnLimit::Degrade(Degrade::Upstream(name)) => Some(name),
+        _ => None,
+    });
+    let mut specs: Vec<Arc<UpstreamSpec>> = Vec::new();
+    for upstream in own.into_iter().chain(lesser).filter_map(|name| upstreams.get(name)) {
+        if specs.iter().all(|spec| spec.name != upstream.spec().name) {
+            specs.push(Arc::new(upstream.spec().with_time_limits(&route.upstream_time)));
+        }
+    }
+    specs
 }
 
 fn listener_rules(listener: &ListenerConfig) -> ListenerRules {

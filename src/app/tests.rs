@@ -106,6 +106,34 @@ fn sockets_beside_those_of_a_predecessor_get_no_connection_before_all_else_is_do
     assert!(accepted(40) < 40);
 }
 
+/// Thousands of each would be millions of copies.
+#[test]
+fn a_route_has_its_times_for_the_upstreams_that_it_may_use_alone() {
+    let text = "
+listeners: [{address: '127.0.0.1:0', limits: [all]}]
+limits:
+  all: {key: client_ip, rate: 1/s, on_limit: {degrade: {upstream: lesser}}}
+  own: {key: route, rate: 1/s, on_limit: {degrade: {upstream: least}}}
+upstreams: {a: {endpoints: ['http://a']}, b: {endpoints: ['http://b']}, lesser: {endpoints: ['http://c']}, least: {endpoints: ['http://d']}}
+routes:
+  - {name: own, match: {path: /1}, upstream: b, limits: [own], timeouts: {response: 7s}}
+  - {name: same, match: {path: /2}, upstream: lesser, timeouts: {response: 7s}}
+  - {name: answered, match: {path: /3}, echo: true, limits: [own], timeouts: {response: 7s}}
+  - {name: plain, match: {path: /4}, upstream: a}
+";
+    let config = config::parse("routes.yaml", text, &|_| None).unwrap_or_else(|mistakes| panic!("{mistakes}")).config;
+    let gateway = assemble::gateway(&config, None, None).unwrap();
+    let timed = |at: usize| -> Vec<&str> {
+        let specs = &gateway.routes[at].target.timed;
+        assert!(specs.iter().all(|spec| spec.response_timeout == Duration::from_secs(7)));
+        specs.iter().map(|spec| &*spec.name).collect()
+    };
+    assert_eq!(
+        [0, 1, 2, 3].map(timed),
+        [vec!["b", "lesser", "least"], vec!["lesser"], vec!["lesser", "least"], vec![]]
+    );
+}
+
 #[test]
 fn a_panic_ends_its_request_only_and_is_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
