@@ -76,7 +76,8 @@ record! {
         optional idle: Located<BoundedDuration<DAY>>,
         /// A tunnel that carries nothing either way is closed after this. Default: the upstream's tunnel_idle_timeout.
         optional tunnel_idle: Located<BoundedDuration<DAY>>,
-        /// From the request's header section to the end of the answer; then 504, or the answer is cut. Default: none.
+        /// From the request's header section until the answer is read from the upstream; then 504, or the answer is cut.
+        /// Clients that read slowly are bounded by min_body_rate and body_timeout. Default: none.
         optional request: Located<BoundedDuration<DAY>>,
     }
 }
