@@ -3,6 +3,8 @@
 //! Works on the tree, so that a mistake in a default is found where it stands, and every key can have one. A key that an
 //! item has itself wins, also without a value.
 
+use tollgate_limiter::limit::units::show_size;
+
 use super::file::defaults::{DefaultedRecord, RawDefaults, default_keys};
 use super::file::limit::RawLimit;
 use super::file::route::RawRoute;
@@ -11,21 +13,36 @@ use super::report::{Report, ValueProblem};
 use super::yaml::decode::Decode;
 use super::yaml::node::{NodeEntry, YamlNode, YamlValue};
 
-/// Values that are copied at most: long lists for thousands of routes would fill all memory.
-const MOST_COPIED: usize = 1_000_000;
+/// The section of the defaults.
+const DEFAULTS: &str = "defaults";
 
-/// Completes the items of each section with its defaults.
+/// Bytes that are copied at most: long lists and texts for thousands of routes would fill all memory.
+const MOST_COPIED: usize = 256 << 20;
+
+/// Checks the defaults, and completes the items of each section with its own.
 pub fn apply(root: &mut YamlNode, report: &mut Report) {
+    let YamlValue::Map(sections) = &root.value else { return };
+    let given = sections.iter().find(|section| section.key == DEFAULTS).filter(|given| !given.value.value.is_null());
+    let raw = given.and_then(|given| RawDefaults::decode(&given.value, report));
+    let is_given = |raw: RawDefaults| [raw.routes.is_present(), raw.limits.is_present(), raw.upstreams.is_present()];
+    complete(root, raw.map_or([false; 3], is_given), report);
+}
+
+/// Completes the items of each section with its defaults. Looks at keys alone: values may still be variables.
+pub fn apply_unchecked(root: &mut YamlNode, report: &mut Report) {
+    complete(root, [true; 3], report);
+}
+
+/// Completes routes, limits and upstreams, each if it `is_given` defaults.
+fn complete(root: &mut YamlNode, is_given: [bool; 3], report: &mut Report) {
     let YamlValue::Map(sections) = &mut root.value else { return };
-    let Some(at) = sections.iter().position(|section| section.key == "defaults") else { return };
-    let node = sections.remove(at).value;
-    let Some(raw) = (!node.value.is_null()).then(|| RawDefaults::decode(&node, report)).flatten() else { return };
+    let Some(at) = sections.iter().position(|section| section.key == DEFAULTS) else { return };
+    let YamlValue::Map(defaults) = sections.remove(at).value.value else { return };
     let of_section = [
-        (RawRoute::SECTION, raw.routes.is_present(), default_keys::<RawRoute>()),
-        (RawLimit::SECTION, raw.limits.is_present(), default_keys::<RawLimit>()),
-        (RawUpstream::SECTION, raw.upstreams.is_present(), default_keys::<RawUpstream>()),
+        (RawRoute::SECTION, is_given[0], default_keys::<RawRoute>()),
+        (RawLimit::SECTION, is_given[1], default_keys::<RawLimit>()),
+        (RawUpstream::SECTION, is_given[2], default_keys::<RawUpstream>()),
     ];
-    let YamlValue::Map(defaults) = node.value else { return };
     for NodeEntry { key, value, .. } in defaults {
         let Some((_, _, keys)) = of_section.iter().find(|(section, given, _)| *section == key && *given) else {
             continue;
@@ -34,14 +51,14 @@ pub fn apply(root: &mut YamlNode, report: &mut Report) {
         given.retain(|entry| keys.contains(&entry.key.as_str()) && !entry.value.value.is_null());
         let Some(section) = sections.iter_mut().find(|section| section.key == key) else { continue };
         let mut items = items(&mut section.value.value);
-        let size: usize = given.iter().map(|entry| entry.value.size()).sum();
+        let size: usize = given.iter().map(NodeEntry::size).sum();
         if size.saturating_mul(items.len()) > MOST_COPIED {
-            let problem =
-                ValueProblem::new(format!("these defaults of {} {key} are over {MOST_COPIED} values", items.len()));
+            let most = show_size(MOST_COPIED as u64);
+            let problem = ValueProblem::new(format!("these defaults of {} {key} are over {most}", items.len()));
             report.mistake(&value.location, problem.hint("shorten them"));
             continue;
         }
-        items.iter_mut().for_each(|item| complete(item, &given));
+        items.iter_mut().for_each(|item| complete_item(item, &given));
     }
 }
 
@@ -54,7 +71,7 @@ fn items(section: &mut YamlValue) -> Vec<&mut YamlNode> {
 }
 
 /// Adds the defaults that `item` does not have. They keep their places: a mistake in one is told once.
-fn complete(item: &mut YamlNode, given: &[NodeEntry]) {
+fn complete_item(item: &mut YamlNode, given: &[NodeEntry]) {
     let YamlValue::Map(entries) = &mut item.value else { return };
     let absent = |entry: &&NodeEntry| !entries.iter().any(|own| own.key == entry.key);
     let missing: Vec<NodeEntry> = given.iter().filter(absent).cloned().collect();

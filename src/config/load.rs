@@ -10,7 +10,6 @@ use super::settings::Config;
 use super::source::{self, STDIN};
 use super::watch::FileVersion;
 use super::yaml::decode::Decode;
-use super::yaml::print;
 use super::yaml::variables::VariableLookup;
 use super::{check, defaults};
 
@@ -65,22 +64,8 @@ pub fn load_admin(path: &Path) -> Result<Option<SocketAddr>, Mistakes> {
     admin.map_or_else(|| report.close(None).map(|(admin, _)| admin), Ok)
 }
 
-/// The file called `file_name` in one piece: included files, defaults and the values of aliases are in their places, and
-/// variables stay as they are written.
-///
-/// # Errors
-/// When a file cannot be read, or is no YAML.
-pub fn print(file_name: &str, text: &str) -> Result<String, Mistakes> {
-    let mut report = Report::new(file_name);
-    let whole = include::tree(text, (&variable, true), &mut report, &mut Vec::new());
-    let printed = whole.map(|IncludedTree { mut root, .. }| {
-        defaults::apply(&mut root, &mut report);
-        print::text(&root)
-    });
-    report.close(printed).map(|(text, _)| text)
-}
-
-fn variable(name: &str) -> Option<String> {
+/// The value of an environment variable of this process.
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

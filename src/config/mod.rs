@@ -3,8 +3,9 @@
 //! A file passes through three rooms. `yaml` reads text into a tree and values off the tree; `file` mirrors the file,
 //! one section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`].
 //! Mistakes of all three are collected in `report` and reported at once. `load` is the way in: `source` reads the text of a
-//! file, `include` joins the trees of several, and `defaults` completes what stands in them. `watch` notices a changed
-//! file, `source_watch` any of several. `load_keys` is the way in of a file of API keys. Types of the domain know nothing of this module. (`yaml` says why decoding is not
+//! file, `include` joins the trees of several, and `defaults` completes what stands in them. `printed` writes all of that
+//! as one file. `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of a file of API
+//! keys. Types of the domain know nothing of this module. (`yaml` says why decoding is not
 //! left to serde.)
 
 mod check;
@@ -13,6 +14,7 @@ mod file;
 mod include;
 mod load;
 mod load_keys;
+mod printed;
 mod report;
 mod settings;
 mod source;
@@ -21,8 +23,9 @@ pub mod watch;
 mod yaml;
 
 pub use file::scalar::http::registered_method;
-pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, print, read};
+pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, read};
 pub use load_keys::load_api_keys;
+pub use printed::print;
 pub use report::{Mistake, Mistakes};
 pub use settings::{AccessLogFormat, Config, ListenerConfig};
 pub use source::{STDIN, of_file, of_stdin};

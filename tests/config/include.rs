@@ -250,11 +250,29 @@ fn defaults_that_would_fill_the_memory_are_refused() {
     let routes: String = (0..11).map(|at| format!("  - {{name: r{at}, echo: true}}\n")).collect();
     let text = format!("{LISTENERS}defaults: {{routes: {{limits: [{list}]}}}}\nroutes:\n{routes}");
     let told = check(&text).unwrap_err().to_string();
-    assert!(
-        told.contains("defaults.routes: these defaults of 11 routes are over 1000000 values\n"),
-        "{}",
-        &told[..200]
-    );
+    assert!(told.contains("defaults.routes: these defaults of 11 routes are over 256MiB\n"), "{}", &told[..200]);
+    let routes: String = (0..600).map(|at| format!("  - {{name: r{at}, echo: true}}\n")).collect();
+    let text = format!("{LISTENERS}defaults: {{routes: {{timeout: {}}}}}\nroutes:\n{routes}", "1".repeat(500_000));
+    let told = check(&text).unwrap_err().to_string();
+    assert!(told.contains("defaults.routes: these defaults of 600 routes are over 256MiB\n"), "one long text");
+}
+
+#[test]
+fn anchors_and_aliases_are_bounded_by_what_they_take() {
+    let long = "a".repeat(500_000);
+    let many = |of: &str, times: usize| vec![of; times].join(",");
+    // Each anchor keeps a value, and with it those of all anchors within.
+    let nested: String = (0..20).map(|at| format!("&n{at} [")).collect();
+    let refused = |text: &str, at: &str| {
+        let told =
+            check(&format!("{LISTENERS}{text}\n{ROUTES}")).map_or_else(|wrong| wrong.to_string(), |_| String::new());
+        told.contains(&format!(": {at}: anchors and aliases up to here stand for over 16MiB of values\n"))
+    };
+    let of_texts = refused(&format!("x: &a \"{long}\"\ny: [{}]", many("*a", 100)), "y[32]");
+    let of_keys = refused(&format!("x: &a {{{long}: 1}}\ny: [{}]", many("*a", 100)), "y[10]");
+    let of_anchors =
+        refused(&format!("x: {nested}{}{}", many("1", 10_000), "]".repeat(20)), &format!("x{}", "[0]".repeat(13)));
+    assert_eq!((of_texts, of_keys, of_anchors), (true, true, true));
 }
 
 #[test]
@@ -274,5 +292,42 @@ fn a_printed_file_means_what_its_parts_do() {
     );
     let config =
         parse("printed.yaml", &printed, &|_| None).unwrap_or_else(|mistakes| panic!("{mistakes}\n{printed}")).config;
+    assert_eq!(config, load(&main).unwrap().config);
+}
+
+#[test]
+fn a_printed_file_keeps_variables_of_any_type_in_defaults() {
+    let text = DEFAULTS.replace("timeout: 3s", "timeout: \"${TIMEOUT:-5s}\"");
+    let printed = print("main.yaml", &text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    assert_eq!(printed.matches("timeout: \"${TIMEOUT:-5s}\"").count(), 1, "{printed}");
+    assert_eq!(good(&printed), good(&text));
+}
+
+#[test]
+fn a_printed_file_leads_to_the_pages_of_its_parts() {
+    let page = |file: &str| format!("[{{status: [5xx], type: text/html, file: \"{file}\"}}]");
+    let folder = folder(&[
+        ("main.yaml", &format!("include: [parts/more.yaml]\n{LISTENERS}error_pages: {}\n", page("own.html"))),
+        (
+            "parts/more.yaml",
+            &format!(
+                "defaults: {{routes: {{error_pages: {}}}}}\nroutes:\n  - {{name: a, echo: true}}\n  - {{name: b, match: {{path: /b}}, echo: true, error_pages: {}}}\n",
+                page("${NAME_OF_PAGE:-page}.html"),
+                page("ABSOLUTE")
+            ),
+        ),
+        ("own.html", "own"),
+        ("parts/page.html", "default"),
+        ("absolute.html", "absolute"),
+    ]);
+    let more = folder.path().join("parts/more.yaml");
+    let absolute = format!("${{UNSET_ROOT:-{}}}/absolute.html", folder.path().display());
+    fs::write(&more, fs::read_to_string(&more).unwrap().replace("ABSOLUTE", &absolute)).unwrap();
+    let main = folder.path().join("main.yaml");
+    let printed = print(&main.display().to_string(), &fs::read_to_string(&main).unwrap()).unwrap();
+    assert!(printed.contains("file: \"parts/${NAME_OF_PAGE:-page}.html\"") && printed.contains(&absolute), "{printed}");
+    let beside = folder.path().join("printed.yaml");
+    fs::write(&beside, &printed).unwrap();
+    let config = load(&beside).unwrap_or_else(|mistakes| panic!("{mistakes}\n{printed}")).config;
     assert_eq!(config, load(&main).unwrap().config);
 }

@@ -271,3 +271,30 @@ fn schema_prints_the_schema_of_the_file() {
     let kept = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/routes.schema.json")).unwrap();
     assert_eq!(printed, kept);
 }
+
+#[test]
+fn check_prints_a_file_in_one_piece_which_is_as_good_as_its_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    write("parts/page.html", "<h1>Sorry</h1>");
+    write(
+        "parts/routes.yaml",
+        "routes:\n  - name: a\n    echo: true\n    error_pages: [{status: [5xx], type: text/html, file: page.html}]\n",
+    );
+    let whole = "include: parts\nlisteners: [{address: '127.0.0.1:0'}]\ndefaults: {routes: {timeout: '${TOLLGATE_TEST_TIME:-5s}'}}\n";
+    let file = write("whole.yaml", whole);
+    let printed = tollgate(&["check", "--print", &file]);
+    assert_eq!((printed.status.code(), text(&printed.stderr)), (Some(0), String::new()));
+    let said = text(&printed.stdout);
+    assert!(said.contains("timeout: \"${TOLLGATE_TEST_TIME:-5s}\"\n") && !said.contains("include"), "{said}");
+    let checked = tollgate(&["check", &write("printed.yaml", &said)]);
+    assert_eq!(checked.status.code(), Some(0), "{}\n{said}", text(&checked.stderr));
+    let wrong = tollgate(&["check", "--print", &write("wrong.yaml", &whole.replace("5s", "soon"))]);
+    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(1), String::new()));
+    assert!(text(&wrong.stderr).contains("wrong.yaml:3:30: defaults.routes.timeout: "), "{}", text(&wrong.stderr));
+}

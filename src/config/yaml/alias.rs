@@ -5,14 +5,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use tollgate_limiter::limit::units::show_size;
+
 use super::node::{NodeEntry, YamlNode, YamlValue};
 use crate::config::report::{Location, Report, ValueProblem};
 
 /// The key that merges mappings.
 pub const MERGE: &str = "<<";
 
-/// Values that the aliases of a file may stand for, altogether. A large file has some thousand values.
-const MOST_COPIED: usize = 50_000;
+/// Bytes of the values of a file that have an anchor, and of those that aliases stand for, altogether. A large file has
+/// some thousand values.
+const MOST_COPIED: usize = 16 << 20;
 
 /// Ends the reading of a file.
 pub type Stop = (Location, ValueProblem);
@@ -21,7 +24,7 @@ pub type Stop = (Location, ValueProblem);
 #[derive(Default)]
 pub struct Anchors {
     values: HashMap<usize, AnchoredValue>,
-    /// Values copied so far.
+    /// Bytes copied so far.
     copied: usize,
 }
 
@@ -32,10 +35,13 @@ struct AnchoredValue {
 
 impl Anchors {
     /// Keeps a copy of `node`, unless the number of its anchor is 0.
-    pub fn keep(&mut self, anchor: usize, node: &YamlNode) {
+    pub fn keep(&mut self, anchor: usize, node: &YamlNode) -> Result<(), Stop> {
         if anchor > 0 {
-            self.values.insert(anchor, AnchoredValue { node: node.clone(), size: node.size() });
+            let size = node.size();
+            self.copied = charge(self.copied, size, &node.location)?;
+            self.values.insert(anchor, AnchoredValue { node: node.clone(), size });
         }
+        Ok(())
     }
 
     /// A copy of the value, for an alias at `location`.
@@ -44,13 +50,20 @@ impl Anchors {
             let problem = ValueProblem::new("this alias stands inside the value that it stands for");
             return Err((location, problem.hint("write the value out")));
         };
-        self.copied += size;
-        if self.copied > MOST_COPIED {
-            let problem = ValueProblem::new(format!("the aliases up to here stand for over {MOST_COPIED} values"));
-            return Err((location, problem.hint("use aliases of fewer and smaller values")));
-        }
+        self.copied = charge(self.copied, *size, &location)?;
         Ok(node.clone().moved_to(location))
     }
+}
+
+/// `copied` and `size` bytes more, for the value at `location`.
+fn charge(copied: usize, size: usize, location: &Location) -> Result<usize, Stop> {
+    let copied = copied.saturating_add(size);
+    if copied <= MOST_COPIED {
+        return Ok(copied);
+    }
+    let most = show_size(MOST_COPIED as u64);
+    let problem = ValueProblem::new(format!("anchors and aliases up to here stand for over {most} of values"));
+    Err((location.clone(), problem.hint("use anchors and aliases of fewer and smaller values")))
 }
 
 /// Adds to the mapping at `location` what `merged` has and `entries` do not. The first of several mappings wins.

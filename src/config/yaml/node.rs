@@ -2,6 +2,9 @@
 
 use crate::config::report::Location;
 
+/// About how many bytes a value takes besides its text: itself, its location, and the step that leads to it.
+const VALUE_BYTES: usize = 256;
+
 /// A value and its location. Not printable: it may hold credentials.
 #[derive(Clone)]
 pub struct YamlNode {
@@ -50,13 +53,15 @@ impl YamlNode {
         Self { location, value }
     }
 
-    /// How many values it has, itself included.
+    /// About how many bytes of memory a copy of it takes.
     pub fn size(&self) -> usize {
-        1 + match &self.value {
-            YamlValue::List(items) => items.iter().map(Self::size).sum(),
-            YamlValue::Map(entries) => entries.iter().map(|entry| entry.value.size()).sum(),
-            YamlValue::Scalar { .. } | YamlValue::Unusable => 0,
-        }
+        VALUE_BYTES
+            + match &self.value {
+                YamlValue::Scalar { text, .. } => text.len(),
+                YamlValue::List(items) => items.iter().map(Self::size).sum(),
+                YamlValue::Map(entries) => entries.iter().map(NodeEntry::size).sum(),
+                YamlValue::Unusable => 0,
+            }
     }
 
     /// How many levels of mappings and lists it has.
@@ -71,6 +76,11 @@ impl YamlNode {
 }
 
 impl NodeEntry {
+    /// Like the [`size`](YamlNode::size) of its value, with the key: two locations have it, too.
+    pub fn size(&self) -> usize {
+        3 * self.key.len() + self.value.size()
+    }
+
     /// The entry in the mapping at `parent`. It keeps its lines.
     pub fn moved_below(self, parent: &Location) -> Self {
         let Self { key, key_location, value } = self;

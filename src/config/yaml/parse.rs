@@ -82,8 +82,7 @@ impl Tree<'_> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.check(at, tag.is_some())?;
-                self.scalar(text.into_owned(), (style == ScalarStyle::Plain, anchor), at, report);
-                Ok(())
+                self.scalar(text.into_owned(), (style == ScalarStyle::Plain, anchor), at, report)
             }
             Event::SequenceStart(anchor, tag) => {
                 self.check(at, tag.is_some())?;
@@ -93,10 +92,7 @@ impl Tree<'_> {
                 self.check(at, tag.is_some())?;
                 self.open(at, anchor, Open::Map(OpenMap::default()))
             }
-            Event::SequenceEnd | Event::MappingEnd => {
-                self.close(report);
-                Ok(())
-            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(report),
             Event::Alias(anchor) => self.alias(anchor, at, report),
             Event::DocumentStart(_) if self.root.is_some() => Err((
                 Location::root(self.file, at),
@@ -155,30 +151,38 @@ impl Tree<'_> {
         Ok(())
     }
 
-    fn close(&mut self, report: &mut Report) {
+    fn close(&mut self, report: &mut Report) -> Result<(), Stop> {
         if let Some(Frame { location, anchor, open }) = self.stack.pop() {
             let value = match open {
                 Open::List(items) => YamlValue::List(items),
                 Open::Map(map) => YamlValue::Map(map.close(&location, report)),
             };
             let node = YamlNode { location, value };
-            self.anchors.keep(anchor, &node);
+            self.anchors.keep(anchor, &node)?;
             self.add(node, report);
         }
+        Ok(())
     }
 
-    fn scalar(&mut self, text: String, (plain, anchor): (bool, usize), at: (usize, usize), report: &mut Report) {
+    fn scalar(
+        &mut self,
+        text: String,
+        (plain, anchor): (bool, usize),
+        at: (usize, usize),
+        report: &mut Report,
+    ) -> Result<(), Stop> {
         let location = self.location(at);
         if let Some(Frame { location: parent, open: Open::Map(map @ OpenMap { key: None, .. }), .. }) =
             self.stack.last_mut()
         {
             let location = parent.key(&text, at);
             map.key = Some(OpenKey { merges: plain && text == MERGE, text, location });
-            return;
+            return Ok(());
         }
         let node = YamlNode { location, value: YamlValue::Scalar { text, plain } };
-        self.anchors.keep(anchor, &node);
+        self.anchors.keep(anchor, &node)?;
         self.add(node, report);
+        Ok(())
     }
 
     fn add(&mut self, node: YamlNode, report: &mut Report) {
