@@ -112,7 +112,7 @@ fn cross_origin(route: &Route) -> Option<CrossOriginLayer> {
     route.cors.as_ref().map(|spec| CrossOriginLayer::new(spec, &route.matches.methods))
 }
 
-/// What is changed of the answers to requests of the route, or of none.
+/// The changes of the answers to requests of the route, or of none.
 fn answer_layer(config: &Config, route: Option<&Route>) -> Option<AnswerLayer> {
     let pages = route.and_then(|route| route.error_pages.as_ref()).or(config.error_pages.as_ref());
     let compression = route.and_then(|route| Some(Compression::new(route.compression.as_ref()?, &route.name)));

@@ -71,7 +71,7 @@ pub fn tree(
     let mut root = reading.with_included(root);
     let is_whole = reading.is_whole;
     if let (false, YamlValue::Map(entries)) = (is_whole, &mut root.value) {
-        // What is missing may stand in a file that could not be read.
+        // A missing key may stand in a file that could not be read.
         for key in required_keys::<RawConfig>() {
             if !entries.iter().any(|entry| entry.key == key) {
                 let location = root.location.key(key, root.location.position());

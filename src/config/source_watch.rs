@@ -11,7 +11,7 @@ use super::watch::{FileVersion, FileWatch, Sighting};
 /// The files and folders under watch.
 pub struct SourceWatches {
     watches: Vec<FileWatch>,
-    /// One has changed since they were read.
+    /// A file has changed since they were read.
     stale: bool,
 }
 

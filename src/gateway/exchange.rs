@@ -92,7 +92,7 @@ pub struct Exchange<'g> {
     /// When the route's timeout ends the wait for an answer.
     pub deadline: Option<Instant>,
     pub account: Box<Account>,
-    /// What layers change of the answer, whoever it comes from.
+    /// The changes that layers make to the answer, whoever it comes from.
     pub answer: AnswerChanges,
 }
 

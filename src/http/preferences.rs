@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// The weight of a name without one, in thousandths.
 const FULL: u16 = 1000;
 
-/// What the values of a field state, in its order: each with its weight in thousandths. Items that cannot be read are left
+/// The names that the values of a field state, in its order: each with its weight in thousandths. Items that cannot be read are left
 /// out.
 pub fn stated<'h>(values: impl IntoIterator<Item = &'h HeaderValue>) -> impl Iterator<Item = (&'h str, u16)> {
     let values = values.into_iter().filter_map(|value| value.to_str().ok());

@@ -21,7 +21,7 @@ pub struct Authenticator {
     material: ArcSwapOption<Material>,
 }
 
-/// What credentials are checked by. It changes while the authenticator is at work.
+/// The means by which credentials are checked. They change while the authenticator is at work.
 #[derive(Debug)]
 pub enum Material {
     ApiKeys(ApiKeyTable),
@@ -35,7 +35,7 @@ pub struct CredentialSource<'a> {
     pub client_certificate: Option<&'a ClientCertificate>,
 }
 
-/// What an authenticator says of a request.
+/// The verdict of an authenticator on a request.
 pub enum Finding {
     /// It has no credential for this authenticator: another one may be asked.
     Absent,

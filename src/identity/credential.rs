@@ -92,7 +92,7 @@ fn only<'a>(values: impl Iterator<Item = Cow<'a, [u8]>>) -> FoundCredential<'a> 
     }
 }
 
-/// What stands behind the scheme, whose name is in any case.
+/// The credential behind the scheme, whose name is in any case.
 fn of_scheme<'a>(value: &'a HeaderValue, scheme: &str) -> Option<&'a [u8]> {
     let value = value.as_bytes().trim_ascii_start();
     let (found, rest) = value.split_at_checked(scheme.len())?;

@@ -1,4 +1,4 @@
-//! Who a request is from: authenticators by API key and client certificate.
+//! The client of a request, by name: authenticators by API key and client certificate.
 //!
 //! `spec` is what an operator writes, `credential` the places where a request carries one, `authenticator` one
 //! authenticator at work and `route` those of a route together. `api_key` is what credentials of its kind are checked by.

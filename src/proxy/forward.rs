@@ -4,7 +4,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{SET_COOKIE, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
@@ -87,6 +86,7 @@ impl Proxy {
         }
         upstream.budget().deposit();
         let mut retry = Retry::default();
+        let time = source.deadline.map(|deadline| (clock::now(), deadline));
         loop {
             // A connection that failed is gone before the request waits for another one.
             let failed = {
@@ -95,7 +95,7 @@ impl Proxy {
                 let spec = destination.spec;
                 let needs = LeaseNeeds { spec, fresh, refused_by, upgrade, client: source.sockets };
                 let mut lease = self.connect(upstream, needs, source.affinity).await?;
-                let mut watch = GaveUp::watch(upstream, &lease, source.deadline, request);
+                let mut watch = GaveUp::watch(upstream, &lease, time, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
@@ -163,32 +163,31 @@ struct GaveUp<'a> {
     upstream: &'a Upstream,
     endpoint: Arc<Endpoint>,
     deadline: Instant,
-    /// When the request was sent to it.
-    since: Instant,
+    /// The endpoint had half of the time at least: else another one, or a wait, has used it up.
+    had_time: bool,
     is_over: bool,
 }
 
-/// An endpoint that had less time than this is not blamed: another one, or a queue, has used up the request's.
-const FAIR_TIME: Duration = Duration::from_millis(100);
-
 impl<'a> GaveUp<'a> {
-    /// `None`: nobody asks, or the client may be what keeps the request: its body comes from there.
+    /// `time`: when the exchange began, and its deadline. `None`: nobody asks, or the client may be what keeps the request,
+    /// since its body comes from there.
     fn watch(
         upstream: &'a Upstream,
         lease: &Lease,
-        deadline: Option<Instant>,
+        time: Option<(Instant, Instant)>,
         request: &UpstreamRequest<'_>,
     ) -> Option<Self> {
-        let deadline = deadline.filter(|_| upstream.ejects() && !request.has_body())?;
+        let (begun, deadline) = time.filter(|_| upstream.ejects() && !request.has_body())?;
         let endpoint = Arc::clone(lease.endpoint()?);
-        Some(Self { upstream, endpoint, deadline, since: clock::now(), is_over: false })
+        let left = |since| deadline.saturating_duration_since(since);
+        let had_time = 2 * left(clock::now()) >= left(begun);
+        Some(Self { upstream, endpoint, deadline, had_time, is_over: false })
     }
 }
 
 impl Drop for GaveUp<'_> {
     fn drop(&mut self) {
-        let had_time = self.deadline.saturating_duration_since(self.since) >= FAIR_TIME;
-        if !self.is_over && had_time && clock::now() >= self.deadline {
+        if !self.is_over && self.had_time && clock::now() >= self.deadline {
             self.upstream.record_failure(&self.endpoint, "it did not answer within the route's timeout");
         }
     }

@@ -18,7 +18,7 @@ pub struct RequestSource<'a> {
     pub interim: &'a InterimSlot,
     /// The client's connection. `None`: its client has no IP address.
     pub sockets: Option<&'a SocketPair>,
-    /// What the request has in common with others that go to the same endpoint.
+    /// A part of the request that it has in common with others that go to the same endpoint.
     pub affinity: Option<Affinity>,
     /// When the wait for an answer is given up, as the upstream's fault.
     pub deadline: Option<Instant>,

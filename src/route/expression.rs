@@ -51,7 +51,7 @@ impl PathExpression {
         Ok(Self { text: text.into(), regex, is_anchored })
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -77,7 +77,7 @@ impl PathExpression {
         self.regex.capture_names().flatten()
     }
 
-    /// What the group called `name` has of a path.
+    /// The part of a path that the group called `name` has taken.
     pub fn param<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         Some(self.regex.captures(path)?.name(name)?.as_str())
     }

@@ -192,7 +192,7 @@ impl PathPattern {
     }
 }
 
-/// As it is written in a file.
+/// The form in which a file has it.
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for segment in &self.segments {

@@ -23,7 +23,7 @@ pub struct StickyCookie {
     pub secret: Arc<str>,
 }
 
-/// What a request has in common with others: a hash, or the value of a cookie.
+/// A part that requests have in common: a hash, or the value of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affinity(u128);
 

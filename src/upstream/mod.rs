@@ -145,7 +145,7 @@ impl Upstream {
         let own = spec.needs_own_connections().then(next_number);
         // A connection that carries one request needs no streams.
         let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
-        // What an upstream that judges otherwise has found of its endpoints says nothing here.
+        // The findings of an upstream that judges otherwise say nothing here.
         let judges_alike =
             |before: &&Self| before.ejects() == spec.eject.is_some() && before.spec.health == spec.health;
         let mut known: Vec<_> =
@@ -239,7 +239,7 @@ impl Upstream {
         picked.or_else(|| self.balancer.pick(rotation.others(), tried))
     }
 
-    /// What the request that `facts` describes has in common with others, where endpoints are picked by that.
+    /// The part that the request has in common with others, by its `facts`, where endpoints are picked by that.
     pub fn affinity(&self, facts: &Facts<'_>) -> Option<Affinity> {
         match &self.spec.balance {
             Balance::Hash(parts) => Affinity::of_key(parts, facts),

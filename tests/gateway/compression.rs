@@ -168,7 +168,7 @@ fn an_answer_that_should_stay_as_it_is_does() {
     let head = head(&gateway.url("/tagged"), "gzip", &[]);
     assert!(coding(&head) == Some("gzip") && head.contains("etag: w/\"a\"\r\n"), "{head}");
     assert!(head.matches("accept-encoding").count() == 1 && !head.contains("digest"), "{head}");
-    // The same of the compressed answer that the client has.
+    // A 304 is about the compressed answer that the client has.
     let same = |tag: &str| self::head(&gateway.url("/same"), "gzip", &["-H", &format!("if-none-match: {tag}")]);
     assert!(same("W/\"x\"").contains("etag: w/\"x\"\r\n") && same("\"x\"").contains("etag: \"x\"\r\n"));
     assert!(same("W/\"x\"").contains("vary: accept-encoding\r\n"));

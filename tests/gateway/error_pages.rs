@@ -86,7 +86,7 @@ fn a_client_gets_the_page_of_the_type_that_it_asks_for() {
     assert!(over_http2.contains("<p>502 Bad Gateway"), "{over_http2}");
     let head = curl(&["-I", "-H", "accept: text/html", &gateway.url("/gone")]);
     assert!(head.contains("text/html") && head.ends_with("\r\n\r\n"), "{head}");
-    // What happened stands in the metrics as it does without a page.
+    // The metrics say what happened, as without a page.
     assert_eq!(gateway.metric("tollgate_requests_total{route=\"gone\",method=\"HEAD\",status=\"502\"}"), 1.0);
 }
 

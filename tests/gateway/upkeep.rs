@@ -100,7 +100,7 @@ fn a_file_that_vanishes_is_told_of_once_and_changes_nothing() {
 #[test]
 fn files_that_are_included_are_followed_through_changes_and_the_swap_of_a_config_map() {
     let _turn = turns::beside_others();
-    // As Kubernetes mounts it: each file is a link through `..data`, a link that changes.
+    // Kubernetes mounts it so: each file is a link through `..data`, a link that changes.
     let mount = tempfile::tempdir().unwrap();
     let version = |name: &str, file: &str, body: &str| {
         let folder = mount.path().join(name);

@@ -38,7 +38,7 @@ pub struct Successor {
     pub pid: Option<u32>,
 }
 
-/// What is on offer, and who has it.
+/// The sockets on offer, and the processes that have them.
 pub struct OfferState {
     pub sockets: Option<Arc<OfferedSockets>>,
     /// The processes that have them, and may begin to serve.

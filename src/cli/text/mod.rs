@@ -1,4 +1,4 @@
-//! What an admin port says in JSON, as text for people.
+//! The JSON of an admin port as text for people.
 
 pub mod bucket;
 pub mod explanation;

@@ -14,7 +14,7 @@ use crate::config::yaml::node::YamlNode;
 use crate::config::yaml::record::{Record, RecordReader, record, reference_to_part, required_keys};
 
 record! {
-    /// What routes, limits and upstreams have that do not say otherwise.
+    /// The settings of routes, limits and upstreams that do not say otherwise.
     RawDefaults {
         /// Of every route: any key but name, match and those of its action.
         optional routes: Defaults<RawRoute>,

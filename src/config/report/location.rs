@@ -7,7 +7,7 @@ use super::quote::quote;
 /// Where something stands.
 #[derive(Clone)]
 pub struct Location {
-    /// As messages call it.
+    /// The name that messages call it by.
     pub file: Arc<str>,
     /// From 1.
     pub line: usize,

@@ -9,7 +9,7 @@ use crate::config::report::{Location, Report, ValueProblem};
 /// A list of at least one.
 pub struct NonEmptyList<T>(pub Vec<T>);
 
-/// One value, or a list of at least one.
+/// A value, or a list of at least one.
 pub struct OneOrMore<T>(pub Vec<T>);
 
 /// A mapping whose keys the user chooses.

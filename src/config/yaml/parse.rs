@@ -65,7 +65,7 @@ struct OpenMap {
     lines: HashMap<String, usize>,
     /// A key whose value comes next.
     key: Option<OpenKey>,
-    /// What `<<` merges into it.
+    /// The mappings that `<<` merges into it.
     merged: Option<YamlNode>,
 }
 

@@ -1,4 +1,4 @@
-//! What layers change of an answer, whoever it comes from. It is done once the chain has ended, so it reaches the gateway's
+//! The changes that layers make to an answer, whoever it comes from. It is done once the chain has ended, so it reaches the gateway's
 //! own failures too: `rendered` has the fields of the route, `cors` those for pages of other origins, `compression` a
 //! content coding, `error_page` the content of an error.
 
@@ -17,7 +17,7 @@ use self::error_page::AcceptedPages;
 use self::rendered::RenderedFields;
 use crate::body::Body;
 
-/// What layers change of an answer. Boxed, where few routes have it.
+/// The changes that layers make to an answer. Boxed, where few routes have them.
 #[derive(Default)]
 pub struct AnswerChanges {
     pub pages: Option<Box<AcceptedPages>>,

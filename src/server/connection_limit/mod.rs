@@ -23,7 +23,7 @@ use self::per_client::{ClientCounts, ClientPlace};
 /// How long a connection that was asked to close may take, before the next one is asked.
 const NEXT: Duration = Duration::from_millis(100);
 
-/// So many connections of one worker and listener may keep memory that only their requests need.
+/// Connections of one worker and listener that may keep memory which only their requests need.
 const FEW: usize = 256;
 
 /// The bound on the client connections of the process, which all listeners share.

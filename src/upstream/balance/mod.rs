@@ -22,7 +22,7 @@ pub enum Balance {
     RoundRobin,
     /// The less loaded of two endpoints drawn at random.
     LeastRequests,
-    /// One endpoint for all requests that are alike in this. Those that lack a part of it have their turns.
+    /// An endpoint for all requests that are alike in this. Those that lack a part of it have their turns.
     Hash(Arc<[KeyPart]>),
     /// The endpoint that a client's cookie names. Clients without one have their turns.
     Sticky(StickyCookie),

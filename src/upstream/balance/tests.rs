@@ -124,7 +124,7 @@ fn least_requests_fills_endpoints_by_their_weight() {
     assert!((285..=315).contains(&upstream.endpoints[0].in_flight()), "{}", upstream.endpoints[0].in_flight());
 }
 
-/// As a request that has `number` in common with others.
+/// The affinity of requests that have `number` in common.
 fn alike(number: u128) -> Tried {
     Tried::by(Some(Affinity::from_value(number)))
 }

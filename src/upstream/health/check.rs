@@ -1,4 +1,4 @@
-//! What is asked of an endpoint to learn whether it is healthy, and how often.
+//! The question by which an endpoint shows whether it is healthy, and how often it is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct HealthSpec {
     pub thresholds: ProbeThresholds,
 }
 
-/// What is asked of an endpoint.
+/// The question to an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
     /// A GET of this path has to be answered with one of these statuses.

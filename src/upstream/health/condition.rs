@@ -135,7 +135,7 @@ mod tests {
 
     const THRESHOLDS: ProbeThresholds = ProbeThresholds { unhealthy_after: 3, healthy_after: 2 };
 
-    /// What the endpoint counts as after each of these outcomes: `+` passed, `-` failed.
+    /// The state of the endpoint after each of these outcomes: `+` passed, `-` failed.
     fn after_each(record: &ProbeRecord, outcomes: &str) -> String {
         let counts_as = |outcome| {
             let result = if outcome == '+' { Ok(()) } else { Err("down".into()) };

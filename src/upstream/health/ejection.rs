@@ -23,7 +23,7 @@ pub struct EjectSpec {
     pub at_most: Percentage,
 }
 
-/// What is known of an endpoint by its requests.
+/// The record of an endpoint's requests.
 #[derive(Default)]
 pub struct EjectionRecord {
     /// Failures in a row.

@@ -1,4 +1,4 @@
-//! One probe of an endpoint, over a connection of its own with the TLS and the PROXY header of its upstream.
+//! A probe of an endpoint, over a connection of its own with the TLS and the PROXY header of its upstream.
 //!
 //! Guarantees an end within the check's timeout, and that an answer without end is not read.
 

@@ -16,7 +16,7 @@ use crate::upstream::endpoints::Endpoint;
 #[derive(Debug, Serialize)]
 pub struct UpstreamReport {
     upstream: String,
-    /// So few are in service that all get requests.
+    /// All get requests, since so few are in service.
     panicking: bool,
     endpoints: Vec<EndpointReport>,
 }

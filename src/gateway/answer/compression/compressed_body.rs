@@ -15,10 +15,10 @@ use super::encoder::Encoder;
 use crate::body::{Body, BoxError};
 use crate::route::compression::ContentCoding;
 
-/// As much is collected before it goes out, while more comes at once.
+/// Bytes that are collected before they go out, while more comes at once.
 const PIECE: usize = 16 * 1024;
 
-/// As much is compressed before others on this worker have their turn: some 100 µs.
+/// Bytes that are compressed before others on this worker have their turn: some 100 µs.
 const TURN: usize = 64 * 1024;
 
 /// How many bytes of content went in and came out.
