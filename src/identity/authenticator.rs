@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, Uri};
 use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart, ClientCertificate};
 
@@ -39,8 +40,20 @@ pub struct CredentialSource<'a> {
 pub enum Finding {
     /// It has no credential for this authenticator: another one may be asked.
     Absent,
-    Decided(Result<Arc<CallerIdentity>, AuthenticationRefusal>),
+    Decided(AuthenticationResult),
+    /// It cannot say now. The future must end by itself, soon: nothing else bounds it.
+    Waits(BoxFuture<'static, Awaited>),
 }
+
+/// The outcome of a wait.
+pub enum Awaited {
+    /// The authenticator has learnt something: it is to be asked again, and does not wait any more.
+    AskAgain,
+    Decided(AuthenticationResult),
+}
+
+/// The client of a request, or why its credential is not accepted.
+pub type AuthenticationResult = Result<Arc<CallerIdentity>, AuthenticationRefusal>;
 
 const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
 
@@ -61,17 +74,12 @@ impl Authenticator {
         self.spec.file().is_none() || self.material.load().is_some()
     }
 
-    /// Looks for a credential, and checks it.
-    pub fn check(&self, source: CredentialSource<'_>) -> Finding {
-        let finding = match &self.spec.method {
+    /// Looks for a credential, and checks it. An authenticator that `may_wait` no more decides by what it knows.
+    pub fn check(&self, source: CredentialSource<'_>, _may_wait: bool) -> Finding {
+        match &self.spec.method {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
             AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),
-        };
-        match &finding {
-            Finding::Absent => self.metrics.absent(),
-            Finding::Decided(result) => self.metrics.decided(result),
         }
-        finding
     }
 
     fn check_key(&self, spec: &ApiKeySpec, source: CredentialSource<'_>) -> Finding {

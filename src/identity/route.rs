@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request};
 use tollgate_limiter::limit::key::CallerIdentity;
 
-use super::authenticator::{Authenticator, CredentialSource, Finding};
+use super::authenticator::{Authenticator, Awaited, CredentialSource, Finding};
 use super::credential::CredentialPlace;
 use super::refusal::AuthenticationRefusal;
 use super::spec::AuthenticationMethod;
 use crate::body::Body;
 use crate::error::Failure;
+
+const STILL_UNKNOWN: &str = "the credential could not be checked in time";
 
 /// The authenticators of a route, in the order in which they are asked.
 pub struct RouteAuthenticators {
@@ -19,6 +22,25 @@ pub struct RouteAuthenticators {
     missing: Failure,
     /// Taken out of requests before they go on.
     removed: Arc<[CredentialPlace]>,
+}
+
+/// The verdict of a route's authenticators on a request.
+pub enum RouteFinding {
+    Decided(Result<Arc<CallerIdentity>, Failure>),
+    Waits(PendingAuthentication),
+}
+
+/// A request that waits for an authenticator.
+pub struct PendingAuthentication {
+    pub wait: BoxFuture<'static, Awaited>,
+    pub progress: AuthenticationProgress,
+}
+
+/// How far the authenticators of a route are with a request.
+#[derive(Clone, Copy, Default)]
+pub struct AuthenticationProgress {
+    /// The place of the one that is asked.
+    place: usize,
 }
 
 impl RouteAuthenticators {
@@ -36,18 +58,56 @@ impl RouteAuthenticators {
 
     /// The client behind a request. The first authenticator that finds its credential decides: a wrong one is not made good
     /// by another.
-    ///
-    /// # Errors
-    /// When no credential is there, or the first one is not accepted.
-    pub fn check(&self, source: CredentialSource<'_>) -> Result<Arc<CallerIdentity>, Failure> {
-        for authenticator in &self.authenticators {
-            match authenticator.check(source) {
-                Finding::Absent => {}
-                Finding::Decided(Ok(identity)) => return Ok(identity),
-                Finding::Decided(Err(refusal)) => return Err(self.refused(authenticator, &refusal)),
+    pub fn check(&self, source: CredentialSource<'_>) -> RouteFinding {
+        self.ask(AuthenticationProgress::default(), source)
+    }
+
+    /// Goes on with a request after a wait. Each authenticator waits once at most.
+    pub fn resume(
+        &self,
+        mut progress: AuthenticationProgress,
+        awaited: Awaited,
+        source: CredentialSource<'_>,
+    ) -> RouteFinding {
+        if let Some(authenticator) = self.authenticators.get(progress.place) {
+            let finding = match awaited {
+                Awaited::Decided(result) => Finding::Decided(result),
+                Awaited::AskAgain => match authenticator.check(source, false) {
+                    Finding::Waits(_) => Finding::Decided(Err(AuthenticationRefusal::Unavailable(STILL_UNKNOWN))),
+                    finding => finding,
+                },
+            };
+            if let Some(concluded) = self.conclude(authenticator, finding, progress) {
+                return concluded;
             }
         }
-        Err(self.missing.clone())
+        progress.place += 1;
+        self.ask(progress, source)
+    }
+
+    fn ask(&self, mut progress: AuthenticationProgress, source: CredentialSource<'_>) -> RouteFinding {
+        while let Some(authenticator) = self.authenticators.get(progress.place) {
+            if let Some(concluded) = self.conclude(authenticator, authenticator.check(source, true), progress) {
+                return concluded;
+            }
+            progress.place += 1;
+        }
+        RouteFinding::Decided(Err(self.missing.clone()))
+    }
+
+    /// `None`: another authenticator may know.
+    fn conclude(&self, by: &Authenticator, finding: Finding, progress: AuthenticationProgress) -> Option<RouteFinding> {
+        match finding {
+            Finding::Absent => {
+                by.metrics.absent();
+                None
+            }
+            Finding::Waits(wait) => Some(RouteFinding::Waits(PendingAuthentication { wait, progress })),
+            Finding::Decided(result) => {
+                by.metrics.decided(&result);
+                Some(RouteFinding::Decided(result.map_err(|refusal| self.refused(by, &refusal))))
+            }
+        }
     }
 
     /// The answer to a request without any credential.
@@ -55,13 +115,17 @@ impl RouteAuthenticators {
         &self.missing
     }
 
-    fn refused(&self, by: &Arc<Authenticator>, refusal: &AuthenticationRefusal) -> Failure {
+    fn all(&self) -> impl Iterator<Item = &Authenticator> {
+        self.authenticators.iter().map(|one| &**one)
+    }
+
+    fn refused(&self, by: &Authenticator, refusal: &AuthenticationRefusal) -> Failure {
         match *refusal {
             AuthenticationRefusal::Invalid(reason) => {
-                Failure::Unauthenticated { challenges: challenges(&self.authenticators), reason }
+                Failure::Unauthenticated { challenges: challenges(self.all()), reason }
             }
             AuthenticationRefusal::Forbidden(reason) => {
-                Failure::IdentityRefused { challenges: challenges(std::slice::from_ref(by)), reason }
+                Failure::IdentityRefused { challenges: challenges([by]), reason }
             }
             AuthenticationRefusal::Unavailable(reason) => Failure::AuthenticationUnavailable(reason),
         }
@@ -69,7 +133,7 @@ impl RouteAuthenticators {
 }
 
 fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
-    let challenges = challenges(authenticators);
+    let challenges = challenges(authenticators.iter().map(|one| &**one));
     let by_certificate =
         |one: &Arc<Authenticator>| matches!(one.spec.method, AuthenticationMethod::ClientCertificate(_));
     if challenges.is_empty() && authenticators.iter().any(by_certificate) {
@@ -79,9 +143,9 @@ fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
     Failure::Unauthenticated { challenges, reason: "a credential is needed: see WWW-Authenticate" }
 }
 
-fn challenges(authenticators: &[Arc<Authenticator>]) -> Arc<[HeaderValue]> {
+fn challenges<'a>(authenticators: impl IntoIterator<Item = &'a Authenticator>) -> Arc<[HeaderValue]> {
     let mut challenges: Vec<HeaderValue> = Vec::new();
-    for challenge in authenticators.iter().filter_map(|one| one.spec.challenge()) {
+    for challenge in authenticators.into_iter().filter_map(|one| one.spec.challenge()) {
         let challenge = HeaderValue::from_static(challenge);
         if !challenges.contains(&challenge) {
             challenges.push(challenge);

@@ -1,19 +1,20 @@
 //! Finds out who a request is from, and refuses those whose clients do not say so.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use futures_util::future::Either;
 use http::Response;
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
-use crate::gateway::layers::refused::Refused;
 use crate::identity::authenticator::CredentialSource;
-use crate::identity::route::RouteAuthenticators;
+use crate::identity::route::{PendingAuthentication, RouteAuthenticators, RouteFinding};
 
 /// Lets requests pass whose client one of these authenticators knows.
 #[derive(Clone)]
@@ -36,28 +37,95 @@ impl<S> Layer<S> for AuthenticationLayer {
 
 impl<'a, 'g, S> Service<&'a mut Exchange<'g>> for Authenticated<S>
 where
-    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
+    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure> + Clone,
 {
     type Response = Response<Body>;
     type Error = Failure;
-    type Future = Either<Refused, S::Future>;
+    type Future = Authenticating<'a, 'g, S, S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        let source = CredentialSource {
-            uri: exchange.request.uri(),
-            headers: exchange.request.headers(),
-            client_certificate: exchange.context.client_certificate(),
-        };
-        match self.authenticators.check(source) {
-            Ok(identity) => {
+        match self.authenticators.check(source(exchange)) {
+            RouteFinding::Decided(Ok(identity)) => {
                 exchange.identify(identity);
-                Either::Right(self.inner.call(exchange))
+                Authenticating::Passing { answering: self.inner.call(exchange) }
             }
-            Err(failure) => Either::Left(Refused::new(failure)),
+            RouteFinding::Decided(Err(failure)) => Authenticating::Refused { failure: Some(failure) },
+            RouteFinding::Waits(pending) => {
+                // The service that was polled ready must be the one that is called.
+                let clone = self.inner.clone();
+                let inner = std::mem::replace(&mut self.inner, clone);
+                let request =
+                    IdentifyingRequest { pending, exchange, inner, authenticators: self.authenticators.clone() };
+                Authenticating::Waiting { request: Some(Box::new(request)) }
+            }
         }
+    }
+}
+
+/// A request whose client is not known yet. Boxed: few requests wait, and the room would be in the future of each.
+pub struct IdentifyingRequest<'a, 'g, S> {
+    pending: PendingAuthentication,
+    exchange: &'a mut Exchange<'g>,
+    inner: S,
+    authenticators: Arc<RouteAuthenticators>,
+}
+
+pin_project! {
+    /// The answer to come.
+    #[project = AuthenticatingProjection]
+    pub enum Authenticating<'a, 'g, S, F> {
+        Waiting { request: Option<Box<IdentifyingRequest<'a, 'g, S>>> },
+        Passing { #[pin] answering: F },
+        Refused { failure: Option<Failure> },
+    }
+}
+
+impl<'a, 'g, S> Future for Authenticating<'a, 'g, S, S::Future>
+where
+    S: Service<&'a mut Exchange<'g>, Response = Response<Body>, Error = Failure>,
+{
+    type Output = Result<Response<Body>, Failure>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let next = match self.as_mut().project() {
+                AuthenticatingProjection::Passing { answering } => return answering.poll(cx),
+                AuthenticatingProjection::Refused { failure } => {
+                    return failure.take().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
+                }
+                AuthenticatingProjection::Waiting { request } => {
+                    let Some(waiting) = request else { return Poll::Pending };
+                    let awaited = ready!(waiting.pending.wait.as_mut().poll(cx));
+                    let progress = waiting.pending.progress;
+                    match waiting.authenticators.resume(progress, awaited, source(waiting.exchange)) {
+                        RouteFinding::Waits(pending) => {
+                            waiting.pending = pending;
+                            continue;
+                        }
+                        RouteFinding::Decided(Err(failure)) => Self::Refused { failure: Some(failure) },
+                        RouteFinding::Decided(Ok(identity)) => {
+                            let Some(waiting) = request.take() else { return Poll::Pending };
+                            let IdentifyingRequest { exchange, mut inner, .. } = *waiting;
+                            exchange.identify(identity);
+                            Self::Passing { answering: inner.call(exchange) }
+                        }
+                    }
+                }
+            };
+            self.set(next);
+        }
+    }
+}
+
+fn source<'r>(exchange: &'r Exchange<'_>) -> CredentialSource<'r> {
+    CredentialSource {
+        uri: exchange.request.uri(),
+        headers: exchange.request.headers(),
+        client_certificate: exchange.context.client_certificate(),
     }
 }
