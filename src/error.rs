@@ -52,6 +52,8 @@ pub enum Failure {
         challenges: Arc<[HeaderValue]>,
         reason: &'static str,
     },
+    /// Too many attempts to authenticate have failed: the seconds until the next is looked at.
+    AttemptsLimited(u64),
     /// Nobody can say now who the client is.
     AuthenticationUnavailable(&'static str),
     /// More requests in flight than the gateway takes.
@@ -136,6 +138,11 @@ impl Failure {
             Self::NetworkRefused => row(S::FORBIDDEN, "network-refused", "clients of this network are not served here"),
             Self::Unauthenticated { reason, .. } => row(S::UNAUTHORIZED, "unauthenticated", reason),
             Self::IdentityRefused { reason, .. } => row(S::FORBIDDEN, "identity-refused", reason),
+            Self::AttemptsLimited(_) => row(
+                S::TOO_MANY_REQUESTS,
+                "attempts-limited",
+                "too many attempts to authenticate have failed: see Retry-After",
+            ),
             Self::AuthenticationUnavailable(reason) => {
                 row(S::SERVICE_UNAVAILABLE, "authentication-unavailable", reason)
             }
@@ -199,7 +206,9 @@ impl Failure {
             | Self::NotImplemented(_)
             | Self::WebSocketUnsupported
             | Self::VersionNotSupported => GrpcStatus::Unimplemented,
-            Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge => GrpcStatus::ResourceExhausted,
+            Self::BodyTooLarge | Self::UriTooLong | Self::HeadersTooLarge | Self::AttemptsLimited(_) => {
+                GrpcStatus::ResourceExhausted
+            }
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => GrpcStatus::Unavailable,
             Self::AuthenticationUnavailable(_)
             | Self::ConnectFailed
@@ -216,6 +225,7 @@ impl Failure {
     fn retry_after_secs(&self) -> Option<u64> {
         match self {
             Self::Denied(denial) => denial.retry_after_secs(),
+            Self::AttemptsLimited(seconds) => Some(*seconds),
             Self::AuthenticationUnavailable(_) => Some(RETRY_AFTER_SECS),
             Self::Overloaded | Self::UpstreamOverloaded | Self::Exhausted | Self::NoEndpoint => Some(RETRY_AFTER_SECS),
             _ => None,

@@ -1,4 +1,4 @@
-//! The way in of a file of API keys: to the clients that have them, or to all that is wrong with it.
+//! The way in of files of credentials, API keys and users: to the clients that have them, or to all that is wrong with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use super::report::{Location, Mistakes, Report, ValueProblem};
 use super::yaml::decode::Decode;
 use super::{check, source, yaml};
 use crate::identity::api_key::ApiKeyTable;
+use crate::identity::password::user_table::UserTable;
 
 /// Reads and checks the file at `path`, whose clients an `authenticator` has. It has no variables.
 ///
@@ -18,6 +19,18 @@ pub fn load_api_keys(path: &Path, authenticator: &str) -> Result<ApiKeyTable, Mi
     let text = source::of_keys(&name, path)?;
     let mut report = Report::new(&name);
     let table = table(&Arc::from(name), &text, authenticator, &mut report);
+    report.close(table).map(|(table, _)| table)
+}
+
+/// Reads and checks the file of users at `path`, which an `authenticator` has.
+///
+/// # Errors
+/// Every mistake in it, or the one that kept it from being read.
+pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistakes> {
+    let name = path.display().to_string();
+    let text = source::of_keys(&name, path)?;
+    let mut report = Report::new(&name);
+    let table = check::users(&Arc::from(name), &text, authenticator, &mut report);
     report.close(table).map(|(table, _)| table)
 }
 

@@ -2,16 +2,23 @@
 //!
 //! Guarantees that it accepts nobody before it has what credentials are checked by.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Uri};
 use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart, ClientCertificate};
 
 use super::api_key::ApiKeyTable;
+use super::attempts::FailedAttempts;
 use super::credential::FoundCredential;
 use super::metrics::AuthenticatorMetrics;
+use super::password;
+use super::password::checks::{PasswordCheck, PasswordChecks};
+use super::password::spec::BasicSpec;
+use super::password::user_table::UserTable;
 use super::refusal::AuthenticationRefusal;
 use super::spec::{ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
 
@@ -20,12 +27,21 @@ pub struct Authenticator {
     pub spec: Arc<AuthenticatorSpec>,
     pub metrics: AuthenticatorMetrics,
     material: ArcSwapOption<Material>,
+    /// Of passwords.
+    passwords: Option<PasswordState>,
 }
 
 /// The means by which credentials are checked. They change while the authenticator is at work.
 #[derive(Debug)]
 pub enum Material {
     ApiKeys(ApiKeyTable),
+    Users(Arc<UserTable>),
+}
+
+/// The attempts to authenticate by a password: those that failed, and those under way.
+struct PasswordState {
+    attempts: Arc<FailedAttempts>,
+    checks: Arc<PasswordChecks>,
 }
 
 /// The parts of a request that have credentials.
@@ -34,6 +50,7 @@ pub struct CredentialSource<'a> {
     pub uri: &'a Uri,
     pub headers: &'a HeaderMap,
     pub client_certificate: Option<&'a ClientCertificate>,
+    pub client_ip: IpAddr,
 }
 
 /// The verdict of an authenticator on a request.
@@ -60,12 +77,22 @@ const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the cr
 impl Authenticator {
     pub fn new(spec: Arc<AuthenticatorSpec>) -> Self {
         let metrics = AuthenticatorMetrics::new(&spec.name);
-        Self { spec, metrics, material: ArcSwapOption::empty() }
+        let passwords = match &spec.method {
+            AuthenticationMethod::Basic(basic) => Some(PasswordState::new(&spec.name, basic)),
+            _ => None,
+        };
+        Self { spec, metrics, material: ArcSwapOption::empty(), passwords }
     }
 
     /// Checks credentials by `material` from now on.
     pub fn install(&self, material: Material) {
         self.metrics.reloaded(Some(material.len()));
+        if let (Some(Material::Users(before)), Material::Users(users)) = (self.material.load().as_deref(), &material)
+            && before.is_same(users)
+        {
+            // It remembers passwords: not all clients are to be hashed again.
+            return;
+        }
         self.material.store(Some(Arc::new(material)));
     }
 
@@ -78,6 +105,7 @@ impl Authenticator {
     pub fn check(&self, source: CredentialSource<'_>, _may_wait: bool) -> Finding {
         match &self.spec.method {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
+            AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
             AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),
         }
     }
@@ -95,6 +123,32 @@ impl Authenticator {
         Finding::Decided(table.find(&key).ok_or(AuthenticationRefusal::Invalid("the API key is not known")))
     }
 
+    fn check_password(&self, spec: &BasicSpec, source: CredentialSource<'_>) -> Finding {
+        let credential = match self.spec.place().find(source.uri, source.headers) {
+            FoundCredential::Absent => return Finding::Absent,
+            FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
+            FoundCredential::One(credential) => credential,
+        };
+        let material = self.material.load();
+        let (Some(Material::Users(users)), Some(state)) = (material.as_deref(), &self.passwords) else {
+            return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the users are not known yet")));
+        };
+        let Some((name, password)) = password::read(&credential) else {
+            return Finding::Decided(Err(AuthenticationRefusal::Invalid(
+                "the credential is no user name and password",
+            )));
+        };
+        let digest = users.digest(&name, &password);
+        if let Some(identity) = users.remembered(&digest) {
+            return Finding::Decided(Ok(identity));
+        }
+        let check = PasswordCheck { users: users.clone(), name, password, remember: spec.remember };
+        match state.checks.start(check, digest, &state.attempts, source.client_ip) {
+            Ok(result) => Finding::Waits(Box::pin(result.map(Awaited::Decided))),
+            Err(refusal) => Finding::Decided(Err(refusal)),
+        }
+    }
+
     fn check_certificate(&self, part: CertificatePart, source: CredentialSource<'_>) -> Finding {
         let Some(certificate) = source.client_certificate else { return Finding::Absent };
         let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden("the certificate has no such name"));
@@ -107,10 +161,18 @@ impl Material {
     pub fn len(&self) -> usize {
         match self {
             Self::ApiKeys(table) => table.len(),
+            Self::Users(table) => table.len(),
         }
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl PasswordState {
+    fn new(name: &str, spec: &BasicSpec) -> Self {
+        let attempts = Arc::new(FailedAttempts::new(spec.failed_attempts));
+        Self { attempts, checks: Arc::new(PasswordChecks::new(name)) }
     }
 }

@@ -10,6 +10,7 @@ pub struct AuthenticatorMetrics {
     absent: Counter,
     rejected: Counter,
     forbidden: Counter,
+    limited: Counter,
     unavailable: Counter,
     reloads: [Counter; 2],
     credentials: Gauge,
@@ -30,6 +31,7 @@ impl AuthenticatorMetrics {
             absent: outcome("absent"),
             rejected: outcome("rejected"),
             forbidden: outcome("forbidden"),
+            limited: outcome("limited"),
             unavailable: outcome("unavailable"),
             reloads: [reload("applied"), reload("rejected")],
             credentials: gauge!("tollgate_authenticator_credentials", "authenticator" => name.to_owned()),
@@ -47,6 +49,7 @@ impl AuthenticatorMetrics {
             Ok(_) => &self.accepted,
             Err(AuthenticationRefusal::Invalid(_)) => &self.rejected,
             Err(AuthenticationRefusal::Forbidden(_)) => &self.forbidden,
+            Err(AuthenticationRefusal::TooManyAttempts(_)) => &self.limited,
             Err(AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
         };
         counter.increment(1);

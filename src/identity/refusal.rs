@@ -7,6 +7,8 @@ pub enum AuthenticationRefusal {
     Invalid(&'static str),
     /// It is right, but not enough: 403.
     Forbidden(&'static str),
+    /// Too many have failed, so it is not checked for these seconds: 429.
+    TooManyAttempts(u64),
     /// It cannot be checked now: 503.
     Unavailable(&'static str),
 }

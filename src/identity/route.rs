@@ -127,6 +127,7 @@ impl RouteAuthenticators {
             AuthenticationRefusal::Forbidden(reason) => {
                 Failure::IdentityRefused { challenges: challenges([by]), reason }
             }
+            AuthenticationRefusal::TooManyAttempts(seconds) => Failure::AttemptsLimited(seconds),
             AuthenticationRefusal::Unavailable(reason) => Failure::AuthenticationUnavailable(reason),
         }
     }
@@ -146,7 +147,7 @@ fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
 fn challenges<'a>(authenticators: impl IntoIterator<Item = &'a Authenticator>) -> Arc<[HeaderValue]> {
     let mut challenges: Vec<HeaderValue> = Vec::new();
     for challenge in authenticators.into_iter().filter_map(|one| one.spec.challenge()) {
-        let challenge = HeaderValue::from_static(challenge);
+        let Ok(challenge) = HeaderValue::try_from(challenge.as_ref()) else { continue };
         if !challenges.contains(&challenge) {
             challenges.push(challenge);
         }

@@ -1,11 +1,14 @@
 //! Authenticators as data: what an operator writes under `authenticators`.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tollgate_limiter::limit::key::CertificatePart;
 
 use super::credential::CredentialPlace;
+use super::password;
+use super::password::spec::BasicSpec;
 
 /// An authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub struct AuthenticatorSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationMethod {
     ApiKey(ApiKeySpec),
+    /// By a user name and a password.
+    Basic(BasicSpec),
     /// By a part of its certificate.
     ClientCertificate(CertificatePart),
 }
@@ -37,6 +42,7 @@ impl AuthenticatorSpec {
     pub fn place(&self) -> CredentialPlace {
         match &self.method {
             AuthenticationMethod::ApiKey(spec) => spec.place.clone(),
+            AuthenticationMethod::Basic(_) => CredentialPlace::Scheme("Basic"),
             AuthenticationMethod::ClientCertificate(_) => CredentialPlace::Nowhere,
         }
     }
@@ -45,15 +51,17 @@ impl AuthenticatorSpec {
     pub fn file(&self) -> Option<&PathBuf> {
         match &self.method {
             AuthenticationMethod::ApiKey(spec) => Some(&spec.keys),
+            AuthenticationMethod::Basic(spec) => Some(&spec.users),
             AuthenticationMethod::ClientCertificate(_) => None,
         }
     }
 
     /// The beginning of its challenge to a client that has to authenticate itself (RFC 9110 §11.6.1). `None`: no scheme is
     /// known for it.
-    pub fn challenge(&self) -> Option<&'static str> {
+    pub fn challenge(&self) -> Option<Cow<'static, str>> {
         match &self.method {
-            AuthenticationMethod::ApiKey(_) => Some("ApiKey realm=\"tollgate\""),
+            AuthenticationMethod::ApiKey(_) => Some("ApiKey realm=\"tollgate\"".into()),
+            AuthenticationMethod::Basic(spec) => Some(password::challenge(&spec.realm).into()),
             AuthenticationMethod::ClientCertificate(_) => None,
         }
     }

@@ -141,6 +141,7 @@ fn describe() {
     );
     describe_counter!("tollgate_authentications_total", "Requests by authenticator and how they fared with it.");
     describe_counter!("tollgate_authenticator_reloads_total", "Readings of credentials, by authenticator and outcome.");
+    describe_counter!("tollgate_password_hashes_total", "Passwords that were hashed to be checked, by authenticator.");
     describe_gauge!("tollgate_authenticator_credentials", "Credentials, or keys for them, by authenticator.");
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");

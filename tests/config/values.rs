@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::identity::credential::CredentialPlace;
+use tollgate::identity::password::spec::BasicSpec;
 use tollgate::identity::spec::{ApiKeySpec, AuthenticationMethod};
 use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
 use tollgate::transport::peer::TrustedPeers;
@@ -209,12 +210,20 @@ fn reads_every_key() {
     let identity = [IdentityPart::Qualified, IdentityPart::Label(text("team"))];
     assert_eq!(one.key.parts[5..7], identity.map(KeyPart::Identity));
     assert_eq!(one.key.parts[7..], [KeyPart::Method, KeyPart::Host]);
-    let [partners, machines] = &config.authenticators[..] else { panic!("{:?}", config.authenticators) };
+    let [partners, machines, staff] = &config.authenticators[..] else { panic!("{:?}", config.authenticators) };
     let place = CredentialPlace::Header(HeaderName::from_static("x-api-key"));
     let keys = AuthenticationMethod::ApiKey(ApiKeySpec { place, keys: "/etc/keys.yaml".into() });
     assert_eq!((&*partners.name, &partners.method, partners.forward_credential), ("partners", &keys, true));
     let san = AuthenticationMethod::ClientCertificate(CertificatePart::AlternativeNames);
     assert_eq!((&machines.method, machines.forward_credential), (&san, false));
+    let number = |number| NonZeroU64::new(number).unwrap();
+    let failed_attempts =
+        tollgate_limiter::algorithm::token_bucket::TokenBucket::new(number(5), number(3_600_000_000), number(3))
+            .unwrap()
+            .into();
+    let (users, realm, remember) = ("/etc/htpasswd".into(), text("Staff only"), seconds(60));
+    let basic = AuthenticationMethod::Basic(BasicSpec { users, realm, remember, failed_attempts });
+    assert_eq!((&staff.method, staff.forward_credential), (&basic, false));
     assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines")]);
     assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);

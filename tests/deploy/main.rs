@@ -137,18 +137,22 @@ fn the_certificates_of_the_overlay_with_tls_are_mounted_and_its_port_is_reached(
     assert_eq!(text(&base, "spec.template.spec.containers.0.name"), text(pod, "containers.0.name"));
 }
 
+/// A line of htpasswd, from Apache's own page on its formats.
+const A_USER: &str = "myName:$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC\n";
+
 #[test]
 fn the_gateway_takes_every_configuration_in_the_docs() {
     let mut checked = 0;
-    // A file beside the configuration, which the pages name and which is to be there.
-    let keys = temporary("[]\n");
-    let keys = keys.path().display().to_string();
+    // Files beside the configuration, which the pages name and which are to be there.
+    let (keys, users) = (temporary("[]\n"), temporary(A_USER));
+    let [keys, users] = [&keys, &users].map(|file| file.path().display().to_string());
     for page in pages() {
         for (line, block) in yaml_blocks(&read(&page)) {
             let name = format!("{}:{line}", page.display());
             let document = YamlOwned::load_from_str(&block).unwrap_or_else(|error| panic!("{name}: {error}"));
             if document.iter().any(is_gateway_config) {
                 let block = block.replace("/etc/tollgate/keys.yaml", &keys);
+                let block = block.replace("/etc/tollgate/htpasswd", &users);
                 assert_checks(&name, temporary(&block).path());
                 checked += 1;
             }

@@ -6,6 +6,7 @@
 
 mod admin_port;
 mod balancing;
+mod basic;
 mod capacity;
 mod command_line;
 mod compression;

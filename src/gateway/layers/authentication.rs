@@ -127,5 +127,6 @@ fn source<'r>(exchange: &'r Exchange<'_>) -> CredentialSource<'r> {
         uri: exchange.request.uri(),
         headers: exchange.request.headers(),
         client_certificate: exchange.context.client_certificate(),
+        client_ip: exchange.context.origin.client_ip,
     }
 }

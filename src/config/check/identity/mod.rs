@@ -1,6 +1,9 @@
-//! Authenticators, and the routes that use them. `keys` checks a file of API keys.
+//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `keys` a
+//! file of API keys, `users` a file of users.
 
+mod basic;
 pub mod keys;
+pub mod users;
 
 use std::sync::Arc;
 
@@ -22,10 +25,12 @@ use crate::route::template::Template;
 pub fn build(name: &DefinedName, raw: &RawAuthenticator, report: &mut Report) -> Option<AuthenticatorSpec> {
     let methods = [
         raw.api_key.build(|raw| api_key(raw, report)).map(|method| method.map(AuthenticationMethod::ApiKey)),
+        raw.basic.build(|raw| basic::basic(raw, report)).map(|method| method.map(AuthenticationMethod::Basic)),
         raw.client_certificate.build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
     ];
     let method = only_one(methods).unwrap_or_else(|_| {
-        let problem = ValueProblem::new("an authenticator has exactly one method: api_key or client_certificate");
+        let problem =
+            ValueProblem::new("an authenticator has exactly one method: api_key, basic or client_certificate");
         report.mistake(
             &raw.location,
             problem.hint("give each method an authenticator of its own, and list several at routes"),

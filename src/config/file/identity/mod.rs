@@ -1,17 +1,16 @@
-//! `authenticators`: how clients say who they are. `keys` mirrors a file of API keys.
+//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `keys` mirrors a file of API keys.
 
+pub mod basic;
 pub mod keys;
 
-use std::path::PathBuf;
-
 use http::HeaderName;
-use serde_json::{Value as Json, json};
 use tollgate_limiter::limit::key::CertificatePart;
 
+use self::basic::RawBasic;
 use crate::config::file::limit::CookieName;
+use crate::config::file::scalar::path::FilePath;
 use crate::config::file::scalar::text::PlainText;
-use crate::config::report::ValueProblem;
-use crate::config::yaml::decode::{Located, Scalar};
+use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 
 record! {
@@ -19,6 +18,8 @@ record! {
     RawAuthenticator at location {
         /// By an API key, whose hash a file has.
         optional api_key: RawApiKeys,
+        /// By a user name and a password.
+        optional basic: RawBasic,
         /// By a part of its certificate: subject, san or fingerprint.
         optional client_certificate: Located<CertificatePart>,
         /// Whether the upstream gets the credential too.
@@ -37,22 +38,5 @@ record! {
         optional cookie: Located<CookieName>,
         /// The file of keys, which is read again when it changes; `tollgate key new` makes an entry.
         required keys: Located<FilePath>,
-    }
-}
-
-/// The path of a file.
-#[derive(Clone)]
-pub struct FilePath(pub PathBuf);
-
-impl Scalar for FilePath {
-    const WHAT: &'static str = "the path of a file";
-
-    fn read(text: &str) -> Result<Self, ValueProblem> {
-        let problem = || ValueProblem::new("the path is empty").hint("write the path of a file");
-        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
-    }
-
-    fn schema() -> Json {
-        json!({ "type": "string" })
     }
 }

@@ -4,6 +4,7 @@
 //! encodings of characters that need none (RFC 3986 §6.2.2).
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
@@ -20,6 +21,10 @@ pub struct PathPrefix(pub Arc<str>);
 /// A whole path to put in place of another.
 #[derive(Clone)]
 pub struct FullPath(pub Arc<str>);
+
+/// The path of a file.
+#[derive(Clone)]
+pub struct FilePath(pub PathBuf);
 
 impl Scalar for PathPattern {
     const WHAT: &'static str = "a path";
@@ -61,6 +66,19 @@ impl Scalar for PathPrefix {
 
     fn schema() -> Json {
         json!({ "type": "string", "pattern": or_variable("/.*") })
+    }
+}
+
+impl Scalar for FilePath {
+    const WHAT: &'static str = "the path of a file";
+
+    fn read(text: &str) -> Result<Self, ValueProblem> {
+        let problem = || ValueProblem::new("the path is empty").hint("write the path of a file");
+        (!text.is_empty()).then(|| Self(text.into())).ok_or_else(problem)
+    }
+
+    fn schema() -> Json {
+        json!({ "type": "string" })
     }
 }
 
