@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
@@ -56,6 +56,8 @@ pub enum Failure {
     AttemptsLimited(u64),
     /// Nobody can say now who the client is.
     AuthenticationUnavailable(&'static str),
+    /// The answer of a service that was asked about the request.
+    Relayed(Arc<RelayedAnswer>),
     /// More requests in flight than the gateway takes.
     Overloaded,
     /// The upstream has no endpoint to try.
@@ -83,6 +85,14 @@ pub enum Failure {
     VersionNotSupported,
     /// A bug: the request panicked.
     Panicked,
+}
+
+/// The answer of a service that does not let a request pass.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RelayedAnswer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
 }
 
 /// The status that is counted for a client that left before there was an answer: 499, as in nginx. No RFC has one.
@@ -146,6 +156,9 @@ impl Failure {
             Self::AuthenticationUnavailable(reason) => {
                 row(S::SERVICE_UNAVAILABLE, "authentication-unavailable", reason)
             }
+            Self::Relayed(answer) => {
+                row(answer.status, "refused-by-service", "the service that knows clients refuses this")
+            }
             // Its problem says more.
             Self::Denied(denial) => row(denial.status(), denial.name(), ""),
             Self::Overloaded => {
@@ -197,7 +210,8 @@ impl Failure {
                 StatusCode::BAD_REQUEST => GrpcStatus::InvalidArgument,
                 _ => GrpcStatus::Internal,
             },
-            Self::Unauthenticated { .. } => GrpcStatus::Unauthenticated,
+            Self::Relayed(answer) if answer.status == StatusCode::FORBIDDEN => GrpcStatus::PermissionDenied,
+            Self::Unauthenticated { .. } | Self::Relayed(_) => GrpcStatus::Unauthenticated,
             Self::NetworkRefused | Self::IdentityRefused { .. } => GrpcStatus::PermissionDenied,
             Self::NoRoute
             | Self::ServedByHttps { .. }
@@ -237,6 +251,11 @@ impl Failure {
         self.row().status
     }
 
+    /// Whether its answer is a service's of the operator.
+    pub fn is_relayed(&self) -> bool {
+        matches!(self, Self::Relayed(_))
+    }
+
     /// The outcome that settles the request's limits instead of a response.
     pub fn unanswered(&self) -> Unanswered {
         match self {
@@ -269,6 +288,12 @@ impl Failure {
         if let Self::Denied(denial) = self {
             let mut response = denial.respond(header_map_pool::take(), request_id.to_str().ok());
             response.headers_mut().insert(REQUEST_ID, request_id.clone());
+            return response;
+        }
+        if let Self::Relayed(answer) = self {
+            let mut response = Response::new(B::from(answer.body.clone()));
+            *response.status_mut() = answer.status;
+            response.headers_mut().clone_from(&answer.headers);
             return response;
         }
         let row = self.row();

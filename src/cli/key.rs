@@ -10,11 +10,12 @@ use super::bucket::pair;
 use super::output::print;
 use crate::identity::api_key::NewApiKey;
 
-/// Make an API key, and the entry for the file that an `api_key` authenticator reads.
+/// Make an API key, and its entry for the file or the hash in Redis that an `api_key` authenticator reads.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   tollgate key new --id ada --plan gold --label team=web
+  tollgate key new --id ada --redis tollgate:keys
   tollgate key new --id ada --json | jq -r .key_sha256")]
 pub struct KeyArgs {
     #[command(subcommand)]
@@ -34,6 +35,9 @@ enum KeyCommand {
         /// A label of the client.
         #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
         label: Vec<(String, String)>,
+        /// The hash in Redis that has the keys, with the store's key_prefix: print the command that adds the key there.
+        #[arg(long, value_name = "HASH", conflicts_with = "json")]
+        redis: Option<String>,
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
@@ -45,16 +49,23 @@ enum KeyCommand {
 /// # Errors
 /// When the system has no random bytes, or the output cannot be written.
 pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
-    let KeyCommand::New { id, plan, label, json } = &args.command;
+    let KeyCommand::New { id, plan, label, redis, json } = &args.command;
     let NewApiKey { key, key_sha256 } = NewApiKey::generate().context("the system has no random bytes")?;
     let labels: serde_json::Map<_, _> = label.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    let mut entry = json!({ "id": id, "key_sha256": key_sha256 });
+    let mut entry = json!({ "id": id });
     if let Some(plan) = plan {
         entry["plan"] = json!(plan);
     }
     if !labels.is_empty() {
         entry["labels"] = labels.into();
     }
+    if let Some(hash) = redis {
+        let client = entry.to_string();
+        let words = ["redis-cli", "HSET", hash, &key_sha256, &client].map(shell_word).join(" ");
+        print(&format!("# For the client:\n{key}\n\n# For Redis:\n{words}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    entry["key_sha256"] = json!(key_sha256);
     let text = if *json {
         entry["key"] = json!(key);
         format!("{entry}\n")
@@ -64,4 +75,10 @@ pub fn run(args: &KeyArgs) -> anyhow::Result<ExitCode> {
     };
     print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A word as a shell reads it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_:./".contains(&byte);
+    if word.bytes().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }

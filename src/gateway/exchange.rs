@@ -178,7 +178,7 @@ impl RequestContext {
         changes: AnswerChanges,
         mut account: Box<Account>,
     ) -> Response<Body> {
-        let of_upstream = result.is_ok();
+        let of_upstream = result.as_ref().err().is_none_or(Failure::is_relayed);
         let mut response = match result {
             Ok(response) => {
                 account.permit.answered(response.status(), response.headers());
@@ -226,7 +226,10 @@ impl<'g> Exchange<'g> {
 
     /// Takes note of who the client is.
     pub fn identify(&mut self, identity: Arc<CallerIdentity>) {
-        self.account.identify(&identity);
+        // A service may let somebody pass without a name.
+        if !identity.id().is_empty() {
+            self.account.identify(&identity);
+        }
         self.identity = Some(identity);
     }
 

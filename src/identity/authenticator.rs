@@ -2,25 +2,26 @@
 //!
 //! Guarantees that it accepts nobody before it has what credentials are checked by.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, Uri};
-use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart, ClientCertificate};
+use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart};
 
 use super::api_key::ApiKeyTable;
 use super::attempts::FailedAttempts;
 use super::credential::FoundCredential;
+use super::forward;
 use super::metrics::AuthenticatorMetrics;
 use super::password;
 use super::password::checks::{PasswordCheck, PasswordChecks};
 use super::password::spec::BasicSpec;
 use super::password::user_table::UserTable;
-use super::refusal::AuthenticationRefusal;
-use super::spec::{ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
+use super::refusal::{AuthenticationRefusal, AuthenticationResult, VerifiedClient};
+use super::source::CredentialSource;
+use super::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
+use super::stored_key::{KeyLookup, StoredKeys};
 
 /// An authenticator at work. Survives a reload that does not change it.
 pub struct Authenticator {
@@ -29,6 +30,8 @@ pub struct Authenticator {
     material: ArcSwapOption<Material>,
     /// Of passwords.
     passwords: Option<PasswordState>,
+    /// Of API keys in the store.
+    stored_keys: Option<Arc<StoredKeys>>,
 }
 
 /// The means by which credentials are checked. They change while the authenticator is at work.
@@ -42,15 +45,6 @@ pub enum Material {
 struct PasswordState {
     attempts: Arc<FailedAttempts>,
     checks: Arc<PasswordChecks>,
-}
-
-/// The parts of a request that have credentials.
-#[derive(Clone, Copy)]
-pub struct CredentialSource<'a> {
-    pub uri: &'a Uri,
-    pub headers: &'a HeaderMap,
-    pub client_certificate: Option<&'a ClientCertificate>,
-    pub client_ip: IpAddr,
 }
 
 /// The verdict of an authenticator on a request.
@@ -69,9 +63,6 @@ pub enum Awaited {
     Decided(AuthenticationResult),
 }
 
-/// The client of a request, or why its credential is not accepted.
-pub type AuthenticationResult = Result<Arc<CallerIdentity>, AuthenticationRefusal>;
-
 const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
 
 impl Authenticator {
@@ -81,7 +72,13 @@ impl Authenticator {
             AuthenticationMethod::Basic(basic) => Some(PasswordState::new(&spec.name, basic)),
             _ => None,
         };
-        Self { spec, metrics, material: ArcSwapOption::empty(), passwords }
+        let stored_keys = match &spec.method {
+            AuthenticationMethod::ApiKey(ApiKeySpec { keys: ApiKeySource::Redis(stored), .. }) => {
+                Some(Arc::new(StoredKeys::new(stored, &spec.name)))
+            }
+            _ => None,
+        };
+        Self { spec, metrics, material: ArcSwapOption::empty(), passwords, stored_keys }
     }
 
     /// Checks credentials by `material` from now on.
@@ -106,6 +103,9 @@ impl Authenticator {
         match &self.spec.method {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
             AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
+            AuthenticationMethod::Forward(spec) => {
+                Finding::Waits(Box::pin(forward::ask(spec, &self.spec.name, source).map(Awaited::Decided)))
+            }
             AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),
         }
     }
@@ -116,11 +116,24 @@ impl Authenticator {
             FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
             FoundCredential::One(key) => key,
         };
+        if let Some(stored) = &self.stored_keys {
+            return match stored.check(&key, source.client_ip, source.exchange.limiter) {
+                KeyLookup::Decided(result) => Finding::Decided(result.map(VerifiedClient::from)),
+                KeyLookup::Waits(result) => {
+                    Finding::Waits(Box::pin(result.map(|result| Awaited::Decided(result.map(VerifiedClient::from)))))
+                }
+            };
+        }
         let material = self.material.load();
         let Some(Material::ApiKeys(table)) = material.as_deref() else {
             return Finding::Decided(Err(AuthenticationRefusal::Unavailable("the keys are not known yet")));
         };
-        Finding::Decided(table.find(&key).ok_or(AuthenticationRefusal::Invalid("the API key is not known")))
+        Finding::Decided(
+            table
+                .find(&key)
+                .map(VerifiedClient::from)
+                .ok_or(AuthenticationRefusal::Invalid("the API key is not known")),
+        )
     }
 
     fn check_password(&self, spec: &BasicSpec, source: CredentialSource<'_>) -> Finding {
@@ -140,11 +153,13 @@ impl Authenticator {
         };
         let digest = users.digest(&name, &password);
         if let Some(identity) = users.remembered(&digest) {
-            return Finding::Decided(Ok(identity));
+            return Finding::Decided(Ok(identity.into()));
         }
         let check = PasswordCheck { users: users.clone(), name, password, remember: spec.remember };
         match state.checks.start(check, digest, &state.attempts, source.client_ip) {
-            Ok(result) => Finding::Waits(Box::pin(result.map(Awaited::Decided))),
+            Ok(result) => {
+                Finding::Waits(Box::pin(result.map(|result| Awaited::Decided(result.map(VerifiedClient::from)))))
+            }
             Err(refusal) => Finding::Decided(Err(refusal)),
         }
     }
@@ -152,7 +167,7 @@ impl Authenticator {
     fn check_certificate(&self, part: CertificatePart, source: CredentialSource<'_>) -> Finding {
         let Some(certificate) = source.client_certificate else { return Finding::Absent };
         let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden("the certificate has no such name"));
-        Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id))))
+        Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id)).into()))
     }
 }
 

@@ -49,6 +49,8 @@ impl AuthenticatorMetrics {
             Ok(_) => &self.accepted,
             Err(AuthenticationRefusal::Invalid(_)) => &self.rejected,
             Err(AuthenticationRefusal::Forbidden(_)) => &self.forbidden,
+            Err(AuthenticationRefusal::Answered(answer)) if answer.status == 403 => &self.forbidden,
+            Err(AuthenticationRefusal::Answered(_)) => &self.rejected,
             Err(AuthenticationRefusal::TooManyAttempts(_)) => &self.limited,
             Err(AuthenticationRefusal::Unavailable(_)) => &self.unavailable,
         };

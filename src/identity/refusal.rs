@@ -1,4 +1,27 @@
-//! Why a credential is not accepted, for clients and for operators who count.
+//! The verdict on a credential, for clients and for operators who count.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tollgate_limiter::limit::key::CallerIdentity;
+
+use crate::error::RelayedAnswer;
+
+/// The client of a request, or why its credential is not accepted.
+pub type AuthenticationResult = Result<VerifiedClient, AuthenticationRefusal>;
+
+/// A client as an authenticator knows it.
+pub struct VerifiedClient {
+    pub identity: Arc<CallerIdentity>,
+    /// Fields that its requests get.
+    pub fields: Option<Box<HeaderMap>>,
+}
+
+impl From<Arc<CallerIdentity>> for VerifiedClient {
+    fn from(identity: Arc<CallerIdentity>) -> Self {
+        Self { identity, fields: None }
+    }
+}
 
 /// Why a credential is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +32,8 @@ pub enum AuthenticationRefusal {
     Forbidden(&'static str),
     /// Too many have failed, so it is not checked for these seconds: 429.
     TooManyAttempts(u64),
+    /// It is as the service says that was asked.
+    Answered(Arc<RelayedAnswer>),
     /// It cannot be checked now: 503.
     Unavailable(&'static str),
 }

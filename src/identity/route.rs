@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request};
-use tollgate_limiter::limit::key::CallerIdentity;
+use http::{HeaderName, HeaderValue, Request};
 
-use super::authenticator::{Authenticator, Awaited, CredentialSource, Finding};
+use super::authenticator::{Authenticator, Awaited, Finding};
 use super::credential::CredentialPlace;
-use super::refusal::AuthenticationRefusal;
+use super::refusal::{AuthenticationRefusal, VerifiedClient};
+use super::source::CredentialSource;
 use super::spec::AuthenticationMethod;
 use crate::body::Body;
 use crate::error::Failure;
@@ -22,11 +22,13 @@ pub struct RouteAuthenticators {
     missing: Failure,
     /// Taken out of requests before they go on.
     removed: Arc<[CredentialPlace]>,
+    /// Fields of requests that only these authenticators set, whichever of them has decided.
+    own_fields: Vec<HeaderName>,
 }
 
 /// The verdict of a route's authenticators on a request.
 pub enum RouteFinding {
-    Decided(Result<Arc<CallerIdentity>, Failure>),
+    Decided(Result<VerifiedClient, Failure>),
     Waits(PendingAuthentication),
 }
 
@@ -48,12 +50,18 @@ impl RouteAuthenticators {
         let removed = authenticators.iter().filter(|one| !one.spec.forward_credential).map(|one| one.spec.place());
         let removed = removed.filter(|place| *place != CredentialPlace::Nowhere).collect();
         let missing = missing(&authenticators);
-        Self { authenticators, missing, removed }
+        let own_fields = authenticators.iter().flat_map(|one| one.spec.own_fields()).collect();
+        Self { authenticators, missing, removed, own_fields }
     }
 
     /// The credentials that upstreams do not get, whichever of them has decided.
     pub fn removed(&self) -> Arc<[CredentialPlace]> {
         self.removed.clone()
+    }
+
+    /// The fields of requests that clients cannot set.
+    pub fn own_fields(&self) -> &[HeaderName] {
+        &self.own_fields
     }
 
     /// The client behind a request. The first authenticator that finds its credential decides: a wrong one is not made good
@@ -121,6 +129,7 @@ impl RouteAuthenticators {
 
     fn refused(&self, by: &Authenticator, refusal: &AuthenticationRefusal) -> Failure {
         match *refusal {
+            AuthenticationRefusal::Answered(ref answer) => Failure::Relayed(answer.clone()),
             AuthenticationRefusal::Invalid(reason) => {
                 Failure::Unauthenticated { challenges: challenges(self.all()), reason }
             }

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use http::HeaderName;
 use tollgate_limiter::limit::key::CertificatePart;
 
 use super::credential::CredentialPlace;
+use super::forward::spec::ForwardSpec;
 use super::password;
 use super::password::spec::BasicSpec;
+use super::stored_key::spec::StoredKeySpec;
 
 /// An authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub enum AuthenticationMethod {
     ApiKey(ApiKeySpec),
     /// By a user name and a password.
     Basic(BasicSpec),
+    /// By a service that is asked.
+    Forward(Arc<ForwardSpec>),
     /// By a part of its certificate.
     ClientCertificate(CertificatePart),
 }
@@ -33,8 +38,14 @@ pub enum AuthenticationMethod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKeySpec {
     pub place: CredentialPlace,
-    /// The file that has the hashes of the keys.
-    pub keys: PathBuf,
+    pub keys: ApiKeySource,
+}
+
+/// Where the hashes of keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiKeySource {
+    File(PathBuf),
+    Redis(StoredKeySpec),
 }
 
 impl AuthenticatorSpec {
@@ -43,16 +54,27 @@ impl AuthenticatorSpec {
         match &self.method {
             AuthenticationMethod::ApiKey(spec) => spec.place.clone(),
             AuthenticationMethod::Basic(_) => CredentialPlace::Scheme("Basic"),
-            AuthenticationMethod::ClientCertificate(_) => CredentialPlace::Nowhere,
+            AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => CredentialPlace::Nowhere,
         }
     }
 
     /// The file that its credentials are checked by.
     pub fn file(&self) -> Option<&PathBuf> {
         match &self.method {
-            AuthenticationMethod::ApiKey(spec) => Some(&spec.keys),
+            AuthenticationMethod::ApiKey(spec) => match &spec.keys {
+                ApiKeySource::File(file) => Some(file),
+                ApiKeySource::Redis(_) => None,
+            },
             AuthenticationMethod::Basic(spec) => Some(&spec.users),
-            AuthenticationMethod::ClientCertificate(_) => None,
+            AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => None,
+        }
+    }
+
+    /// The fields of requests that it alone sets.
+    pub fn own_fields(&self) -> Vec<HeaderName> {
+        match &self.method {
+            AuthenticationMethod::Forward(spec) => spec.own_fields().cloned().collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -62,7 +84,7 @@ impl AuthenticatorSpec {
         match &self.method {
             AuthenticationMethod::ApiKey(_) => Some("ApiKey realm=\"tollgate\"".into()),
             AuthenticationMethod::Basic(spec) => Some(password::challenge(&spec.realm).into()),
-            AuthenticationMethod::ClientCertificate(_) => None,
+            AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => None,
         }
     }
 }

@@ -142,6 +142,10 @@ fn describe() {
     describe_counter!("tollgate_authentications_total", "Requests by authenticator and how they fared with it.");
     describe_counter!("tollgate_authenticator_reloads_total", "Readings of credentials, by authenticator and outcome.");
     describe_counter!("tollgate_password_hashes_total", "Passwords that were hashed to be checked, by authenticator.");
+    describe_counter!(
+        "tollgate_api_key_lookups_total",
+        "API keys looked up in the store, by authenticator and outcome."
+    );
     describe_gauge!("tollgate_authenticator_credentials", "Credentials, or keys for them, by authenticator.");
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");

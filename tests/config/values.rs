@@ -7,8 +7,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tollgate::config::AccessLogFormat;
 use tollgate::identity::credential::CredentialPlace;
+use tollgate::identity::forward::spec::{ForwardSpec, OnServiceFailure};
 use tollgate::identity::password::spec::BasicSpec;
-use tollgate::identity::spec::{ApiKeySpec, AuthenticationMethod};
+use tollgate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod};
+use tollgate::identity::stored_key::spec::StoredKeySpec;
 use tollgate::route::{Action, HostMatch, HostPolicy, PathMatch, PathPattern, Rewrite, Segment};
 use tollgate::transport::peer::TrustedPeers;
 use tollgate::transport::tls::client::PeerName;
@@ -20,6 +22,7 @@ use tollgate::upstream::health::condition::ProbeThresholds;
 use tollgate::upstream::health::ejection::EjectSpec;
 use tollgate::upstream::{Balance, Http2Policy};
 use tollgate_limiter::algorithm::concurrency::Scope;
+use tollgate_limiter::algorithm::token_bucket::TokenBucket;
 use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRate};
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
@@ -210,18 +213,33 @@ fn reads_every_key() {
     let identity = [IdentityPart::Qualified, IdentityPart::Label(text("team"))];
     assert_eq!(one.key.parts[5..7], identity.map(KeyPart::Identity));
     assert_eq!(one.key.parts[7..], [KeyPart::Method, KeyPart::Host]);
-    let [partners, machines, staff] = &config.authenticators[..] else { panic!("{:?}", config.authenticators) };
+    let [partners, machines, stored, sso, staff] = &config.authenticators[..] else {
+        panic!("{:?}", config.authenticators)
+    };
     let place = CredentialPlace::Header(HeaderName::from_static("x-api-key"));
-    let keys = AuthenticationMethod::ApiKey(ApiKeySpec { place, keys: "/etc/keys.yaml".into() });
+    let keys = AuthenticationMethod::ApiKey(ApiKeySpec { place, keys: ApiKeySource::File("/etc/keys.yaml".into()) });
     assert_eq!((&*partners.name, &partners.method, partners.forward_credential), ("partners", &keys, true));
     let san = AuthenticationMethod::ClientCertificate(CertificatePart::AlternativeNames);
     assert_eq!((&machines.method, machines.forward_credential), (&san, false));
+    let name = HeaderName::from_static;
+    let forward = ForwardSpec {
+        upstream: text("up"),
+        path: "/check?x=1".parse().unwrap(),
+        request_headers: Some(vec![name("cookie")]),
+        copy_headers: vec![name("x-role")],
+        id_header: Some(name("x-user")),
+        plan_header: Some(name("x-plan")),
+        timeout: seconds(2),
+        on_failure: OnServiceFailure::Allow,
+    };
+    assert_eq!(sso.method, AuthenticationMethod::Forward(forward.into()));
     let number = |number| NonZeroU64::new(number).unwrap();
-    let failed_attempts =
-        tollgate_limiter::algorithm::token_bucket::TokenBucket::new(number(5), number(3_600_000_000), number(3))
-            .unwrap()
-            .into();
+    let failed_attempts = TokenBucket::new(number(5), number(3_600_000_000), number(3)).unwrap().into();
     let (users, realm, remember) = ("/etc/htpasswd".into(), text("Staff only"), seconds(60));
+    let hash = StoredKeySpec { hash: text("keys"), remember: seconds(60), grace: seconds(0), failed_attempts };
+    let place = CredentialPlace::Header(name("x-api-key"));
+    let in_redis = AuthenticationMethod::ApiKey(ApiKeySpec { place, keys: ApiKeySource::Redis(hash) });
+    assert_eq!(stored.method, in_redis);
     let basic = AuthenticationMethod::Basic(BasicSpec { users, realm, remember, failed_attempts });
     assert_eq!((&staff.method, staff.forward_credential), (&basic, false));
     assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines")]);

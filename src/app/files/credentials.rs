@@ -94,8 +94,8 @@ pub fn check(config: &Config) -> Result<(), Mistakes> {
 fn read(spec: &AuthenticatorSpec, file: &Path) -> Result<Material, Mistakes> {
     match &spec.method {
         AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name).map(Arc::new).map(Material::Users),
-        AuthenticationMethod::ApiKey(_) | AuthenticationMethod::ClientCertificate(_) => {
-            config::load_api_keys(file, &spec.name).map(Material::ApiKeys)
-        }
+        AuthenticationMethod::ApiKey(_)
+        | AuthenticationMethod::Forward(_)
+        | AuthenticationMethod::ClientCertificate(_) => config::load_api_keys(file, &spec.name).map(Material::ApiKeys),
     }
 }

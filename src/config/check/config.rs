@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::thread;
 
+use super::identity::AuthenticatorContext;
 use super::limit::definition::{self, LimitContext};
 use super::named::NamedSection;
 use super::route::NamedSections;
@@ -19,8 +20,10 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     let autonomy = file.store.valid().and_then(|store| Some(store.autonomy.value()?.0));
     let context = LimitContext { upstreams: &upstreams, has_store: file.store.is_present(), autonomy };
     let limits = NamedSection::build("limit", &file.limits, |name, raw| definition::build(name, raw, &context, report));
-    let authenticators =
-        NamedSection::build("authenticator", &file.authenticators, |name, raw| identity::build(name, raw, report));
+    let available = AuthenticatorContext { upstreams: &upstreams, has_store: file.store.is_present() };
+    let authenticators = NamedSection::build("authenticator", &file.authenticators, |name, raw| {
+        identity::build(name, raw, available, report)
+    });
     let admin = listener::admin(&file.admin);
     let listeners = listener::build(&file.listeners, &limits, report);
     listener::check_admin(file, admin.flatten(), report);

@@ -12,9 +12,12 @@ use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
+use crate::gateway::client_fields;
 use crate::gateway::exchange::Exchange;
-use crate::identity::authenticator::CredentialSource;
+use crate::identity::refusal::VerifiedClient;
 use crate::identity::route::{PendingAuthentication, RouteAuthenticators, RouteFinding};
+use crate::identity::source::{CredentialSource, ExchangeParts};
+use crate::proxy::message::headers;
 
 /// Lets requests pass whose client one of these authenticators knows.
 #[derive(Clone)]
@@ -49,8 +52,8 @@ where
 
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         match self.authenticators.check(source(exchange)) {
-            RouteFinding::Decided(Ok(identity)) => {
-                exchange.identify(identity);
+            RouteFinding::Decided(Ok(client)) => {
+                admit(exchange, &self.authenticators, client);
                 Authenticating::Passing { answering: self.inner.call(exchange) }
             }
             RouteFinding::Decided(Err(failure)) => Authenticating::Refused { failure: Some(failure) },
@@ -108,10 +111,10 @@ where
                             continue;
                         }
                         RouteFinding::Decided(Err(failure)) => Self::Refused { failure: Some(failure) },
-                        RouteFinding::Decided(Ok(identity)) => {
+                        RouteFinding::Decided(Ok(client)) => {
                             let Some(waiting) = request.take() else { return Poll::Pending };
-                            let IdentifyingRequest { exchange, mut inner, .. } = *waiting;
-                            exchange.identify(identity);
+                            let IdentifyingRequest { exchange, mut inner, authenticators, .. } = *waiting;
+                            admit(exchange, &authenticators, client);
                             Self::Passing { answering: inner.call(exchange) }
                         }
                     }
@@ -122,11 +125,35 @@ where
     }
 }
 
+/// Takes note of who the client is, and sets the fields that only an authenticator sets.
+fn admit(exchange: &mut Exchange<'_>, authenticators: &RouteAuthenticators, client: VerifiedClient) {
+    exchange.identify(client.identity);
+    if authenticators.own_fields().is_empty() {
+        return;
+    }
+    client_fields::remove(exchange.request, authenticators.own_fields());
+    // First, or a field that is set here would pass for a client's claim later.
+    headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
+    exchange.has_own_fields = true;
+    for (name, value) in client.fields.iter().flat_map(|fields| fields.iter()) {
+        exchange.request.headers_mut().append(name, value.clone());
+    }
+}
+
 fn source<'r>(exchange: &'r Exchange<'_>) -> CredentialSource<'r> {
     CredentialSource {
         uri: exchange.request.uri(),
         headers: exchange.request.headers(),
         client_certificate: exchange.context.client_certificate(),
         client_ip: exchange.context.origin.client_ip,
+        exchange: ExchangeParts {
+            method: exchange.request.method(),
+            origin: &exchange.context.origin,
+            request_id: &exchange.context.request_id,
+            sockets: exchange.sockets,
+            limiter: &exchange.worker.limiter,
+            proxy: &exchange.worker.proxy,
+            upstreams: exchange.upstreams,
+        },
     }
 }

@@ -61,8 +61,10 @@ where
             let fields = RenderedFields::new(&changes.fields, |template| exchange.render(template));
             remove_credentials(&changes.credentials, exchange.request);
             // First, or a field that the route sets would pass for a client's claim later.
-            headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
-            exchange.has_own_fields = true;
+            if !exchange.has_own_fields {
+                headers::strip_claims(exchange.request.headers_mut(), exchange.context.origin.peer_trusted);
+                exchange.has_own_fields = true;
+            }
             fields.apply_to_request(exchange.request);
         }
         self.inner.call(exchange)

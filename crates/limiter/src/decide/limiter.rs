@@ -28,9 +28,9 @@ use crate::node::breaker::Breaker;
 use crate::node::lease::SpentLease;
 use crate::node::permits::PermitTable;
 use crate::store::fleet_share::FleetShare;
-use crate::store::hash_reader::HashReader;
+use crate::store::hash_reader::{FieldValue, HashReader};
 use crate::store::memory::MemoryStore;
-use crate::store::{BucketCharge, Store};
+use crate::store::{BucketCharge, Store, StoreError};
 
 /// Decides on requests. One per worker; clones are cheap.
 ///
@@ -125,6 +125,12 @@ impl Limiter {
         let breaker = self.client().map(|client| client.node.breaker.clone());
         let plans = breaker.map(|breaker| Arc::new(PlanReader::new(hashes, breaker)));
         Self(Arc::new(LimiterInner { plans, ..(*self.0).clone() }))
+    }
+
+    /// Reads a field of a hash that operators write, over this worker's connection to the shared store and within its time
+    /// limit. `None`: there is no shared store that plans are read from, or it may not be asked now.
+    pub fn read_hash(&self, name: Arc<str>, field: Key) -> Option<BoxFuture<'static, Result<FieldValue, StoreError>>> {
+        self.0.plans.as_ref()?.read_field(name, field)
     }
 
     /// Whether it reads plans from a shared store.

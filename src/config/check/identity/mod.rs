@@ -1,7 +1,8 @@
-//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `keys` a
-//! file of API keys, `users` a file of users.
+//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a
+//! service that is asked, `keys` a file of API keys, `users` a file of users.
 
 mod basic;
+mod forward;
 pub mod keys;
 pub mod users;
 
@@ -12,25 +13,43 @@ use tollgate_limiter::limit::key::KeyPart;
 
 use super::limit::usage::CheckedUse;
 use super::named::NamedSection;
-use crate::config::file::identity::{RawApiKeys, RawAuthenticator};
+use crate::config::file::identity::{RawApiKeys, RawAuthenticator, RawStoredKeys};
 use crate::config::file::scalar::text::DefinedName;
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Setting, only_one};
 use crate::identity::credential::CredentialPlace;
-use crate::identity::spec::{ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
+use crate::identity::spec::{ApiKeySource, ApiKeySpec, AuthenticationMethod, AuthenticatorSpec};
+use crate::identity::stored_key::spec::StoredKeySpec;
 use crate::route::template::Template;
+use crate::upstream::UpstreamSpec;
+
+/// The parts of the file that an authenticator may use.
+#[derive(Clone, Copy)]
+pub struct AuthenticatorContext<'a> {
+    pub upstreams: &'a NamedSection<UpstreamSpec>,
+    /// Whether the file names a store.
+    pub has_store: bool,
+}
 
 /// An authenticator. `None`: a mistake was reported.
-pub fn build(name: &DefinedName, raw: &RawAuthenticator, report: &mut Report) -> Option<AuthenticatorSpec> {
+pub fn build(
+    name: &DefinedName,
+    raw: &RawAuthenticator,
+    context: AuthenticatorContext<'_>,
+    report: &mut Report,
+) -> Option<AuthenticatorSpec> {
     let methods = [
-        raw.api_key.build(|raw| api_key(raw, report)).map(|method| method.map(AuthenticationMethod::ApiKey)),
+        raw.api_key.build(|raw| api_key(raw, context, report)).map(|method| method.map(AuthenticationMethod::ApiKey)),
         raw.basic.build(|raw| basic::basic(raw, report)).map(|method| method.map(AuthenticationMethod::Basic)),
+        raw.forward
+            .build(|raw| forward::forward(raw, context.upstreams, report))
+            .map(|method| method.map(Arc::new).map(AuthenticationMethod::Forward)),
         raw.client_certificate.build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
     ];
     let method = only_one(methods).unwrap_or_else(|_| {
         let problem =
-            ValueProblem::new("an authenticator has exactly one method: api_key, basic or client_certificate");
+            ValueProblem::new("an authenticator has exactly one method: api_key, basic, forward or client_certificate");
         report.mistake(
             &raw.location,
             problem.hint("give each method an authenticator of its own, and list several at routes"),
@@ -41,7 +60,7 @@ pub fn build(name: &DefinedName, raw: &RawAuthenticator, report: &mut Report) ->
     Some(AuthenticatorSpec { name: name.0.clone(), method: method?, forward_credential: forward_credential? })
 }
 
-fn api_key(raw: &RawApiKeys, report: &mut Report) -> Option<ApiKeySpec> {
+fn api_key(raw: &RawApiKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<ApiKeySpec> {
     let places = [
         raw.header.build(|name| Some(CredentialPlace::Header(name.value.clone()))),
         raw.query.build(|name| Some(CredentialPlace::Query(name.value.0.clone()))),
@@ -52,8 +71,26 @@ fn api_key(raw: &RawApiKeys, report: &mut Report) -> Option<ApiKeySpec> {
         report.mistake(&raw.location, problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"));
         None
     });
-    let keys = raw.keys.value();
-    Some(ApiKeySpec { place: place?, keys: keys?.0 })
+    let sources = [
+        raw.keys.build(|file| Some(ApiKeySource::File(file.value.0.clone()))),
+        raw.redis.build(|raw| stored(raw, context, report)).map(|spec| spec.map(ApiKeySource::Redis)),
+    ];
+    let keys = only_one(sources).unwrap_or_else(|_| {
+        let problem = ValueProblem::new("keys are in exactly one of \"keys\", a file, and \"redis\"");
+        report.mistake(&raw.location, problem.hint("write {header: x-api-key, keys: /etc/tollgate/keys.yaml}"));
+        None
+    });
+    Some(ApiKeySpec { place: place?, keys: keys? })
+}
+
+fn stored(raw: &RawStoredKeys, context: AuthenticatorContext<'_>, report: &mut Report) -> Option<StoredKeySpec> {
+    if !context.has_store {
+        let problem = ValueProblem::new("the keys are in Redis, but the file has no store");
+        report.mistake(&raw.location, problem.hint("add store: {redis: \"redis://…\"}, or write the keys into a file"));
+    }
+    let failed_attempts = basic::failed_attempts(&raw.failed_attempts, report);
+    let (hash, remember, grace) = (raw.hash.value(), raw.remember.value(), raw.grace.value());
+    Some(StoredKeySpec { hash: hash?.0, remember: remember?.0, grace: grace?.0, failed_attempts: failed_attempts? })
 }
 
 /// The names of the authenticators that a route lists. `None`: a mistake was reported.
@@ -65,12 +102,25 @@ pub fn listed(
     let listed = setting.build(|names| {
         let mut found: Vec<Arc<str>> = Vec::new();
         let mut sound = true;
+        let mut decides: Option<Arc<str>> = None;
         for name in &names.0 {
             if found.contains(&name.value.0) {
                 let problem = ValueProblem::new(format!("{} is listed twice", quote(&name.value.0)));
                 report.mistake(&name.location, problem.hint("list each authenticator once"));
             }
-            sound &= authenticators.find(name, report).is_some();
+            let named = authenticators.find(name, report);
+            sound &= named.is_some();
+            if let Some(before) = &decides {
+                let problem = ValueProblem::new(format!(
+                    "{} is never asked: {} before it decides about every request",
+                    quote(&name.value.0),
+                    quote(before)
+                ));
+                report.warning(&name.location, problem.hint("list an authenticator with \"forward\" last"));
+            }
+            if named.is_some_and(|spec| matches!(spec.method, AuthenticationMethod::Forward(_))) {
+                decides = decides.or(Some(name.value.0.clone()));
+            }
             found.push(name.value.0.clone());
         }
         sound.then_some(found)

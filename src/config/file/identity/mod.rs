@@ -1,15 +1,19 @@
-//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `keys` mirrors a file of API keys.
+//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `forward` those
+//! of a service that is asked, `keys` mirrors a file of API keys.
 
 pub mod basic;
+pub mod forward;
 pub mod keys;
 
 use http::HeaderName;
 use tollgate_limiter::limit::key::CertificatePart;
 
-use self::basic::RawBasic;
+use self::basic::{RawBasic, RawFailedAttempts};
+use self::forward::RawForwardAuth;
 use crate::config::file::limit::CookieName;
+use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::file::scalar::path::FilePath;
-use crate::config::file::scalar::text::PlainText;
+use crate::config::file::scalar::text::{DefinedName, PlainText};
 use crate::config::yaml::decode::Located;
 use crate::config::yaml::record::record;
 
@@ -20,6 +24,8 @@ record! {
         optional api_key: RawApiKeys,
         /// By a user name and a password.
         optional basic: RawBasic,
+        /// By a service that is asked about each request.
+        optional forward: RawForwardAuth,
         /// By a part of its certificate: subject, san or fingerprint.
         optional client_certificate: Located<CertificatePart>,
         /// Whether the upstream gets the credential too.
@@ -28,7 +34,7 @@ record! {
 }
 
 record! {
-    /// API keys. Exactly one of header, query and cookie.
+    /// API keys. Exactly one of header, query and cookie, and one of keys and redis.
     RawApiKeys at location {
         /// The header field that has the key.
         optional header: Located<HeaderName>,
@@ -37,6 +43,22 @@ record! {
         /// The cookie that has the key.
         optional cookie: Located<CookieName>,
         /// The file of keys, which is read again when it changes; `tollgate key new` makes an entry.
-        required keys: Located<FilePath>,
+        optional keys: Located<FilePath>,
+        /// A hash in Redis that has the keys.
+        optional redis: RawStoredKeys,
+    }
+}
+
+record! {
+    /// API keys in a hash of the store: clients, as JSON, by the SHA-256 of their keys.
+    RawStoredKeys at location {
+        /// The name of the hash, behind the store's key_prefix.
+        required hash: Located<DefinedName>,
+        /// How long a key that was read is not read again.
+        default("30s") remember: Located<BoundedDuration<DAY>>,
+        /// How long a key is taken after that while the store is away.
+        default("10m") grace: Located<BoundedDuration<DAY, 0>>,
+        /// How many unknown keys of a client address are looked up. Default: {rate: 10/m, burst: 10}.
+        optional failed_attempts: RawFailedAttempts,
     }
 }

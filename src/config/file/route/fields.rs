@@ -55,22 +55,30 @@ const SAID_BY_THE_GATEWAY: [&str; 7] = [
 
 const OF_WEBSOCKET: &str = "a client and its upstream agree on a WebSocket by this";
 
+const OF_CONNECTION: &str = "the gateway sets it for each connection";
+
 fn is_of_websocket(name: &HeaderName) -> bool {
     name.as_str().starts_with("sec-websocket-")
+}
+
+/// The hint for a field of requests that is not an operator's to set.
+pub fn refused_in_requests(name: &HeaderName) -> Option<&'static str> {
+    match name {
+        name if *name == HOST => Some("the key \"host\" of the route says which Host the upstream sees"),
+        name if SAID_BY_THE_GATEWAY.contains(&name.as_str()) => {
+            Some("choose another name: the gateway says this itself")
+        }
+        name if *name == EXPECT => Some("the gateway itself answers it"),
+        name if is_of_websocket(name) => Some(OF_WEBSOCKET),
+        name if is_connection_header(name) => Some(OF_CONNECTION),
+        _ => None,
+    }
 }
 
 impl RawFieldChanges {
     /// The changes of requests. `None`: a mistake was reported.
     pub fn of_requests(&self, report: &mut Report) -> Option<FieldChanges> {
-        self.check(report, |name| match name {
-            name if *name == HOST => Some("the key \"host\" of the route says which Host the upstream sees"),
-            name if SAID_BY_THE_GATEWAY.contains(&name.as_str()) => {
-                Some("choose another name: the gateway says this itself")
-            }
-            name if *name == EXPECT => Some("the gateway itself answers it"),
-            name if is_of_websocket(name) => Some(OF_WEBSOCKET),
-            _ => None,
-        });
+        self.check(report, refused_in_requests);
         self.build()
     }
 
@@ -87,9 +95,7 @@ impl RawFieldChanges {
     fn check(&self, report: &mut Report, refused: impl Fn(&HeaderName) -> Option<&'static str>) {
         let mut check = |location: &Location, name: &HeaderName| {
             let hint = refused(name);
-            if let Some(hint) =
-                hint.or_else(|| is_connection_header(name).then_some("the gateway sets it for each connection"))
-            {
+            if let Some(hint) = hint.or_else(|| is_connection_header(name).then_some(OF_CONNECTION)) {
                 let problem = ValueProblem::new(format!("{} cannot be changed here", quote(name.as_str())));
                 report.mistake(location, problem.hint(hint));
             }

@@ -19,7 +19,8 @@ use crate::clock::{self, Instant};
 use crate::decide::plans::cache::{PlanCache, PlanQuery};
 use crate::limit::key::Key;
 use crate::node::breaker::Breaker;
-use crate::store::hash_reader::HashReader;
+use crate::store::StoreError;
+use crate::store::hash_reader::{FieldValue, HashReader};
 
 /// Fields of one call. When so many wait already, further ones are skipped: the next request that needs them queries
 /// again.
@@ -74,6 +75,22 @@ impl PlanReader {
     pub async fn read(self: &Arc<Self>, lookups: &[PlanQuery]) {
         let ends = lookups.iter().filter_map(|lookup| self.join(lookup)).collect();
         until_ended(ends, clock::now() + self.hashes.timeout()).await;
+    }
+
+    /// Reads one field of the hash called `name`, whatever it means. `None`: the server that has the hash may not be asked.
+    pub(crate) fn read_field(
+        &self,
+        name: Arc<str>,
+        field: Key,
+    ) -> Option<BoxFuture<'static, Result<FieldValue, StoreError>>> {
+        if self.breaker.is_open() && self.breaker.is_open_for(self.hashes.server_of_hash(&name)) {
+            return None;
+        }
+        let hashes = self.hashes.clone();
+        Some(Box::pin(async move {
+            let mut values = hashes.read(&name, std::slice::from_ref(&field)).await?;
+            values.pop().ok_or(StoreError::Protocol)
+        }))
     }
 
     /// Adds a field to the calls: the end of the call that reads it.
@@ -146,8 +163,7 @@ mod tests {
     use super::*;
     use crate::decide::plans::cache::PlanCaches;
     use crate::limit::algorithm::AlgorithmKind;
-    use crate::store::hash_reader::FieldValue;
-    use crate::store::{ServerId, StoreError};
+    use crate::store::ServerId;
 
     const TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -261,6 +277,16 @@ mod tests {
         assert!(setup.start(&["a"]).is_none());
         settle().await;
         assert!(setup.calls().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_field_is_read_by_itself_unless_its_server_may_not_be_asked() {
+        let setup = Setup::new(1);
+        let read = || setup.reader.read_field("keys".into(), Key::from("a"));
+        assert_eq!(read().unwrap().await, Ok(Some(b"7/s".to_vec())));
+        assert_eq!(read().unwrap().await, Err(StoreError::Timeout), "the store is silent");
+        setup.breaker.trip(ServerId::ONLY, &StoreError::Io, String::new);
+        assert!(read().is_none());
     }
 
     #[tokio::test(start_paused = true)]

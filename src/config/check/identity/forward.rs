@@ -1,0 +1,54 @@
+//! A service that is asked about requests: its upstream is there, and the fields of its answers may go on.
+
+use http::HeaderName;
+
+use crate::config::check::named::NamedSection;
+use crate::config::file::identity::forward::RawForwardAuth;
+use crate::config::file::route::fields::refused_in_requests;
+use crate::config::report::{Report, ValueProblem, quote};
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::{Located, Setting};
+use crate::identity::forward::spec::ForwardSpec;
+use crate::upstream::UpstreamSpec;
+
+/// A service that is asked. `None`: a mistake was reported.
+pub fn forward(
+    raw: &RawForwardAuth,
+    upstreams: &NamedSection<UpstreamSpec>,
+    report: &mut Report,
+) -> Option<ForwardSpec> {
+    let upstream = raw.upstream.valid();
+    let found = upstream.and_then(|name| upstreams.find(name, report));
+    let copied = raw.copy_headers.valid().into_iter().flat_map(|names| &names.0);
+    let taken = copied.chain(raw.id_header.valid()).chain(raw.plan_header.valid());
+    let mut sound = true;
+    for at in taken {
+        if let Some(hint) = refused_in_requests(&at.value) {
+            let problem = ValueProblem::new(format!("{} cannot go on to upstreams", quote(at.value.as_str())));
+            report.mistake(&at.location, problem.hint(hint));
+            sound = false;
+        }
+    }
+    let (request_headers, copy_headers) = (names(&raw.request_headers), names(&raw.copy_headers));
+    let (id_header, plan_header) = (name(&raw.id_header), name(&raw.plan_header));
+    let (path, timeout, on_failure) = (raw.path.value(), raw.timeout.value(), raw.on_failure.value());
+    found.filter(|_| sound)?;
+    Some(ForwardSpec {
+        upstream: upstream?.value.0.clone(),
+        path: path?.0,
+        request_headers: request_headers?,
+        copy_headers: copy_headers?.unwrap_or_default(),
+        id_header: id_header?,
+        plan_header: plan_header?,
+        timeout: timeout?.0,
+        on_failure: on_failure?,
+    })
+}
+
+fn names(setting: &Setting<NonEmptyList<Located<HeaderName>>>) -> Option<Option<Vec<HeaderName>>> {
+    setting.build(|names| Some(names.0.iter().map(|at| at.value.clone()).collect()))
+}
+
+fn name(setting: &Setting<Located<HeaderName>>) -> Option<Option<HeaderName>> {
+    setting.build(|at| Some(at.value.clone()))
+}

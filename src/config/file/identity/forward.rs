@@ -1,0 +1,38 @@
+//! `forward` of an authenticator: the service that is asked, what it gets, and what is taken from its answers.
+
+use http::HeaderName;
+
+use crate::config::file::health::ProbePath;
+use crate::config::file::scalar::number::{BoundedDuration, DAY};
+use crate::config::file::scalar::text::DefinedName;
+use crate::config::yaml::collection::NonEmptyList;
+use crate::config::yaml::decode::Located;
+use crate::config::yaml::record::record;
+use crate::config::yaml::words::words;
+use crate::identity::forward::spec::OnServiceFailure;
+
+record! {
+    /// A service that is asked about each request.
+    RawForwardAuth {
+        /// The upstream that the service is.
+        required upstream: Located<DefinedName>,
+        /// The path that is asked for, with a query if it has one.
+        default("/") path: Located<ProbePath>,
+        /// The fields of requests that the service gets. Default: all but those of a connection and of a body.
+        optional request_headers: NonEmptyList<Located<HeaderName>>,
+        /// The fields of its answers that go upstream with the request. Clients cannot set them.
+        optional copy_headers: NonEmptyList<Located<HeaderName>>,
+        /// The field of its answers that has the client's id.
+        optional id_header: Located<HeaderName>,
+        /// The field of its answers that has the client's plan.
+        optional plan_header: Located<HeaderName>,
+        /// For its whole answer.
+        default("5s") timeout: Located<BoundedDuration<DAY>>,
+        /// What becomes of requests while the service fails: refuse (503), or allow, as if nobody had sent them.
+        default("refuse") on_failure: Located<OnServiceFailure>,
+    }
+}
+
+words! {
+    OnServiceFailure: "refuse or allow" { "refuse" => Refuse, "allow" => Allow }
+}

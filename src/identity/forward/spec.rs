@@ -1,0 +1,41 @@
+//! Forward authentication as data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http::uri::PathAndQuery;
+
+/// A service that is asked about each request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardSpec {
+    pub upstream: Arc<str>,
+    pub path: PathAndQuery,
+    /// The fields of requests that it gets. `None`: all but those of a connection and of a body.
+    pub request_headers: Option<Vec<HeaderName>>,
+    /// The fields of its answers that upstreams get.
+    pub copy_headers: Vec<HeaderName>,
+    /// The field of its answers that has the client's id.
+    pub id_header: Option<HeaderName>,
+    /// The field of its answers that has the client's plan.
+    pub plan_header: Option<HeaderName>,
+    /// For its whole answer.
+    pub timeout: Duration,
+    pub on_failure: OnServiceFailure,
+}
+
+/// The fate of requests while the service fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnServiceFailure {
+    /// They are refused.
+    Refuse,
+    /// They go on, as nobody's.
+    Allow,
+}
+
+impl ForwardSpec {
+    /// The fields that only the service can set.
+    pub fn own_fields(&self) -> impl Iterator<Item = &HeaderName> {
+        self.copy_headers.iter().chain(&self.id_header).chain(&self.plan_header)
+    }
+}

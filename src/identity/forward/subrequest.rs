@@ -1,0 +1,82 @@
+//! The question about a request: a GET without its body, with where it comes from and what it asks for.
+//!
+//! Guarantees that what the service is told of a request is what the gateway saw, whatever the client claims.
+
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+    IF_UNMODIFIED_SINCE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+
+use super::spec::ForwardSpec;
+use crate::body::Body;
+use crate::identity::source::CredentialSource;
+use crate::proxy::message::headers;
+
+const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+
+/// Fields of a connection, of a body, and those that ask for a part of an answer or none: the service has an answer of its own.
+const LEFT_OUT: [HeaderName; 14] = [
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    EXPECT,
+    IF_MATCH,
+    IF_MODIFIED_SINCE,
+    IF_NONE_MATCH,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    RANGE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// The question about a request. `None`: its target or its host cannot be said in a field.
+pub fn subrequest(spec: &ForwardSpec, source: &CredentialSource<'_>) -> Option<Request<Body>> {
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = Method::GET;
+    *request.uri_mut() = Uri::from(spec.path.clone());
+    let target = source.uri.path_and_query().map_or("/", |target| target.as_str());
+    let fields = request.headers_mut();
+    *fields = match &spec.request_headers {
+        None => all(source.headers),
+        Some(names) => selected(source.headers, names),
+    };
+    headers::strip_claims(fields, source.exchange.origin.peer_trusted);
+    if let Some(authority) = source.uri.authority() {
+        // It takes precedence (RFC 9112 §3.2.2).
+        let text = authority.as_str();
+        let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+        fields.insert(HOST, HeaderValue::from_str(host).ok()?);
+    }
+    fields.insert(X_FORWARDED_METHOD, HeaderValue::from_str(source.exchange.method.as_str()).ok()?);
+    fields.insert(X_FORWARDED_URI, HeaderValue::from_str(target).ok()?);
+    Some(request)
+}
+
+fn all(fields: &HeaderMap) -> HeaderMap {
+    let mut fields = fields.clone();
+    headers::settle_connection(&mut fields);
+    for name in &LEFT_OUT {
+        fields.remove(name);
+    }
+    fields
+}
+
+/// The host is always told, and so is where the request comes from, as far as a trusted proxy says so.
+fn selected(fields: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    let mut settled = fields.clone();
+    headers::settle_connection(&mut settled);
+    let is_selected = |name: &HeaderName| {
+        *name == HOST || headers::is_claim(name.as_str()) || *name == http::header::FORWARDED || names.contains(name)
+    };
+    let found = settled.iter().filter(|(name, _)| is_selected(name) && !LEFT_OUT.contains(name));
+    let mut fields = HeaderMap::new();
+    for (name, value) in found {
+        fields.append(name, value.clone());
+    }
+    fields
+}

@@ -1,0 +1,172 @@
+//! The keys of a hash as far as this node has read them.
+//!
+//! Guarantees bounds on what it holds, however many keys clients make up, and that made-up keys displace no key that a client
+//! has. No operation looks at more than one entry.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tollgate_limiter::limit::key::CallerIdentity;
+
+use crate::clock::{self, Instant};
+use crate::identity::api_key::CredentialHash;
+
+/// Keys of clients that are kept for certain. There is room for twice as many.
+const KNOWN: usize = 65_536;
+
+/// Keys of nobody.
+const UNKNOWN: usize = 16_384;
+
+/// How long a key of nobody is not looked up again: somebody may have just got it.
+const UNKNOWN_FOR: Duration = Duration::from_secs(5);
+
+/// The keys that were read.
+pub struct StoredKeyCache {
+    remember: Duration,
+    grace: Duration,
+    keys: RwLock<CachedKeys>,
+}
+
+struct CachedKeys {
+    known: Generations<(Arc<CallerIdentity>, Instant)>,
+    unknown: Generations<Instant>,
+}
+
+/// The cache's word on a key.
+pub enum CachedKey {
+    /// It was read a moment ago.
+    Known(Arc<CallerIdentity>),
+    /// A moment ago it was nobody's.
+    Unknown,
+    /// It has to be read. Should that fail, it is still this client's.
+    Stale(Option<Arc<CallerIdentity>>),
+}
+
+/// A table that forgets the older half of its entries at once when the newer half is full.
+struct Generations<V> {
+    newer: HashMap<CredentialHash, V>,
+    older: HashMap<CredentialHash, V>,
+    half: usize,
+}
+
+impl StoredKeyCache {
+    pub fn new(remember: Duration, grace: Duration) -> Self {
+        let keys = CachedKeys { known: Generations::new(KNOWN), unknown: Generations::new(UNKNOWN) };
+        Self { remember, grace, keys: RwLock::new(keys) }
+    }
+
+    pub fn find(&self, key: &CredentialHash) -> CachedKey {
+        let (keys, now) = (self.keys.read(), clock::now());
+        let age = |since: &Instant| now.saturating_duration_since(*since);
+        if let Some((identity, read_at)) = keys.known.get(key) {
+            let age = age(read_at);
+            if age < self.remember {
+                return CachedKey::Known(identity.clone());
+            }
+            return CachedKey::Stale(Some(identity.clone()).filter(|_| age < self.remember.saturating_add(self.grace)));
+        }
+        match keys.unknown.get(key) {
+            Some(since) if age(since) < UNKNOWN_FOR => CachedKey::Unknown,
+            _ => CachedKey::Stale(None),
+        }
+    }
+
+    /// Takes note of what was read for `key`, by a call that began at `read_at`.
+    pub fn learn(&self, key: CredentialHash, identity: Option<Arc<CallerIdentity>>, read_at: Instant) {
+        let mut keys = self.keys.write();
+        match identity {
+            Some(identity) => {
+                keys.unknown.remove(&key);
+                keys.known.insert(key, (identity, read_at));
+            }
+            None => {
+                keys.known.remove(&key);
+                keys.unknown.insert(key, read_at);
+            }
+        }
+    }
+}
+
+impl<V> Generations<V> {
+    fn new(half: usize) -> Self {
+        Self { newer: HashMap::new(), older: HashMap::new(), half }
+    }
+
+    fn get(&self, key: &CredentialHash) -> Option<&V> {
+        self.newer.get(key).or_else(|| self.older.get(key))
+    }
+
+    fn insert(&mut self, key: CredentialHash, value: V) {
+        if self.newer.len() >= self.half {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(key, value);
+    }
+
+    fn remove(&mut self, key: &CredentialHash) {
+        self.newer.remove(key);
+        self.older.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> CredentialHash {
+        crate::identity::api_key::hash(&number.to_be_bytes())
+    }
+
+    fn ada() -> Option<Arc<CallerIdentity>> {
+        Some(Arc::new(CallerIdentity::new("partners", "ada")))
+    }
+
+    fn cache() -> StoredKeyCache {
+        StoredKeyCache::new(Duration::from_secs(30), Duration::from_secs(600))
+    }
+
+    fn stale(found: &CachedKey) -> Option<bool> {
+        match found {
+            CachedKey::Stale(identity) => Some(identity.is_some()),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_fresh_for_a_while_then_good_in_need_and_then_forgotten() {
+        let cache = cache();
+        assert_eq!(stale(&cache.find(&key(1))), Some(false));
+        cache.learn(key(1), ada(), clock::now());
+        assert!(matches!(cache.find(&key(1)), CachedKey::Known(_)));
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(stale(&cache.find(&key(1))), Some(true));
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(stale(&cache.find(&key(1))), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_was_taken_away_is_unknown_and_one_that_came_is_known_soon() {
+        let cache = cache();
+        cache.learn(key(1), ada(), clock::now());
+        cache.learn(key(1), None, clock::now());
+        assert!(matches!(cache.find(&key(1)), CachedKey::Unknown));
+        tokio::time::advance(UNKNOWN_FOR).await;
+        assert_eq!(stale(&cache.find(&key(1))), Some(false));
+        cache.learn(key(1), ada(), clock::now());
+        assert!(matches!(cache.find(&key(1)), CachedKey::Known(_)));
+    }
+
+    #[test]
+    fn keys_that_clients_make_up_fill_no_memory_and_displace_no_client() {
+        let cache = cache();
+        cache.learn(key(0), ada(), clock::now());
+        for number in 1..4 * UNKNOWN {
+            cache.learn(key(number), None, clock::now());
+        }
+        let keys = cache.keys.read();
+        assert!(keys.unknown.newer.len() <= UNKNOWN && keys.unknown.older.len() <= UNKNOWN);
+        assert!(matches!(cache.find(&key(0)), CachedKey::Known(_)));
+    }
+}

@@ -1,0 +1,302 @@
+//! A service that is asked about each request, and fails in every way.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use sha2::{Digest, Sha256};
+use tollgate_test_support::turns;
+
+use crate::process::{Gateway, curl, eventually, status};
+
+const ROUTES: &str = "
+workers: 1
+access_log: json
+listeners: [{address: '127.0.0.1:0'}]
+admin: {address: '127.0.0.1:0'}
+upstreams:
+  auth: {endpoints: ['http://SERVICE']}
+  app: {endpoints: ['http://SERVICE']}
+authenticators:
+  partners: {api_key: {header: x-api-key, keys: 'FOLDER/keys.yaml'}}
+  sso: {forward: {upstream: auth, path: '/check?x=1', copy_headers: [x-role, x-forwarded-user], id_header: x-user,
+    plan_header: x-plan, timeout: 500ms}}
+  few: {forward: {upstream: auth, path: /check, request_headers: [authorization, x-test]}}
+  open: {forward: {upstream: auth, path: /check, copy_headers: [x-role], id_header: x-user, timeout: 500ms,
+    on_failure: allow}}
+limits:
+  per-user: {key: identity, rate: 2/h, on_missing: skip, plans: {by: {identity: plan}, table: {gold: {rate: 4/h}}}}
+routes:
+  - {name: app, match: {path: /app/*}, upstream: app, authenticate: [partners, sso], limits: [per-user],
+    request_headers: {set: {x-id: '{identity}'}}}
+  - {name: plain, match: {path: /plain}, upstream: app, authenticate: [sso]}
+  - {name: few, match: {path: /few}, upstream: app, authenticate: [few]}
+  - {name: open, match: {path: /open}, upstream: app, authenticate: [open], request_headers: {set: {x-id: '{identity}'}}}
+";
+
+/// A service that answers as the field `x-test` of a request says, and an application beside it.
+struct Service {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Service {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, heads) = (listener.local_addr().unwrap(), Arc::new(Mutex::default()));
+        let seen: Arc<Mutex<Vec<String>>> = Arc::clone(&heads);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let seen = seen.clone();
+                thread::spawn(move || serve(stream.unwrap(), &seen));
+            }
+        });
+        Self { address, heads }
+    }
+
+    /// The last head of a request whose target begins like this, in lower case.
+    fn last(&self, target: &str) -> String {
+        let heads = self.heads.lock().unwrap();
+        let found = heads.iter().rev().find(|head| head.split(' ').nth(1).unwrap().starts_with(target));
+        found.unwrap_or_else(|| panic!("no request for {target}")).to_lowercase()
+    }
+
+    fn count(&self, target: &str) -> usize {
+        self.heads.lock().unwrap().iter().filter(|head| head.split(' ').nth(1).unwrap().starts_with(target)).count()
+    }
+}
+
+/// The values of a field in a head.
+fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.filter(|(found, _)| *found == name).map(|(_, value)| value).collect()
+}
+
+/// The head, with the first bytes of the body if they came along.
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    while !text.windows(4).any(|end| end == b"\r\n\r\n") {
+        let read = stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+        text.extend_from_slice(&piece[..read]);
+    }
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
+    while let Some(head) = read_head(&mut stream) {
+        seen.lock().unwrap().push(head.clone());
+        let lower = head.to_lowercase();
+        let test = values(&lower, "x-test").first().copied().unwrap_or("ok");
+        let large = "x".repeat(70_000);
+        let (status, fields, body) = if !head.split(' ').nth(1).unwrap().starts_with("/check") {
+            ("200 OK", "", "from the app")
+        } else {
+            match test {
+                "ok" => (
+                    "200 OK",
+                    "x-user: ada\r\nx-plan: gold\r\nx-role: admin\r\nx-forwarded-user: ada@example\r\nx-other: no\r\n",
+                    "ignored",
+                ),
+                "nobody" => ("204 No Content", "", ""),
+                "twice" => ("200 OK", "x-user: ada\r\nx-user: eve\r\n", ""),
+                "odd" => ("200 OK", "x-user: a\tb\r\n", ""),
+                "401" => (
+                    "401 Unauthorized",
+                    "www-authenticate: Bearer realm=\"sso\"\r\nx-why: none\r\nkeep-alive: timeout=9\r\n",
+                    "log in",
+                ),
+                "403" => ("403 Forbidden", "content-type: text/plain\r\n", "not you"),
+                "302" => {
+                    ("302 Found", "location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n", "")
+                }
+                "large" => ("403 Forbidden", "", &*large),
+                "reset" => return stream.shutdown(Shutdown::Both).unwrap_or_default(),
+                "stall" => continue,
+                "stall-in-body" => {
+                    stream.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 10\r\n\r\nabc").unwrap();
+                    continue;
+                }
+                "garbage" => {
+                    stream.write_all(b"SSH-2.0-x\r\n\r\n").unwrap();
+                    return;
+                }
+                code => (code, "", ""),
+            }
+        };
+        let answer = format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{body}", body.len());
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn start() -> (Gateway, Service, tempfile::TempDir) {
+    let (service, folder) = (Service::start(), tempfile::tempdir().unwrap());
+    let hash: String = Sha256::digest("bob-secret").iter().map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(folder.path().join("keys.yaml"), format!("- {{id: bob, key_sha256: {hash}}}\n")).unwrap();
+    let routes = ROUTES.replace("SERVICE", &service.address.to_string());
+    let gateway = Gateway::start(&routes.replace("FOLDER", &folder.path().display().to_string()));
+    (gateway, service, folder)
+}
+
+fn outcome(gateway: &Gateway, authenticator: &str, outcome: &str) -> f64 {
+    let labels = format!("authenticator=\"{authenticator}\",outcome=\"{outcome}\"");
+    gateway.metric(&format!("tollgate_authentications_total{{{labels}}}"))
+}
+
+#[test]
+fn a_request_that_the_service_lets_pass_carries_what_the_service_says_and_nothing_that_the_client_claims() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let forged = ["-H", "x-role: root", "-H", "x_role: root", "-H", "x-forwarded-user: root", "-H", "x-plan: root"];
+    let hidden = ["-H", "connection: x-role, x-id"];
+    let url = gateway.url("/app/a");
+    for options in [&[][..], &forged, &hidden] {
+        assert_eq!(curl(&[options, &[&url]].concat()), "from the app");
+        let head = service.last("/app");
+        assert_eq!((values(&head, "x-role"), values(&head, "x-id")), (vec!["admin"], vec!["ada"]), "{head}");
+        assert_eq!(values(&head, "x-forwarded-user"), ["ada@example"], "{head}");
+        assert!(!head.contains("root") && !head.contains("x-other"), "{head}");
+    }
+    assert_eq!(curl(&[&[&*gateway.url("/plain")][..], &forged].concat()), "from the app");
+    let head = service.last("/plain");
+    assert_eq!((values(&head, "x-role"), values(&head, "x-forwarded-user")), (vec!["admin"], vec!["ada@example"]));
+    assert!(!head.contains("root"), "{head}");
+    let log = eventually("the lines", || Some(gateway.log()).filter(|log| log.contains("\"identity\":\"ada\"")));
+    assert!(log.contains("\"authenticator\":\"sso\""), "{log}");
+    assert_eq!(outcome(&gateway, "sso", "accepted"), 4.0);
+}
+
+#[test]
+fn a_client_that_another_authenticator_knows_cannot_set_the_fields_of_the_service_either() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let options = ["-H", "x-api-key: bob-secret", "-H", "x-role: root", "-H", "x-user: root"];
+    assert_eq!(curl(&[&options[..], &[&gateway.url("/app/a")]].concat()), "from the app");
+    let head = service.last("/app");
+    assert!(values(&head, "x-id") == ["bob"] && !head.contains("root"), "{head}");
+    assert_eq!(service.count("/check"), 0, "it is not asked about a client that is known");
+}
+
+#[test]
+fn the_service_is_told_what_is_asked_for_and_by_whom_and_gets_no_body() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let claims = ["-H", "x-forwarded-uri: /public", "-H", "x-forwarded-method: GET", "-H", "x-forwarded-for: 10.0.0.1"];
+    let more = ["-H", "x_forwarded_uri: /public", "-H", "x-forwarded-host: evil", "-H", "forwarded: for=10.0.0.1"];
+    let conditions = ["-H", "if-none-match: *", "-H", "range: bytes=0-1", "-H", "expect: 100-continue"];
+    let upgrade = ["-H", "connection: upgrade, x-forwarded-uri", "-H", "upgrade: websocket"];
+    let request = ["-X", "PUT", "-d", "the-body", "-u", "ada:secret", "-H", "host: shop.example", "-b", "sid=1"];
+    let url = gateway.url("/app/%61?b=1&c=%20");
+    let options = [&claims[..], &more, &conditions, &upgrade, &request, &[&url]].concat();
+    assert_eq!(curl(&options), "from the app");
+    let head = service.last("/check");
+    assert!(head.starts_with("get /check?x=1 http/1.1\r\n"), "{head}");
+    for (name, value) in [
+        ("x-forwarded-method", "put"),
+        ("x-forwarded-uri", "/app/%61?b=1&c=%20"),
+        ("x-forwarded-host", "shop.example"),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-proto", "http"),
+        ("cookie", "sid=1"),
+        ("host", &service.address.to_string()),
+    ] {
+        assert_eq!(values(&head, name), [value], "{name}: {head}");
+    }
+    assert!(head.contains("authorization: basic ") && head.ends_with("\r\n\r\n"), "{head}");
+    for absent in [
+        "content-length",
+        "transfer-encoding",
+        "expect",
+        "upgrade",
+        "if-none-match",
+        "range",
+        "x_forwarded_uri",
+        "/public",
+    ] {
+        assert!(!head.contains(absent), "{absent}: {head}");
+    }
+    assert!(service.last("/app").contains("content-length: 8"), "the application gets the body");
+    assert_eq!(
+        curl(&["-H", "authorization: Bearer t", "-H", "x-secret: 1", "-b", "sid=1", &gateway.url("/few")]),
+        "from the app"
+    );
+    let head = service.last("/check");
+    assert_eq!((values(&head, "authorization"), values(&head, "x-forwarded-uri")), (vec!["bearer t"], vec!["/few"]));
+    assert!(!head.contains("x-secret") && !head.contains("cookie"), "{head}");
+}
+
+#[test]
+fn a_client_that_the_service_refuses_or_sends_elsewhere_gets_its_answer() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let ask = |test: &str, more: &[&str]| {
+        curl(&[&["-i", "-H", &format!("x-test: {test}"), &*gateway.url("/app/a")], more].concat())
+    };
+    let answer = ask("401", &[]);
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("\r\n\r\nlog in"), "{answer}");
+    assert!(
+        answer.contains("www-authenticate: Bearer realm=\"sso\"\r\n") && answer.contains("x-why: none\r\n"),
+        "{answer}"
+    );
+    assert!(!answer.contains("keep-alive") && !answer.contains("ratelimit"), "{answer}");
+    assert_eq!(answer.matches("content-length: 6\r\n").count(), 1, "{answer}");
+    let answer = ask("403", &[]);
+    assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("\r\n\r\nnot you"), "{answer}");
+    let answer = ask("302", &["-X", "POST", "-d", "x"]);
+    assert!(answer.starts_with("HTTP/1.1 302 "), "{answer}");
+    assert!(answer.contains("location: https://sso.example/login?to=x\r\nset-cookie: state=1; Path=/\r\n"), "{answer}");
+    let answer = ask("401", &["-I"]);
+    assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("log in"), "{answer}");
+    assert_eq!(service.count("/app"), 0);
+    assert_eq!((outcome(&gateway, "sso", "rejected"), outcome(&gateway, "sso", "forbidden")), (3.0, 1.0));
+    let call = ["--http2-prior-knowledge", "-X", "POST", "-H", "content-type: application/grpc", "-H", "te: trailers"];
+    assert!(ask("401", &call).contains("grpc-status: 16\r\n"), "a call is told in its own way");
+}
+
+#[test]
+fn a_service_that_fails_lets_nobody_pass_unless_its_owner_says_so() {
+    let _turn = turns::beside_others();
+    let (gateway, service, _folder) = start();
+    let failures = ["500", "404", "304", "reset", "stall", "stall-in-body", "garbage", "large", "twice", "odd"];
+    for test in failures {
+        let answer = curl(&["-i", "-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("retry-after: 1\r\n"), "{test}: {answer}");
+        assert!(answer.contains("urn:tollgate:problem:authentication-unavailable"), "{test}: {answer}");
+    }
+    assert_eq!(service.count("/app"), 0);
+    assert_eq!(outcome(&gateway, "sso", "unavailable"), failures.len() as f64);
+    for test in ["500", "reset", "stall"] {
+        let forged = ["-H", "x-role: root", "-H", "x-user: root", "-H", "x-id: root"];
+        let answer = curl(&[&["-H", &*format!("x-test: {test}"), &gateway.url("/open")], &forged[..]].concat());
+        assert_eq!(answer, "from the app", "{test}");
+        assert!(!service.last("/open").contains("root"), "{}", service.last("/open"));
+    }
+    assert_eq!(status(&["-H", "x-test: 401", &gateway.url("/open")]), 401, "a service that answers decides");
+}
+
+#[test]
+fn the_identity_is_a_key_of_limits_and_picks_the_plan_and_one_without_an_id_is_nobodys() {
+    let _turn = turns::beside_others();
+    let (gateway, _service, _folder) = start();
+    let ask = |test: &str| status(&["-H", &format!("x-test: {test}"), &gateway.url("/app/a")]);
+    assert_eq!([0; 5].map(|_| ask("ok")), [200, 200, 200, 200, 429], "the plan of the service's answer");
+    assert_eq!([0; 6].map(|_| ask("nobody")), [200; 6], "nobody shares a bucket with somebody else");
+}
+
+#[test]
+fn an_authenticator_behind_one_that_always_decides_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("routes.yaml");
+    let routes = "
+listeners: [{address: '127.0.0.1:0'}]
+upstreams: {auth: {endpoints: ['http://127.0.0.1:1']}}
+authenticators: {sso: {forward: {upstream: auth}}, machines: {client_certificate: san}}
+routes: [{name: a, match: {path: /a}, echo: true, authenticate: [sso, machines]}]
+";
+    std::fs::write(&path, routes).unwrap();
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check").arg(&path).output().unwrap();
+    let said = String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
+    assert!(said.contains("\"machines\" is never asked: \"sso\" before it decides about every request"), "{said}");
+}
