@@ -31,7 +31,7 @@ use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
-use crate::upstream::watch::monitor;
+use crate::upstream::watch::{discover, monitor};
 use crate::{admin, clock};
 
 /// Everything that the control plane watches over.
@@ -91,6 +91,8 @@ impl ControlPlane {
         let heartbeat =
             shared.fleet.as_ref().map(|fleet| Heartbeat::join(&fleet.spec, fleet.node.share.clone())).transpose()?;
 
+        // Their endpoints are looked for first: a request should find some.
+        discover::first_answers(shared.gateway.load().discovering_upstreams()).await;
         // Everything that can fail has been done, and nothing was accepted yet: a process that is too late just ends.
         if let Some(predecessor) = predecessor {
             tokio::task::spawn_blocking(|| predecessor.release()).await??;
@@ -112,6 +114,7 @@ impl ControlPlane {
             () = upkeep(&shared, &exporter) => unreachable_end()?,
             () = guard_store(&shared, &workers) => unreachable_end()?,
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
+            () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end()?,
             () = monitor::run(|| shared.gateway.load().watched_upstreams().collect()) => unreachable_end()?,
             () = follow_operators(inspector.as_ref(), &shared, &buckets) => unreachable_end()?,
         };

@@ -29,6 +29,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use control::ControlPlane;
 use files::credentials::CredentialFiles;
+use files::endpoints::EndpointFiles;
 use files::tls::TlsFiles;
 use listeners::{BoundListener, BoundListeners, SocketSources};
 use reload::Reloader;
@@ -71,6 +72,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let access_log = assemble::access_log(&config, None)?;
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::prepare(&gateway)?.install();
+    let endpoints = EndpointFiles::prepare(&gateway)?.install();
     let gateway = Arc::new(ArcSwap::from_pointee(gateway));
 
     let tls = TlsFiles::load(&config)?;
@@ -100,7 +102,8 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let metrics = ReloadMetrics::new();
     let sources = SourceWatches::new(files);
     let path = path.to_owned();
-    let reloader = Reloader { path, sources, certificates, config, gateway, access_log, metrics, tls, credentials };
+    let reloader =
+        Reloader { path, sources, certificates, config, gateway, access_log, metrics, tls, credentials, endpoints };
     let predecessor = handed_over.predecessor;
     let control = ControlPlane {
         reloader,

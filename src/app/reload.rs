@@ -9,6 +9,7 @@ use tokio::time::interval;
 
 use super::assemble;
 use super::files::credentials::CredentialFiles;
+use super::files::endpoints::EndpointFiles;
 use super::files::tls::TlsFiles;
 use super::files::tls_watch::TlsFileWatches;
 use super::restart::systemd::{self, ServiceState};
@@ -18,6 +19,7 @@ use crate::config::{self, Config, Mistakes, Reading};
 use crate::gateway::Gateway;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::ReloadMetrics;
+use crate::upstream::watch::discover;
 
 /// How often the file is checked for changes.
 const CHECK: Duration = Duration::from_secs(1);
@@ -35,6 +37,7 @@ pub struct Reloader {
     pub metrics: ReloadMetrics,
     pub tls: TlsFiles,
     pub credentials: CredentialFiles,
+    pub endpoints: EndpointFiles,
 }
 
 impl Reloader {
@@ -45,29 +48,30 @@ impl Reloader {
             tokio::select! {
                 signal = signals.next() => match signal {
                     OperatorSignal::Stop => return,
-                    OperatorSignal::Reload => self.reload(),
+                    OperatorSignal::Reload => self.reload().await,
                 },
                 _ = check.tick() => {
-                    self.check_file();
+                    self.check_file().await;
                     self.tls.check(&self.config);
                     self.credentials.check();
+                    self.endpoints.check();
                 }
             }
         }
     }
 
     /// Reloads if a file has changed since the last check.
-    fn check_file(&mut self) {
+    async fn check_file(&mut self) {
         let certificates_changed = self.certificates.have_changed();
         if self.sources.have_changed() || certificates_changed {
-            self.reload();
+            self.reload().await;
         }
     }
 
     /// Applies the file, or logs why not and changes nothing.
-    fn reload(&mut self) {
+    async fn reload(&mut self) {
         systemd::notify(ServiceState::Reloading);
-        let applied = self.apply();
+        let applied = self.apply().await;
         systemd::notify(ServiceState::Ready);
         match applied {
             Ok(()) => {
@@ -85,7 +89,7 @@ impl Reloader {
         }
     }
 
-    fn apply(&mut self) -> anyhow::Result<()> {
+    async fn apply(&mut self) -> anyhow::Result<()> {
         let (Reading { result, files }, certificates) = read(&self.path);
         self.sources.follow(files.clone(), true);
         let loaded = result?;
@@ -96,7 +100,9 @@ impl Reloader {
         let before = self.gateway.load_full();
         let tls = self.tls.prepare(&loaded.config)?;
         let gateway = assemble::gateway(&loaded.config, access_log.clone(), Some(&before))?;
-        self.credentials = CredentialFiles::prepare(&gateway)?.install();
+        let (credentials, endpoints) = (CredentialFiles::prepare(&gateway)?, EndpointFiles::prepare(&gateway)?);
+        (self.credentials, self.endpoints) = (credentials.install(), endpoints.install());
+        discover::first_answers(gateway.discovering_upstreams()).await;
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;

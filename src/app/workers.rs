@@ -166,7 +166,7 @@ async fn work(
 
     let ended: Vec<anyhow::Result<Drained>> = tokio::select! {
         ended = serving => ended,
-        () = sweep(&worker.proxy) => Vec::new(),
+        () = sweep(&worker.proxy, &shared) => Vec::new(),
     };
     if let Some(store) = store {
         // The last responses have to be settled: that takes one call, which may have to wait for another.
@@ -179,10 +179,13 @@ async fn work(
     Ok(Drained { cut })
 }
 
-async fn sweep(proxy: &Proxy) {
+async fn sweep(proxy: &Proxy, shared: &SharedState) {
     loop {
         sleep(UPKEEP).await;
         proxy.sweep();
+        if let Some(keys) = shared.gateway.load().connection_keys() {
+            proxy.retain(|key| keys.contains(key));
+        }
     }
 }
 

@@ -66,9 +66,10 @@ pub(super) fn load(path: &Path) -> Result<Loaded, Mistakes> {
     if is_stdin(path) { config::load_stdin() } else { config::load(path) }
 }
 
-/// Checks the files of certificates and credentials that the configuration names, too: a start would fail without them.
+/// Checks the files of certificates, credentials and endpoints that the configuration names, too: a start would fail without them.
 fn with_files(path: &Path, loaded: Loaded) -> Result<Loaded, Mistakes> {
     files::credentials::check(&loaded.config)?;
+    files::endpoints::check(&loaded.config)?;
     match files::tls::check(&loaded.config) {
         Ok(()) => Ok(loaded),
         Err(error) => Err(Mistakes::unreadable(&path.display().to_string(), error.to_string(), None)),

@@ -21,6 +21,7 @@ use crate::proxy::message::forwarded::ClientOrigin;
 use crate::proxy::message::target;
 use crate::route::table::{Fits, RouteLookup};
 use crate::route::{Action, Forward, HostPolicy, Match, Route, path};
+use crate::upstream::Upstream;
 
 /// A request to explain, as a client would send it.
 #[derive(Clone, Debug)]
@@ -224,8 +225,8 @@ fn sent(routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> For
         HostPolicy::Endpoint => None,
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
-    let spec = routed.upstream.as_ref().map(|upstream| upstream.spec());
-    let endpoints = spec.map(|spec| spec.endpoints.iter().map(|of| of.url.to_string()).collect()).unwrap_or_default();
+    let urls = |upstream: &Arc<Upstream>| upstream.endpoints().iter().map(|of| of.url().to_owned()).collect();
+    let endpoints = routed.upstream.as_ref().map(urls).unwrap_or_default();
     ForwardedRequest { upstream: forward.upstream.clone(), endpoints, target, host }
 }
 

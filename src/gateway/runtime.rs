@@ -1,5 +1,6 @@
 //! A configuration at work: its routes with their chains, limits and metrics, as requests meet them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -44,6 +45,19 @@ impl Gateway {
     /// The upstreams whose endpoints change while they run.
     pub fn watched_upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
         self.upstreams.values().filter(|upstream| upstream.is_watched()).cloned()
+    }
+
+    /// The upstreams whose endpoints are found while they run.
+    pub fn discovering_upstreams(&self) -> impl Iterator<Item = Arc<Upstream>> {
+        self.upstreams.values().filter(|upstream| upstream.discovery().is_some()).cloned()
+    }
+
+    /// The keys of the connections to all endpoints. `None`: no endpoint leaves while the gateway runs.
+    pub fn connection_keys(&self) -> Option<HashSet<Arc<str>>> {
+        self.discovering_upstreams().next()?;
+        let upstreams = self.upstreams.values();
+        let keys = upstreams.flat_map(|of| of.endpoints().iter().map(|one| one.key().clone()).collect::<Vec<_>>());
+        Some(keys.collect())
     }
 }
 

@@ -22,9 +22,9 @@ pub enum LogFormat {
 const DEFAULT_FILTER: &str = "info";
 
 /// Stands before every filter, which may override it: the Redis client logs each connection in its own words, and the gateway
-/// already logs what an operator needs of that; and the codecs of HTTP/2 and TLS warn of what any peer can send as fast as it
-/// likes.
-const QUIET: &str = "fred=off,h2=error,rustls=error";
+/// already logs what an operator needs of that; and the codecs of HTTP/2, TLS and DNS warn of what any peer can send as fast as
+/// it likes.
+const QUIET: &str = "fred=off,h2=error,rustls=error,hickory_net=error,hickory_proto=error,hickory_resolver=error";
 
 /// Starts the program's own log. `filter` is a level or a list such as `info,tollgate::proxy=debug`; without it the
 /// environment variable `RUST_LOG` counts, then `info`.

@@ -147,6 +147,13 @@ fn describe() {
         "API keys looked up in the store, by authenticator and outcome."
     );
     describe_gauge!("tollgate_authenticator_credentials", "Credentials, or keys for them, by authenticator.");
+    describe_counter!("tollgate_discovery_lookups_total", "Lookups of an upstream's endpoints, by outcome.");
+    describe_counter!("tollgate_discovery_changes_total", "How often the endpoints found for an upstream changed.");
+    describe_gauge!("tollgate_discovery_endpoints", "Endpoints found for an upstream.");
+    describe_gauge!(
+        "tollgate_discovery_last_success_timestamp_seconds",
+        "When the endpoints of an upstream were last confirmed, in seconds since 1970."
+    );
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");
     describe_gauge!("tollgate_tunnels", "Open tunnels, such as WebSockets.");

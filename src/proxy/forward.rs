@@ -43,6 +43,11 @@ impl Proxy {
         self.client.sweep();
     }
 
+    /// Closes idle connections to endpoints whose keys are not `wanted` any more.
+    pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
+        self.client.retain(wanted);
+    }
+
     /// The number of idle connections.
     pub fn idle_connections(&self) -> usize {
         self.client.idle()

@@ -60,6 +60,8 @@ pub struct EndpointSpec {
     pub weight: u64,
     /// It gets requests while no other is in service.
     pub backup: bool,
+    /// The host that its requests are for. `None`: the URL's.
+    pub host: Option<HeaderValue>,
 }
 
 /// The part of an endpoint among the others of its upstream.
@@ -165,6 +167,11 @@ impl Endpoint {
         Self { condition, ..self }
     }
 
+    /// Its requests are for this host, if one is given.
+    pub fn with_host(self, host: Option<HeaderValue>) -> Self {
+        Self { host: host.unwrap_or(self.host), ..self }
+    }
+
     pub fn with_role(self, role: EndpointRole) -> Self {
         Self { role, ..self }
     }
@@ -179,7 +186,6 @@ impl Endpoint {
         &self.condition
     }
 
-    /// Its URL, for logs.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -292,7 +298,7 @@ impl FromStr for EndpointSpec {
 
     /// A URL, of an endpoint like any other.
     fn from_str(text: &str) -> Result<Self, InvalidEndpointUrl> {
-        Ok(Self { url: text.parse()?, weight: 1, backup: false })
+        Ok(Self { url: text.parse()?, weight: 1, backup: false, host: None })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The servers behind the gateway. An upstream is a named set of endpoints: `url` says where each is, `endpoints` opens
-//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `health` judges endpoints, `rotation`
+//! connections to it, `lookup` has the addresses of names, and `tls` how they are secured. `discovery` finds endpoints while the
+//! gateway runs. `health` judges endpoints, `rotation`
 //! has those that are fit, and `balance` picks the next one, where asked for by the `affinity` of requests. `bounds` and `budget` bound connections, requests and retries.
 //! `metrics` counts and `failure_log` logs. `watch` is for the control plane: it probes endpoints, and shows them.
 //!
@@ -9,6 +10,7 @@ pub mod affinity;
 pub mod balance;
 pub mod bounds;
 pub mod budget;
+pub mod discovery;
 pub mod endpoints;
 pub mod failure_log;
 pub mod health;
@@ -30,6 +32,7 @@ pub use balance::Balance;
 use balance::{Balancer, Tried};
 use bounds::{ConnectionBound, UpstreamBounds};
 use budget::RetryBudget;
+use discovery::{Discovery, DiscoverySpec};
 use endpoints::{Endpoint, EndpointRole, EndpointSpec, PickedEndpoint};
 use health::Percentage;
 use health::check::HealthSpec;
@@ -48,8 +51,10 @@ use crate::route::timeouts::UpstreamTimeLimits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSpec {
     pub name: Arc<str>,
-    /// At least one.
+    /// At least one, unless they are discovered.
     pub endpoints: Vec<EndpointSpec>,
+    /// How endpoints are found while the gateway runs. `None`: they are those above.
+    pub discovery: Option<DiscoverySpec>,
     pub balance: Balance,
     /// How endpoints are probed. `None`: not at all.
     pub health: Option<HealthSpec>,
@@ -88,6 +93,11 @@ pub struct Upstream {
     budget: RetryBudget,
     connection_bound: Option<Arc<ConnectionBound>>,
     metrics: UpstreamMetrics,
+    /// Tells its connections from those of others, where they must not be shared.
+    own_connections: Option<u64>,
+    discovery: Option<Arc<Discovery>>,
+    /// The version of the discovered list that its endpoints are.
+    followed: AtomicU64,
 }
 
 /// An upstream, and the settings that hold for a request to it.
@@ -126,6 +136,15 @@ impl UpstreamSpec {
         EndpointRole { weight: of.weight, backup: of.backup, seed: affinity::seed(url), sticky }
     }
 
+    /// An endpoint, with connections of its own upstream where that has a number.
+    fn endpoint(&self, of: &EndpointSpec, own_connections: Option<u64>) -> Endpoint {
+        // A connection that carries one request needs no streams.
+        let http2 = if self.proxy_protocol { Http2Policy::Never } else { self.http2 };
+        let endpoint = Endpoint::new(&of.url, self.tls.as_ref(), http2, own_connections);
+        let role = self.role(of, endpoint.url());
+        endpoint.with_proxy_header(self.proxy_protocol).with_host(of.host.clone()).with_role(role)
+    }
+
     /// Whether its connections must not carry requests of another upstream with the same endpoint.
     fn needs_own_connections(&self) -> bool {
         self.bounds.connections.is_some() || self.proxy_protocol || self.tls.is_some()
@@ -142,26 +161,29 @@ impl Upstream {
     /// Resolves the upstream's metrics, so the metrics recorder must be installed already. Opens no connection. Endpoints that
     /// it has in common with `before` keep their condition, if both judge them alike.
     pub fn new(spec: Arc<UpstreamSpec>, before: Option<&Self>) -> Self {
-        let own = spec.needs_own_connections().then(next_number);
-        // A connection that carries one request needs no streams.
-        let http2 = if spec.proxy_protocol { Http2Policy::Never } else { spec.http2 };
+        let own_connections = spec.needs_own_connections().then(next_number);
         // The findings of an upstream that judges otherwise say nothing here.
         let judges_alike =
             |before: &&Self| before.ejects() == spec.eject.is_some() && before.spec.health == spec.health;
         let mut known: Vec<_> =
             before.filter(judges_alike).map_or_else(Vec::new, |before| before.endpoints().iter().cloned().collect());
         let mut endpoint = |of: &EndpointSpec| {
-            let endpoint = Endpoint::new(&of.url, spec.tls.as_ref(), http2, own).with_proxy_header(spec.proxy_protocol);
-            let role = spec.role(of, endpoint.url());
+            let endpoint = spec.endpoint(of, own_connections);
             // An endpoint that is listed twice is two, each with a condition of its own.
             match known.iter().position(|known| known.url() == endpoint.url()) {
-                Some(at) => endpoint.with_role(role).with_condition(Arc::clone(known.remove(at).condition())),
-                None => endpoint.with_role(role),
+                Some(at) => endpoint.with_condition(Arc::clone(known.remove(at).condition())),
+                None => endpoint,
             }
         };
-        let endpoints: Box<[_]> = spec.endpoints.iter().map(|of| Arc::new(endpoint(of))).collect();
+        let discovery = spec.discovery.as_ref().map(|discovery| {
+            let running = before.and_then(|before| before.discovery.as_ref()).filter(|of| of.spec() == discovery);
+            running.cloned().unwrap_or_else(|| Arc::new(Discovery::new(&spec.name, discovery.clone())))
+        });
+        let discovered = discovery.as_ref().map(|discovery| discovery.list());
+        let listed = discovered.as_ref().map_or(&*spec.endpoints, |list| &list.endpoints);
+        let endpoints: Box<[_]> = listed.iter().map(|of| Arc::new(endpoint(of))).collect();
         let rotation = Rotation::new(endpoints, spec.rotation_rules(), clock::monotonic_micros());
-        let rotations = if spec.eject.is_some() || spec.health.is_some() {
+        let rotations = if spec.eject.is_some() || spec.health.is_some() || discovery.is_some() {
             Rotations::Changing(ChangingRotation::new(rotation))
         } else {
             Rotations::Fixed(rotation)
@@ -169,7 +191,9 @@ impl Upstream {
         let balancer = Balancer::new(spec.balance.clone());
         let metrics = UpstreamMetrics::new(&spec.name);
         let connection_bound = ConnectionBound::new(&spec.bounds, metrics.pending());
-        Self { spec, rotations, balancer, budget: RetryBudget::default(), connection_bound, metrics }
+        let followed = AtomicU64::new(discovered.map_or(0, |list| list.version));
+        let budget = RetryBudget::default();
+        Self { spec, rotations, balancer, budget, connection_bound, metrics, own_connections, discovery, followed }
     }
 
     /// The spec it was built from.
@@ -190,6 +214,11 @@ impl Upstream {
     /// Whether its endpoints change while it runs.
     pub fn is_watched(&self) -> bool {
         matches!(self.rotations, Rotations::Changing(_))
+    }
+
+    /// How its endpoints are found, if they are.
+    pub fn discovery(&self) -> Option<&Arc<Discovery>> {
+        self.discovery.as_ref()
     }
 
     pub fn budget(&self) -> &RetryBudget {
@@ -288,7 +317,7 @@ impl Upstream {
         let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
         let for_s = time.as_secs_f64();
         tracing::warn!(upstream, endpoint, reason, failures, for_s, "an endpoint is ejected");
-        self.turn(changing, &rotation);
+        self.turn(changing, &rotation, rotation.all().into());
     }
 
     /// Takes back the endpoints whose ejection is over at `now`, in microseconds of the monotonic clock, and lets the shares of
@@ -309,7 +338,7 @@ impl Upstream {
                 tracing::info!(upstream, endpoint, "an endpoint is no longer ejected");
             }
         }
-        self.turn(changing, &rotation);
+        self.turn(changing, &rotation, rotation.all().into());
     }
 
     /// Takes back the endpoints whose ejection is over, and those that another has judged: an upstream from before a reload.
@@ -318,7 +347,8 @@ impl Upstream {
         let Rotations::Changing(changing) = &self.rotations else { return };
         if changing.load().is_stale() {
             let _changing = changing.lock();
-            self.turn(changing, &changing.load());
+            let rotation = changing.load();
+            self.turn(changing, &rotation, rotation.all().into());
         }
     }
 
@@ -328,7 +358,8 @@ impl Upstream {
         let error = outcome.as_ref().err().cloned();
         let _changing = changing.lock();
         let condition = endpoint.condition();
-        if !condition.probes().record(outcome, thresholds) {
+        let is_ours = changing.load().all().iter().any(|known| Arc::ptr_eq(known, endpoint));
+        if !condition.probes().record(outcome, thresholds) || !is_ours {
             return;
         }
         let (upstream, endpoint) = (&*self.spec.name, endpoint.url());
@@ -339,12 +370,13 @@ impl Upstream {
                 tracing::info!(upstream, endpoint, "an endpoint is healthy again");
             }
         }
-        self.turn(changing, &changing.load());
+        let rotation = changing.load();
+        self.turn(changing, &rotation, rotation.all().into());
     }
 
-    /// Picks from those that are fit now. To be called with the changes locked.
-    fn turn(&self, changing: &ChangingRotation, before: &Rotation) {
-        let rotation = Rotation::new(before.all().into(), self.spec.rotation_rules(), clock::monotonic_micros());
+    /// Picks from those of `all` that are fit now. To be called with the changes locked.
+    fn turn(&self, changing: &ChangingRotation, before: &Rotation, all: Box<[Arc<Endpoint>]>) {
+        let rotation = Rotation::new(all, self.spec.rotation_rules(), clock::monotonic_micros());
         if rotation.is_panicking() != before.is_panicking() {
             let upstream = &*self.spec.name;
             if rotation.is_panicking() {

@@ -13,6 +13,7 @@ mod compression;
 mod concurrency;
 mod cors;
 mod counted_statuses;
+mod discovery;
 mod error_pages;
 mod explaining;
 mod faults;

@@ -5,8 +5,9 @@ use crate::paths::paths;
 use crate::source::Source;
 
 /// Crates that one place names, or one place of each crate, so that they can be replaced there.
-const HOMES: [(&str, &[&str], &str); 8] = [
+const HOMES: [(&str, &[&str], &str); 9] = [
     ("x509_parser", &["src/transport/tls"], "ask for a `ClientIdentity`"),
+    ("hickory_resolver", &["src/upstream/discovery/dns"], "take a `DnsOutcome`"),
     ("jiff", &["crates/limiter/src/algorithm/calendar"], "ask for a `Period`"),
     ("fred", &["crates/limiter/src/store/redis"], "ask for a `Store`"),
     ("rustls", &["crates/limiter/src/store/redis", "src/transport/tls"], "describe it with a spec"),

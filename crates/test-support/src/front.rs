@@ -79,6 +79,7 @@ impl Drop for ProxyServer {
 impl ForwarderConfig {
     pub fn new(endpoints: &[SocketAddr]) -> Self {
         let spec = UpstreamSpec {
+            discovery: None,
             name: "test".into(),
             endpoints: endpoints.iter().map(|address| format!("http://{address}").parse().unwrap()).collect(),
             balance: Balance::RoundRobin,

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that lacks what it needs fails")]
 
+pub mod dns;
 pub mod front;
 pub mod nginx;
 pub mod node;

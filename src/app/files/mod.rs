@@ -1,5 +1,6 @@
-//! The files beside the configuration, under watch: those of TLS, and those of credentials.
+//! The files beside the configuration, under watch: those of TLS, of credentials and of endpoints.
 
 pub mod credentials;
+pub mod endpoints;
 pub mod tls;
 pub mod tls_watch;

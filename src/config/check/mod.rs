@@ -25,3 +25,4 @@ mod upstream;
 pub use config::{admin, config};
 pub use identity::keys::table as api_keys;
 pub use identity::users::table as users;
+pub use upstream::listed::endpoints;

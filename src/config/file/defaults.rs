@@ -20,7 +20,7 @@ record! {
         optional routes: Defaults<RawRoute>,
         /// Of every limit: any key but key.
         optional limits: Defaults<RawLimit>,
-        /// Of every upstream: any key but endpoints.
+        /// Of every upstream: any key but endpoints and discover.
         optional upstreams: Defaults<RawUpstream>,
     }
 }
@@ -64,7 +64,7 @@ impl DefaultedRecord for RawUpstream {
     const NAME: &'static str = "UpstreamDefaults";
 
     fn own_keys() -> Vec<&'static str> {
-        Vec::new()
+        vec!["endpoints", "discover"]
     }
 }
 

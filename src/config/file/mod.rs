@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod config;
 pub mod defaults;
+pub mod discover;
 pub mod header;
 pub mod health;
 pub mod identity;

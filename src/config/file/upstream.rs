@@ -3,6 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::balance::{RawBalance, RawEndpoint};
+use super::discover::RawDiscover;
 use super::health::{RawEject, RawHealth};
 use super::scalar::number::{BoundedDuration, DAY, Percent, WholeNumber};
 use super::store::PemPath;
@@ -16,13 +17,15 @@ use crate::upstream::Http2Policy;
 
 record! {
     /// Servers that answer alike.
-    RawUpstream {
+    RawUpstream at location {
         /// Where they are: http://host:port, https://host:port, h2c://host:port, or unix:/path for a socket of this machine.
         /// {url: …, weight: 2, backup: true} says more.
-        required endpoints: NonEmptyList<RawEndpoint>,
+        optional endpoints: NonEmptyList<RawEndpoint>,
+        /// Endpoints that are found by DNS or in a file, in place of endpoints.
+        optional discover: RawDiscover,
         /// How the next one is chosen.
         default("round_robin") balance: RawBalance,
-        /// The time in which an endpoint that comes back gets to its share of the requests. Default: none.
+        /// The time in which an endpoint that is new or comes back gets to its share of the requests. Default: none.
         optional slow_start: Located<BoundedDuration<DAY, 100>>,
         /// How endpoints are probed. Default: not at all.
         optional health: RawHealth,

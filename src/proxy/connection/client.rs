@@ -91,6 +91,12 @@ impl Client {
         self.groups.sweep(now);
     }
 
+    /// Closes idle connections to servers that are not `wanted` any more, by their keys.
+    pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
+        self.pool.retain(&wanted);
+        self.groups.retain(&wanted);
+    }
+
     /// The number of idle connections.
     pub fn idle(&self) -> usize {
         self.pool.len() + self.groups.idle()

@@ -106,6 +106,13 @@ impl<C: Pooled> Pool<C> {
         });
     }
 
+    /// Closes the connections to servers that are not `wanted` any more.
+    pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
+        let left: Vec<_> = self.idle.lock().extract_if(|key, _| !wanted(key)).collect();
+        // Their ends may wake requests that ask this pool.
+        drop(left);
+    }
+
     /// Closes a connection of the server that has most, the one used longest ago. Returns whether there was one.
     pub fn close_any(&self) -> bool {
         let mut idle = self.idle.lock();

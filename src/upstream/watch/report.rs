@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::upstream::Upstream;
+use crate::upstream::discovery::{Discovery, DiscoveryStanding};
 use crate::upstream::endpoints::Endpoint;
 
 /// The endpoints of an upstream.
@@ -18,7 +19,23 @@ pub struct UpstreamReport {
     upstream: String,
     /// All get requests, since so few are in service.
     panicking: bool,
+    /// How its endpoints are found, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discovery: Option<DiscoveryReport>,
     endpoints: Vec<EndpointReport>,
+}
+
+/// How endpoints are found, and whether the list is right.
+#[derive(Debug, Serialize)]
+pub struct DiscoveryReport {
+    source: String,
+    state: &'static str,
+    /// When the list was last right, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    confirmed_at: Option<f64>,
+    /// Why the last lookup failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// An endpoint.
@@ -96,7 +113,20 @@ impl UpstreamReport {
         Self {
             upstream: upstream.spec().name.to_string(),
             panicking: upstream.is_panicking(),
+            discovery: upstream.discovery().map(|discovery| DiscoveryReport::of(discovery)),
             endpoints: upstream.endpoints().iter().map(|endpoint| EndpointReport::of(upstream, endpoint)).collect(),
+        }
+    }
+}
+
+impl DiscoveryReport {
+    fn of(discovery: &Discovery) -> Self {
+        let DiscoveryStanding { standing, error, confirmed_at } = discovery.standing();
+        Self {
+            source: discovery.spec().to_string(),
+            state: standing.name(),
+            confirmed_at: confirmed_at.map(|micros| (micros / 1_000) as f64 / 1e3),
+            error: error.map(|error| error.to_string()),
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use tollgate_limiter::limit::status_set::{StatusRange, StatusSet};
 
+use super::discovery;
 use crate::config::file::health::{RawEject, RawHealth};
 use crate::config::file::upstream::RawUpstream;
 use crate::config::report::{Location, Report, ValueProblem};
-use crate::config::yaml::decode::{Setting, only_one};
+use crate::config::yaml::decode::only_one;
 use crate::upstream::Http2Policy;
 use crate::upstream::health::check::{HealthCheck, HealthSpec};
 use crate::upstream::health::condition::ProbeThresholds;
 use crate::upstream::health::ejection::EjectSpec;
-use crate::upstream::url::{EndpointScheme, EndpointUrl};
+use crate::upstream::url::EndpointScheme;
 
 /// The probes of an upstream. `None`: a mistake was reported.
 pub fn probes(raw: &RawHealth, upstream: &RawUpstream, report: &mut Report) -> Option<HealthSpec> {
@@ -63,8 +64,10 @@ fn check(raw: &RawHealth, report: &mut Report) -> Option<HealthCheck> {
 
 /// gRPC takes HTTP/2.
 fn check_grpc(location: &Location, upstream: &RawUpstream, report: &mut Report) -> Option<()> {
-    let Setting::Valid(endpoints) = &upstream.endpoints else { return None };
-    if endpoints.0.iter().all(|at| speaks_http2(upstream, &at.url.value)) {
+    if upstream.endpoints.is_invalid() || upstream.discover.is_invalid() {
+        return None;
+    }
+    if discovery::schemes(upstream).all(|(scheme, _)| speaks_http2(upstream, scheme)) {
         return Some(());
     }
     let problem = ValueProblem::new("gRPC needs HTTP/2, which not every endpoint speaks");
@@ -72,9 +75,9 @@ fn check_grpc(location: &Location, upstream: &RawUpstream, report: &mut Report) 
     None
 }
 
-/// Whether this endpoint is spoken to in HTTP/2, if it takes it.
-pub fn speaks_http2(raw: &RawUpstream, url: &EndpointUrl) -> bool {
-    match url.scheme {
+/// Whether an endpoint with this scheme is spoken to in HTTP/2, if it takes it.
+pub fn speaks_http2(raw: &RawUpstream, scheme: EndpointScheme) -> bool {
+    match scheme {
         EndpointScheme::H2c => true,
         EndpointScheme::Https => {
             matches!(raw.http2.value(), Some(Http2Policy::Auto)) && !raw.proxy_protocol.is_present()

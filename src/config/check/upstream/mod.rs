@@ -1,6 +1,8 @@
-//! Upstreams: their endpoints, timeouts and bounds. `health` has their probes, and `tls` reads their certificates.
+//! Upstreams: their endpoints, timeouts and bounds. `discovery` has how they are found, `listed` judges those of a file, `health` has their probes, and `tls` reads their certificates.
 
+mod discovery;
 mod health;
+pub mod listed;
 mod tls;
 
 use std::num::NonZeroUsize;
@@ -21,11 +23,15 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
     let bounds = raw.bounds.build(|raw| bounds(raw, report));
     check_proxy_protocol(raw, report);
     check_backups(raw, report)?;
+    let source = discovery::check_source(raw, report);
+    let listed = raw.endpoints.build(|list| Some(list.0.iter().map(endpoint).collect::<Vec<_>>()));
+    let discovery = raw.discover.build(|raw| discovery::build(raw, report));
     let tls = tls::build(raw, report);
     let health = raw.health.build(|health| health::probes(health, raw, report));
     Some(UpstreamSpec {
         name: name.0.clone(),
-        endpoints: raw.endpoints.valid()?.0.iter().map(endpoint).collect(),
+        endpoints: source.and(listed)?.unwrap_or_default(),
+        discovery: discovery?,
         balance: balance(raw.balance.valid()?)?,
         slow_start: raw.slow_start.build(|at| Some(at.value.0))?,
         health: health?,
@@ -45,7 +51,7 @@ pub fn build(name: &DefinedName, raw: &RawUpstream, report: &mut Report) -> Opti
 }
 
 fn endpoint(raw: &RawEndpoint) -> EndpointSpec {
-    EndpointSpec { url: raw.url.value.clone(), weight: raw.weight, backup: raw.backup }
+    EndpointSpec { url: raw.url.value.clone(), weight: raw.weight, backup: raw.backup, host: None }
 }
 
 /// How the next endpoint is chosen. `None`: a mistake was reported.
@@ -65,7 +71,7 @@ fn balance(raw: &RawBalance) -> Option<Balance> {
 
 /// Backups stand in for others.
 fn check_backups(raw: &RawUpstream, report: &mut Report) -> Option<()> {
-    let endpoints = &raw.endpoints.valid()?.0;
+    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
     let (true, Some(first)) = (endpoints.iter().all(|at| at.backup), endpoints.first()) else { return Some(()) };
     let problem = ValueProblem::new("every endpoint is a backup, and there is none that it could stand in for");
     report.mistake(&first.url.location, problem.hint("remove \"backup\" from the endpoints that are used first"));
@@ -88,18 +94,16 @@ pub fn warn_of_few_connections(file: &RawConfig, workers: Option<NonZeroUsize>, 
 
 /// Whether connections carry many requests at a time.
 fn may_share_connections(raw: &RawUpstream) -> bool {
-    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    endpoints.iter().any(|at| health::speaks_http2(raw, &at.url.value))
+    discovery::schemes(raw).any(|(scheme, _)| health::speaks_http2(raw, scheme))
 }
 
 fn check_proxy_protocol(raw: &RawUpstream, report: &mut Report) {
     if !raw.proxy_protocol.is_present() {
         return;
     }
-    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
-    for at in endpoints.iter().filter(|at| at.url.value.scheme == EndpointScheme::H2c) {
+    for (_, location) in discovery::schemes(raw).filter(|(scheme, _)| *scheme == EndpointScheme::H2c) {
         let problem = ValueProblem::new("with proxy_protocol, a connection carries one request, over HTTP/1.1");
-        report.mistake(&at.url.location, problem.hint("write http:// or https://"));
+        report.mistake(location, problem.hint("write http:// or https://"));
     }
 }
 

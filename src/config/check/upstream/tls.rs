@@ -2,31 +2,40 @@
 
 use std::sync::Arc;
 
+use super::discovery;
 use crate::config::check::store::pem;
 use crate::config::file::store::PemPath;
 use crate::config::file::upstream::{RawUpstream, RawUpstreamTls};
 use crate::config::report::{Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Setting};
-use crate::transport::tls::client::{ClientTls, ClientTlsError, ClientTlsSpec};
+use crate::transport::tls::client::{ClientTls, ClientTlsError, ClientTlsSpec, PeerName};
 use crate::upstream::tls::UpstreamTls;
 use crate::upstream::url::{EndpointScheme, EndpointUrl};
 
 /// The TLS settings of an upstream; `Some(None)`: no endpoint uses TLS. `None`: a mistake was reported.
 pub fn build(raw: &RawUpstream, report: &mut Report) -> Option<Option<UpstreamTls>> {
-    let endpoints = &raw.endpoints.valid()?.0;
+    if raw.endpoints.is_invalid() || raw.discover.is_invalid() {
+        return None;
+    }
+    let endpoints = raw.endpoints.valid().map_or(&[][..], |endpoints| &endpoints.0);
     let secured: Vec<_> =
         endpoints.iter().map(|at| &at.url).filter(|at| at.value.scheme == EndpointScheme::Https).collect();
-    let tls = match &raw.tls {
-        Setting::Invalid => None,
-        Setting::Valid(tls) if secured.is_empty() => {
+    let discovered = discovery::scheme(raw).filter(|(scheme, _)| *scheme == EndpointScheme::Https);
+    let first = secured.first().map(|at| &at.location).or(discovered.map(|(_, location)| location));
+    let tls = match (&raw.tls, first) {
+        (Setting::Invalid, _) => None,
+        (Setting::Valid(tls), None) if !discovery::is_file(raw) => {
             let problem = ValueProblem::new("no endpoint uses TLS, so these settings have no effect");
             report.mistake(&tls.location, problem.hint("begin an endpoint with https, or remove \"tls\""));
             None
         }
-        Setting::Absent if secured.is_empty() => return Some(None),
-        Setting::Absent => settings(ClientTlsSpec::default(), &secured.first()?.location, report),
-        Setting::Valid(tls) => of(tls, report),
+        // Whoever puts an https endpoint into a file says so here: {} does.
+        (Setting::Absent, None) => return Some(None),
+        (Setting::Absent, Some(location)) => settings(ClientTlsSpec::default(), location, report),
+        (Setting::Valid(tls), _) => of(tls, report),
     }?;
+    let name = discovery::name(raw).and_then(PeerName::of);
+    let tls = UpstreamTls { server_name: tls.server_name.or(name), ..tls };
     let named = secured.iter().filter(|at| tls.name_of(&at.value).is_none());
     let unnamed: Vec<&&Located<EndpointUrl>> = named.collect();
     for at in &unnamed {

@@ -80,6 +80,15 @@ impl ConnectionGroups {
         });
     }
 
+    /// Closes the idle connections to servers that are not `wanted` any more.
+    pub fn retain(&self, wanted: impl Fn(&str) -> bool) {
+        let left: Vec<_> = {
+            let groups = self.0.lock();
+            groups.iter().filter(|(key, _)| !wanted(key)).map(|(_, group)| Arc::clone(group)).collect()
+        };
+        left.iter().for_each(|group| drop(group.retain(|connection| connection.streams() > 0)));
+    }
+
     /// The number of idle connections.
     pub fn idle(&self) -> usize {
         let count = |group: &Arc<ConnectionGroup>| {

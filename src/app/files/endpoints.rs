@@ -1,0 +1,104 @@
+//! The files that list endpoints: read at the start, and again when they or the configuration change.
+//!
+//! Guarantees that a file which cannot be used changes nothing: what was read before holds on.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::watch::{FileWatch, Sighting};
+use crate::config::{self, Config, Mistakes};
+use crate::gateway::Gateway;
+use crate::upstream::discovery::DiscoverySpec;
+use crate::upstream::endpoints::EndpointSpec;
+use crate::upstream::watch::discover;
+use crate::upstream::{Upstream, UpstreamSpec};
+
+/// The upstreams of the running configuration whose endpoints are in a file, under watch.
+#[derive(Default)]
+pub struct EndpointFiles(Vec<WatchedUpstream>);
+
+struct WatchedUpstream {
+    upstream: Arc<Upstream>,
+    watch: FileWatch,
+}
+
+/// The files of a configuration, read and not yet at work.
+pub struct PreparedEndpoints {
+    /// Watched from before they were read: a change meanwhile is found.
+    files: EndpointFiles,
+    lists: Vec<Vec<EndpointSpec>>,
+}
+
+impl EndpointFiles {
+    /// Reads all files that the upstreams of `gateway` have.
+    ///
+    /// # Errors
+    /// The mistakes in the first file that cannot be used.
+    pub fn prepare(gateway: &Gateway) -> Result<PreparedEndpoints, Mistakes> {
+        let with_file = gateway.upstreams.values().filter_map(|upstream| Some((upstream, file(upstream.spec())?)));
+        let watched = with_file.map(|(upstream, file)| WatchedUpstream {
+            upstream: upstream.clone(),
+            watch: FileWatch::new(file.to_owned()),
+        });
+        let files = Self(watched.collect());
+        let lists = files.0.iter().map(|one| config::load_endpoints(one.watch.path(), one.upstream.spec()));
+        let lists = lists.collect::<Result<_, _>>()?;
+        Ok(PreparedEndpoints { files, lists })
+    }
+
+    /// Looks whether a file has changed, and if so takes it over, or logs why not and changes nothing.
+    pub fn check(&mut self) {
+        for WatchedUpstream { upstream, watch } in &mut self.0 {
+            let (file, name) = (watch.path().display().to_string(), &*upstream.spec().name);
+            match watch.look() {
+                Sighting::Same => {}
+                Sighting::Gone => {
+                    tracing::warn!(file, upstream = name, "a file of endpoints is gone: its last version holds on");
+                }
+                Sighting::Back => tracing::info!(file, upstream = name, "a file of endpoints is back"),
+                Sighting::Changed => match config::load_endpoints(watch.path(), upstream.spec()) {
+                    Ok(endpoints) => install(upstream, endpoints),
+                    Err(mistakes) => {
+                        if let Some(discovery) = upstream.discovery() {
+                            discovery.rejected();
+                        }
+                        mistakes.log();
+                        tracing::error!(file, upstream = name, "endpoints not reloaded: nothing has changed");
+                    }
+                },
+            }
+        }
+    }
+}
+
+impl PreparedEndpoints {
+    /// Takes over the files that were read.
+    pub fn install(self) -> EndpointFiles {
+        for (one, endpoints) in self.files.0.iter().zip(self.lists) {
+            install(&one.upstream, endpoints);
+        }
+        self.files
+    }
+}
+
+fn install(upstream: &Upstream, endpoints: Vec<EndpointSpec>) {
+    if let Some(discovery) = upstream.discovery() {
+        discovery.install(endpoints);
+    }
+    discover::follow(upstream);
+}
+
+/// Checks every file of endpoints that `config` names.
+///
+/// # Errors
+/// The mistakes in the first that cannot be used.
+pub fn check(config: &Config) -> Result<(), Mistakes> {
+    config.upstreams.iter().try_for_each(|spec| match file(spec) {
+        Some(file) => config::load_endpoints(file, spec).map(drop),
+        None => Ok(()),
+    })
+}
+
+fn file(spec: &UpstreamSpec) -> Option<&Path> {
+    spec.discovery.as_ref().and_then(DiscoverySpec::file).map(|path| &**path)
+}

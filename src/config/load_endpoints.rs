@@ -1,0 +1,35 @@
+//! The way in of a file of endpoints: to those that it lists, or to all that is wrong with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::file::balance::RawEndpoint;
+use super::report::{Location, Mistakes, Report, ValueProblem};
+use super::yaml::decode::Decode;
+use super::{check, source, yaml};
+use crate::upstream::UpstreamSpec;
+use crate::upstream::endpoints::EndpointSpec;
+
+/// Reads and checks the file at `path`, which has the endpoints of `upstream`. It has no variables.
+///
+/// # Errors
+/// Every mistake in it, or the one that kept it from being read.
+pub fn load_endpoints(path: &Path, upstream: &UpstreamSpec) -> Result<Vec<EndpointSpec>, Mistakes> {
+    let name = path.display().to_string();
+    let text = source::of_file(&name, path)?;
+    let mut report = Report::new(&name);
+    let listed = endpoints(&Arc::from(name), &text, upstream, &mut report);
+    report.close(listed).map(|(listed, _)| listed)
+}
+
+fn endpoints(file: &Arc<str>, text: &str, upstream: &UpstreamSpec, report: &mut Report) -> Option<Vec<EndpointSpec>> {
+    let start = Location::root(file, (1, 1));
+    source::check_size(text, &start, report)?;
+    if text.trim().is_empty() {
+        // It may be on its way: nobody means to take all endpoints away like that.
+        report.mistake(&start, ValueProblem::new("the file is empty").hint("write [] for no endpoints"));
+        return None;
+    }
+    let root = yaml::parse::tree(file, text, report)?;
+    check::endpoints(&root.location, &Vec::<RawEndpoint>::decode(&root, report)?, upstream, report)
+}
