@@ -24,6 +24,7 @@ use crate::identity::authenticator::Authenticator;
 use crate::identity::route::RouteAuthenticators;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::observe::access_log::AccessLog;
+use crate::proxy::Mirror;
 use crate::route::fields::FieldChanges;
 use crate::route::networks::NetworkRules;
 use crate::route::table::RouteTable;
@@ -72,13 +73,14 @@ pub fn gateway(
         Ok::<_, QuotaError>(RouteGuard { chains, rules, metrics: Arc::new(RouteMetrics::new(name)), unauthenticated })
     };
     let runtime = |route: &Arc<Route>| {
-        let upstream = match &route.action {
-            Action::Forward(forward) => upstreams.get(&forward.upstream).cloned(),
-            Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
-        };
+        let upstream = route.action.forward().and_then(|forward| upstreams.get(&forward.upstream).cloned());
+        let mirror = mirror(route, &upstreams);
         let guard = guard(route.name.clone(), &route.limits, Some(route))?;
         let timed = timed_specs(config, route, &upstreams);
-        Ok::<_, QuotaError>(RouteRuntime { target: RouteTarget { route: route.clone(), upstream, timed }, guard })
+        Ok::<_, QuotaError>(RouteRuntime {
+            target: RouteTarget { route: route.clone(), upstream, mirror, timed },
+            guard,
+        })
     };
     Ok(Gateway {
         table: RouteTable::build(&config.routes),
@@ -135,6 +137,14 @@ fn asked(running: &Authenticators, route: &Route) -> Option<Arc<RouteAuthenticat
     Some(Arc::new(RouteAuthenticators::new(listed.collect())))
 }
 
+/// The copies of the requests of `route`, if there are any.
+fn mirror(route: &Route, upstreams: &Upstreams) -> Option<Arc<Mirror>> {
+    let Action::Distribute(distribution) = &route.action else { return None };
+    let spec = distribution.mirror.clone()?;
+    let upstream = upstreams.get(&spec.upstream)?.clone();
+    Some(Arc::new(Mirror::new(&route.name, spec, upstream, distribution.forward.clone())))
+}
+
 /// The changes of the requests of `route`, if there are any.
 fn request_changes(route: &Route, asked: Option<&RouteAuthenticators>) -> Option<Arc<RequestChanges>> {
     let credentials = asked.map_or_else(|| [].into(), RouteAuthenticators::removed);
@@ -153,10 +163,7 @@ fn timed_specs(config: &Config, route: &Route, upstreams: &Upstreams) -> Vec<Arc
     if route.upstream_time.is_empty() {
         return Vec::new();
     }
-    let own = match &route.action {
-        Action::Forward(forward) => Some(&forward.upstream),
-        Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
-    };
+    let own = route.action.upstreams();
     let of_listeners = config.listeners.iter().flat_map(|listener| &listener.limits);
     let lesser = of_listeners.chain(&route.limits).filter_map(|used| match &used.limit.on_limit {
         OnLimit::Degrade(Degrade::Upstream(name)) => Some(name),

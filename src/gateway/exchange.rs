@@ -22,6 +22,7 @@ use crate::http::interim::InterimSlot;
 use crate::http::scheme::RequestScheme;
 use crate::observe::access_log::AccessLog;
 use crate::observe::request_id::{self, REQUEST_ID};
+use crate::proxy::Mirror;
 use crate::proxy::Proxy;
 use crate::proxy::TunnelEnd;
 use crate::proxy::message::forwarded::ClientOrigin;
@@ -40,8 +41,10 @@ pub type Upstreams = HashMap<Arc<str>, Arc<Upstream>>;
 /// A route, and where it forwards to.
 pub struct RouteTarget {
     pub route: Arc<Route>,
-    /// Of a route that forwards.
+    /// Of a route that forwards; the first of several.
     pub upstream: Option<Arc<Upstream>>,
+    /// Of a route with copies.
+    pub mirror: Option<Arc<Mirror>>,
     /// The upstreams with the route's own time limits. Empty: it has none.
     pub timed: Vec<Arc<UpstreamSpec>>,
 }

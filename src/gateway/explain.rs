@@ -146,7 +146,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
         }
         (None, Some(failure), _) => Outcome::Forbidden { route: None, failure },
         (None, None, RouteLookup::Route(index)) => {
-            Outcome::Routed(Box::new(routed(&gateway.routes[index].target, &request)))
+            Outcome::Routed(Box::new(routed(gateway, &gateway.routes[index].target, &request)))
         }
         (None, None, RouteLookup::MethodNotAllowed(allow)) => Outcome::Refused(Failure::MethodNotAllowed(allow)),
         (None, None, RouteLookup::Nothing) => Outcome::Refused(Failure::NoRoute),
@@ -209,15 +209,12 @@ fn elsewhere(target: &RouteTarget, host: &str) -> Why {
     if matches.takes_host(host) { Why::Path } else { Why::Host }
 }
 
-fn routed(target: &RouteTarget, request: &Request<Body>) -> Routed {
-    let sent = match &target.route.action {
-        Action::Forward(forward) => Some(sent(target, forward, request)),
-        Action::Respond(_) | Action::Redirect(_) | Action::Echo => None,
-    };
+fn routed(gateway: &Gateway, target: &RouteTarget, request: &Request<Body>) -> Routed {
+    let sent = target.route.action.forward().map(|forward| sent(gateway, target, forward, request));
     Routed { route: target.route.clone(), sent }
 }
 
-fn sent(routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> ForwardedRequest {
+fn sent(gateway: &Gateway, routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> ForwardedRequest {
     let mut uri = request.uri().clone();
     let target = target::rewrite(&mut uri, &forward.rewrite).map(|()| uri.to_string());
     let host = match &forward.host {
@@ -225,9 +222,15 @@ fn sent(routed: &RouteTarget, forward: &Forward, request: &Request<Body>) -> For
         HostPolicy::Endpoint => None,
         HostPolicy::Fixed(host) => Some(host.clone()),
     };
-    let urls = |upstream: &Arc<Upstream>| upstream.endpoints().iter().map(|of| of.url().to_owned()).collect();
-    let endpoints = routed.upstream.as_ref().map(urls).unwrap_or_default();
-    ForwardedRequest { upstream: forward.upstream.clone(), endpoints, target, host }
+    let action = &routed.route.action;
+    let urls = |upstream: &Arc<Upstream>| upstream.endpoints().iter().map(|of| of.url().to_owned()).collect::<Vec<_>>();
+    let upstreams = action.upstreams();
+    let endpoints = upstreams.into_iter().filter_map(|name| gateway.upstreams.get(name)).flat_map(urls).collect();
+    let upstream = match action {
+        Action::Distribute(distribution) => distribution.to_string().into(),
+        _ => forward.upstream.clone(),
+    };
+    ForwardedRequest { upstream, endpoints, target, host }
 }
 
 impl DescribedRequest {

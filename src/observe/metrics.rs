@@ -154,6 +154,7 @@ fn describe() {
         "tollgate_discovery_last_success_timestamp_seconds",
         "When the endpoints of an upstream were last confirmed, in seconds since 1970."
     );
+    describe_counter!("tollgate_mirrored_requests_total", "Requests to be copied, by route and how the copy fared.");
     describe_counter!("tollgate_grpc_calls_total", "Calls of gRPC answered, by route and status of gRPC.");
     describe_gauge!("tollgate_requests_in_flight", "Requests whose answer has not ended, tunnels included.");
     describe_gauge!("tollgate_tunnels", "Open tunnels, such as WebSockets.");

@@ -1,5 +1,5 @@
 //! Sends a request to an upstream and brings its response back. `forward` is the way through and `retry` decides
-//! whether a request is sent again; `message` has what changes in a message on the way, `connection` the connections to
+//! whether a request is sent again; `mirror` sends copies to another upstream; `message` has what changes in a message on the way, `connection` the connections to
 //! upstreams.
 //!
 //! Failures stay typed: no status code is chosen here.
@@ -7,9 +7,11 @@
 pub(crate) mod connection;
 mod forward;
 pub mod message;
+mod mirror;
 mod request_source;
 mod retry;
 
 pub use connection::tunnel::{TunnelBytes, TunnelEnd, TunnelObserver};
 pub use forward::Proxy;
+pub use mirror::Mirror;
 pub use request_source::RequestSource;

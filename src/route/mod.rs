@@ -1,12 +1,14 @@
 //! A route as data: which requests it takes and what it does with them, as an operator writes it under `routes`.
 //! `table` finds the route of a request, `path` normalizes the path to look it up by, `expression` has the regular
-//! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers,
+//! expressions in paths, `networks` says which clients a listener or a route takes, `cors` which pages may read its answers, `distribution` how requests are
+//! split over upstreams and mirrored,
 //! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
 //! of errors; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
 //! limits.
 
 pub mod compression;
 pub mod cors;
+pub mod distribution;
 pub mod error_pages;
 pub mod expression;
 pub mod fields;
@@ -17,10 +19,12 @@ pub mod table;
 pub mod template;
 pub mod timeouts;
 
+use std::fmt;
 use std::sync::Arc;
 
 use compression::CompressionRules;
 use cors::CorsSpec;
+use distribution::{MirrorSpec, UpstreamSplit};
 use error_pages::ErrorPages;
 use expression::PathExpression;
 use fields::FieldChanges;
@@ -115,10 +119,32 @@ pub struct HeaderMatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Forward(Forward),
+    /// Forwards to one of several upstreams, or with a copy to another.
+    Distribute(Box<Distribution>),
     Respond(FixedResponse),
     Redirect(RedirectRule),
     /// Answers with a description of the request.
     Echo,
+}
+
+impl Action {
+    /// The rule by which requests are forwarded, if they are.
+    pub fn forward(&self) -> Option<&Forward> {
+        match self {
+            Self::Forward(rule) => Some(rule),
+            Self::Distribute(distribution) => Some(&distribution.forward),
+            Self::Respond(_) | Self::Redirect(_) | Self::Echo => None,
+        }
+    }
+
+    /// The upstreams that requests may go to, copies aside.
+    pub fn upstreams(&self) -> Vec<&Arc<str>> {
+        match self {
+            Self::Forward(rule) => vec![&rule.upstream],
+            Self::Distribute(distribution) => distribution.upstreams().collect(),
+            Self::Respond(_) | Self::Redirect(_) | Self::Echo => Vec::new(),
+        }
+    }
 }
 
 /// Sends the client elsewhere.
@@ -134,6 +160,32 @@ pub struct Forward {
     pub upstream: Arc<str>,
     pub rewrite: Rewrite,
     pub host: HostPolicy,
+}
+
+/// Forwarding to one of several upstreams, with a copy for another, or one of these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    /// The rule for all of them. Its upstream is the first of a split.
+    pub forward: Forward,
+    pub split: Option<UpstreamSplit>,
+    pub mirror: Option<MirrorSpec>,
+}
+
+impl Distribution {
+    /// The upstreams that requests may go to, apart from copies.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<str>> {
+        let parts = self.split.iter().flat_map(UpstreamSplit::parts).map(|part| &part.upstream);
+        parts.chain(self.split.is_none().then_some(&self.forward.upstream))
+    }
+}
+
+/// `95% orders, 5% orders-canary`
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(split) = &self.split else { return f.write_str(&self.forward.upstream) };
+        let parts = split.parts().iter().map(|part| format!("{} {}", part.share, part.upstream));
+        f.write_str(&parts.collect::<Vec<_>>().join(", "))
+    }
 }
 
 /// How the path is rewritten; the query stays as it is.

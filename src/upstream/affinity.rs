@@ -55,6 +55,13 @@ impl Affinity {
         Self(mac.iter().take(16).fold(0, |value, byte| value << 8 | u128::from(*byte)))
     }
 
+    /// Its place among `count`, which is spread evenly over all keys.
+    pub fn place(self, count: u16) -> u16 {
+        // Another constant than any endpoint's seed is likely to be: the keys of one part have all endpoints.
+        let mixed = mix(self.0 as u64 ^ 0x5851_f42d_4c95_7f2d);
+        ((u128::from(mixed) * u128::from(count)) >> 64) as u16
+    }
+
     /// How well it suits an endpoint with this `seed` and `weight`: it goes where that is most (weighted rendezvous hashing).
     pub fn score(self, seed: u64, weight: u64) -> f64 {
         let mixed = mix(self.0 as u64 ^ seed);

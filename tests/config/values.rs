@@ -287,7 +287,9 @@ fn reads_every_key() {
 #[test]
 fn reads_every_kind_of_route() {
     let config = good(EVERY_KEY);
-    let [users, moved, fixed, teapot, redirected, echo] = &config.routes[..] else { panic!("{:?}", config.routes) };
+    let [users, moved, fixed, parts, teapot, redirected, echo] = &config.routes[..] else {
+        panic!("{:?}", config.routes)
+    };
 
     assert_eq!(users.matches.hosts, [HostMatch::Suffix(".example.com".into())]);
     let segments = vec![Segment::Literal("a~b".into()), Segment::Param("id".into())];
@@ -305,6 +307,12 @@ fn reads_every_kind_of_route() {
     let replaced = Rewrite::ReplacePrefix { from: "/old".into(), to: "/new".into() };
     assert_eq!(forward(&moved.action), (replaced, HostPolicy::Fixed(HeaderValue::from_static("api.internal:81"))));
     assert_eq!(forward(&fixed.action), (Rewrite::Replace("/".into()), HostPolicy::Preserve));
+
+    let Action::Distribute(parts) = &parts.action else { panic!("{:?}", parts.action) };
+    assert_eq!((parts.to_string().as_str(), parts.split.as_ref().unwrap().by.len()), ("99.50% up, 0.50% served", 2));
+    let mirror = parts.mirror.as_ref().unwrap();
+    let share = mirror.share.hundredths();
+    assert_eq!((&*mirror.upstream, share, mirror.max_body, mirror.max_in_flight), ("listed", 1_000, 1024, 5));
 
     let Action::Redirect(redirect) = &redirected.action else { panic!("{:?}", redirected.action) };
     assert_eq!((redirect.to.to_string().as_str(), redirect.status.as_u16()), ("https://{host}/new", 308));

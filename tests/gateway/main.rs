@@ -14,6 +14,7 @@ mod concurrency;
 mod cors;
 mod counted_statuses;
 mod discovery;
+mod distribution;
 mod error_pages;
 mod explaining;
 mod faults;

@@ -271,7 +271,7 @@ impl ActionView {
             (Action::Redirect(redirect), _) => {
                 Self::Redirect { status: redirect.status.as_u16(), to: redirect.to.to_string() }
             }
-            (Action::Forward(_), Some(sent)) => Self::Forward {
+            (Action::Forward(_) | Action::Distribute(_), Some(sent)) => Self::Forward {
                 upstream: sent.upstream.to_string(),
                 endpoints: sent.endpoints.clone(),
                 target: sent.target.clone().unwrap_or_default(),
@@ -282,7 +282,7 @@ impl ActionView {
                 timeout: route.answer_time.head.map(show_duration),
                 max_body: route.max_body.map(show_size),
             },
-            (Action::Echo | Action::Forward(_), _) => Self::Echo,
+            (Action::Echo | Action::Forward(_) | Action::Distribute(_), _) => Self::Echo,
         }
     }
 }

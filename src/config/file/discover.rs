@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::scalar::path::FilePath;
 use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use super::scalar::path::FilePath;
 use crate::config::report::{ValueProblem, quote};
 use crate::config::yaml::collection::NonEmptyList;
 use crate::config::yaml::decode::{Located, Scalar};

@@ -11,18 +11,20 @@ use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderValue, Method, Response};
 use serde::Serialize;
 use tollgate_limiter::layer::LimitedRequest as _;
-use tollgate_limiter::limit::key::host;
+use tollgate_limiter::limit::key::{Facts, host};
 use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
 
 use crate::body::Body;
 use crate::error::Failure;
 use crate::gateway::exchange::{Exchange, RequestContext};
-use crate::proxy::RequestSource;
 use crate::proxy::message::max_forwards;
+use crate::proxy::{Mirror, RequestSource};
+use crate::route::distribution::WHOLE;
 use crate::route::location;
 use crate::route::template::Variable;
-use crate::route::{Action, Forward, HostPolicy, RedirectRule, Rewrite};
+use crate::route::{Action, Distribution, Forward, HostPolicy, RedirectRule, Rewrite};
+use crate::upstream::affinity::Affinity;
 
 /// Does the action of the request's route, or a lesser one where a limit says so.
 #[derive(Clone, Copy)]
@@ -60,6 +62,13 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         (None, Action::Redirect(redirect)) => return answered(redirected(exchange, redirect)),
         (None, Action::Echo) => return answered(Ok(context.with_id(echo(exchange)))),
         (None, Action::Forward(rule)) => (Cow::Borrowed(rule), target.upstream.as_ref()),
+        (None, Action::Distribute(distribution)) => {
+            let name = chosen(exchange, distribution);
+            if let Some(mirror) = &target.mirror {
+                mirror_request(exchange, mirror);
+            }
+            (Cow::Borrowed(&distribution.forward), upstreams.get(name))
+        }
         (Some(Degrade::Upstream(name)), action) => (forward_elsewhere(action, name), upstreams.get(name)),
     };
     let Some(upstream) = upstream else { return answered(Err(Failure::NoEndpoint)) };
@@ -73,6 +82,28 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let source = RequestSource { origin, request_id, interim, sockets, affinity, deadline, has_own_fields };
     Box::pin(proxy.forward(exchange.request, &rule, target.destination(upstream), source))
+}
+
+/// The upstream that the request goes to.
+fn chosen<'r>(exchange: &mut Exchange<'_>, distribution: &'r Distribution) -> &'r Arc<str> {
+    let name = distribution.split.as_ref().and_then(|split| {
+        let by_key = |facts: &Facts<'_>| Affinity::of_key(&split.by, facts).map(|key| key.place(WHOLE));
+        let point = if split.by.is_empty() { None } else { exchange.with_facts(None, by_key) };
+        split.pick(point.unwrap_or_else(|| fastrand::u16(..WHOLE)))
+    });
+    name.unwrap_or(&distribution.forward.upstream)
+}
+
+/// Has a copy of the request sent, if it is one of those that are copied.
+fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
+    let (context, interim, sockets) = (exchange.context, exchange.interim, exchange.sockets);
+    let upstream = &mirror.upstream;
+    let affinity =
+        if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
+    let RequestContext { origin, request_id, .. } = context;
+    let (deadline, has_own_fields) = (None, exchange.has_own_fields);
+    let source = RequestSource { origin, request_id, interim, sockets, affinity, deadline, has_own_fields };
+    mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 
 fn answered<'a>(result: ActionResult) -> BoxFuture<'a, ActionResult> {
@@ -129,6 +160,7 @@ struct Echo<'a> {
 fn forward_elsewhere<'a>(action: &'a Action, upstream: &Arc<str>) -> Cow<'a, Forward> {
     match action {
         Action::Forward(rule) => Cow::Borrowed(rule),
+        Action::Distribute(distribution) => Cow::Borrowed(&distribution.forward),
         Action::Respond(_) | Action::Redirect(_) | Action::Echo => {
             Cow::Owned(Forward { upstream: upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve })
         }

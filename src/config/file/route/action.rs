@@ -5,10 +5,12 @@
 use http::HeaderValue;
 use serde_json::{Value as Json, json};
 
+use super::distribution::{RawForwardTo, RawMirror};
 use super::fields::RawRedirect;
+use crate::config::file::limit::RawKey;
 use crate::config::file::respond::RawRespond;
 use crate::config::file::scalar::path::{FullPath, PathPrefix};
-use crate::config::file::scalar::text::{DefinedName, OnlyTrue};
+use crate::config::file::scalar::text::OnlyTrue;
 use crate::config::report::{Location, Report, ValueProblem, quote};
 use crate::config::yaml::decode::{Located, Scalar, only_one};
 use crate::config::yaml::record::record;
@@ -19,8 +21,12 @@ use crate::upstream::url::authority;
 record! {
     /// The action of a route, and the keys that belong to it.
     RawActionKeys at location {
-        /// Forward to this upstream.
-        optional upstream: Located<DefinedName>,
+        /// Forward to this upstream, or to several: [{to: orders, weight: 95%}, {to: canary, weight: 5%}].
+        optional upstream: RawForwardTo,
+        /// The key by which requests stay with one of several upstreams, as in a limit. Default: each goes to any.
+        optional split_by: RawKey,
+        /// Copies of requests for another upstream, whose answers are dropped.
+        optional mirror: RawMirror,
         /// Answer with something fixed.
         optional respond: RawRespond,
         /// Send the client elsewhere.
@@ -81,8 +87,12 @@ impl RawActionKeys {
     fn check_forward_keys(&self, report: &mut Report) {
         let rewrites = self.rewrites();
         let host = ("host", self.host.valid().map(|host| &host.location));
+        let mirror = ("mirror", self.mirror.valid().map(|mirror| &mirror.location));
+        let split_by = ("split_by", self.split_by.valid().map(|_| &self.location));
         if !self.upstream.is_present() {
-            for (key, location) in rewrites.iter().chain([&host]).filter_map(|(key, at)| Some((key, (*at)?))) {
+            for (key, location) in
+                rewrites.iter().chain([&host, &mirror, &split_by]).filter_map(|(key, at)| Some((key, (*at)?)))
+            {
                 let problem = ValueProblem::new(format!("\"{key}\" is for routes that forward"));
                 report.mistake(location, problem.hint("give the route an \"upstream\", or remove this key"));
             }

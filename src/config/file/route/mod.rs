@@ -1,10 +1,11 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
-//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses,
+//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses, `distribution` its upstreams,
 //! `error_pages` the pages in place of errors, `path` its paths.
 
 pub mod action;
 pub mod compress;
 pub mod cors;
+pub mod distribution;
 pub mod error_pages;
 pub mod fields;
 pub mod path;

@@ -1,0 +1,235 @@
+//! Sends copies of requests to another upstream, and drops the answers.
+//!
+//! Guarantees that the request itself waits for nothing: the body is copied as it passes, up to a bound, and the copy is sent
+//! once all of it has passed. There are only so many copies at a time, each within [`LONGEST`].
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{EXPECT, UPGRADE};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use metrics::{Counter, counter};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::forward::Proxy;
+use super::message::forwarded::ClientOrigin;
+use super::request_source::RequestSource;
+use crate::body::{Body, BodySource, BoxError};
+use crate::error::Failure;
+use crate::http::interim::InterimSlot;
+use crate::route::Forward;
+use crate::route::distribution::{MirrorSpec, WHOLE};
+use crate::transport::peer::SocketPair;
+use crate::upstream::affinity::Affinity;
+use crate::upstream::{Destination, Upstream};
+
+/// The longest that a copy is under way, its answer included.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A longer answer is not read to its end: its connection is closed.
+const MOST_DRAINED: usize = 1 << 20;
+
+/// Tells a copy from the request.
+const X_MIRRORED: HeaderName = HeaderName::from_static("x-mirrored");
+
+/// Copies the requests of a route.
+pub struct Mirror {
+    pub upstream: Arc<Upstream>,
+    rule: Forward,
+    spec: MirrorSpec,
+    in_flight: AtomicUsize,
+    metrics: MirrorMetrics,
+}
+
+/// How copies of a route's requests fared.
+struct MirrorMetrics {
+    answered: Counter,
+    failed: Counter,
+    too_many: Counter,
+    too_large: Counter,
+    incomplete: Counter,
+}
+
+/// A copy, and all that is needed to send it. Counts as under way until it is dropped.
+struct RequestCopy {
+    mirror: Arc<Mirror>,
+    proxy: Arc<Proxy>,
+    request: Request<Body>,
+    origin: ClientOrigin,
+    request_id: HeaderValue,
+    sockets: Option<SocketPair>,
+    affinity: Option<Affinity>,
+    has_own_fields: bool,
+}
+
+/// A body that is copied as it passes.
+struct CopiedBody {
+    body: Body,
+    copied: BytesMut,
+    /// `None`: it became too long, or has been sent.
+    copy: Option<Box<RequestCopy>>,
+}
+
+impl Mirror {
+    /// Copies requests of `route`, forwarded by `rule`, to `upstream`. Resolves the metrics.
+    pub fn new(route: &str, spec: MirrorSpec, upstream: Arc<Upstream>, rule: Forward) -> Self {
+        Self { upstream, rule, spec, in_flight: AtomicUsize::new(0), metrics: MirrorMetrics::new(route) }
+    }
+
+    /// Sends a copy of `request` once its body has passed, if this one is to be copied. A request for another protocol is not.
+    pub fn copy(self: &Arc<Self>, request: &mut Request<Body>, proxy: &Arc<Proxy>, source: RequestSource<'_>) {
+        let leaves_http = request.headers().contains_key(UPGRADE) || *request.method() == Method::CONNECT;
+        if leaves_http || !self.spec.share.has(fastrand::u16(..WHOLE)) {
+            return;
+        }
+        if request.body().size_hint().lower() > self.spec.max_body as u64 {
+            self.metrics.too_large.increment(1);
+            return;
+        }
+        let more = |count: usize| (count < self.spec.max_in_flight).then_some(count + 1);
+        if self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            self.metrics.too_many.increment(1);
+            return;
+        }
+        let copy = Box::new(RequestCopy {
+            mirror: Arc::clone(self),
+            proxy: Arc::clone(proxy),
+            request: head_of(request),
+            origin: source.origin.clone(),
+            request_id: source.request_id.clone(),
+            sockets: source.sockets.copied(),
+            affinity: source.affinity,
+            has_own_fields: source.has_own_fields,
+        });
+        if request.body().is_end_stream() {
+            return copy.send(Bytes::new());
+        }
+        let body = std::mem::replace(request.body_mut(), Body::empty());
+        let copied = CopiedBody { body, copied: BytesMut::new(), copy: Some(copy) };
+        *request.body_mut() = Body::from_source(Box::new(copied));
+    }
+}
+
+/// The head of the copy.
+fn head_of(request: &Request<Body>) -> Request<Body> {
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    copy.headers_mut().remove(EXPECT);
+    copy.headers_mut().insert(X_MIRRORED, HeaderValue::from_static("1"));
+    copy
+}
+
+impl RequestCopy {
+    /// Sends the copy with this body, beside the request. Nobody waits for it.
+    fn send(mut self: Box<Self>, body: Bytes) {
+        *self.request.body_mut() = body.into();
+        // Every worker has one.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let done = timeout(LONGEST, self.exchange()).await;
+            let metrics = &self.mirror.metrics;
+            if matches!(done, Ok(Ok(()))) { metrics.answered.increment(1) } else { metrics.failed.increment(1) }
+        });
+    }
+
+    /// Sends it, and reads the answer to its end.
+    async fn exchange(&mut self) -> Result<(), Failure> {
+        let interim = InterimSlot::default();
+        let Self { mirror, proxy, request, origin, request_id, sockets, affinity, has_own_fields } = self;
+        let source = RequestSource {
+            origin,
+            request_id,
+            interim: &interim,
+            sockets: sockets.as_ref(),
+            affinity: *affinity,
+            deadline: None,
+            has_own_fields: *has_own_fields,
+        };
+        let destination = Destination { upstream: &mirror.upstream, spec: mirror.upstream.spec() };
+        drain(proxy.forward(request, &mirror.rule, destination, source).await?).await;
+        Ok(())
+    }
+}
+
+impl Drop for RequestCopy {
+    fn drop(&mut self) {
+        self.mirror.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn drain(response: Response<Body>) {
+    let (mut body, mut drained) = (response.into_body(), 0);
+    while let Some(Ok(frame)) = body.frame().await {
+        drained += frame.data_ref().map_or(0, Bytes::len);
+        if drained > MOST_DRAINED {
+            return;
+        }
+    }
+}
+
+impl BodySource for CopiedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let (Some(copy), Some(Ok(frame))) = (&self.copy, &polled)
+            && let Some(data) = frame.data_ref()
+        {
+            if self.copied.len() + data.len() <= copy.mirror.spec.max_body {
+                self.copied.extend_from_slice(data);
+            } else {
+                copy.mirror.metrics.too_large.increment(1);
+                (self.copy, self.copied) = (None, BytesMut::new());
+            }
+        }
+        Poll::Ready(polled)
+    }
+
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.body.poll_arrived(cx)
+    }
+
+    fn is_over(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+
+    fn ended(mut self: Box<Self>) {
+        if let Some(copy) = self.copy.take() {
+            copy.send(std::mem::take(&mut self.copied).freeze());
+        }
+    }
+}
+
+/// The upstream did not read all of it, or the client did not send it.
+impl Drop for CopiedBody {
+    fn drop(&mut self) {
+        if let Some(copy) = &self.copy {
+            copy.mirror.metrics.incomplete.increment(1);
+        }
+    }
+}
+
+impl MirrorMetrics {
+    fn new(route: &str) -> Self {
+        let count = |outcome: &'static str| counter!("tollgate_mirrored_requests_total", "route" => route.to_owned(), "outcome" => outcome);
+        Self {
+            answered: count("answered"),
+            failed: count("failed"),
+            too_many: count("too_many"),
+            too_large: count("too_large"),
+            incomplete: count("incomplete"),
+        }
+    }
+}
