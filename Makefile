@@ -23,7 +23,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -107,6 +107,10 @@ guard-tested: build-tested ## the same of the build that tests run on; takes sec
 guard-accept: build-tested build-guarded ## what `guard` counts is right from now on
 	python3 bench/guard.py $(TARGET)/debug/tollgate --accept
 	python3 bench/guard.py $(TARGET)/guard/tollgate --accept
+
+# LAYERS has a part of a layer's name, or --docs.
+guard-layers: build-guarded ## the instructions that each optional layer of a route adds to a forwarded request
+	python3 bench/layers.py $(TARGET)/guard/tollgate $(LAYERS)
 
 # Built by a test, so that in CI it is the program that the others have built; without the bookkeeping of incremental builds,
 # as there, since that makes a difference of nearly 1 %.
