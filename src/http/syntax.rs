@@ -90,7 +90,9 @@ pub fn is_host(bytes: &[u8]) -> bool {
             None => false,
         },
         None => {
-            let (name, port) = bytes.split_at(memchr::memchr(b':', bytes).unwrap_or(bytes.len()));
+            // Hosts are short: a plain loop is done before a vectorised one has begun.
+            let end = bytes.iter().position(|byte| *byte == b':').unwrap_or(bytes.len());
+            let (name, port) = bytes.split_at(end);
             // A dot at the end is the root's: `a.` is `a`. More of them would be names of their own.
             let has_empty_end = |name: &[u8]| matches!(name, [.., b'.', b'.'] | [b'.']);
             !name.is_empty() && all(name, HOST) && !has_empty_end(name) && is_port(port)

@@ -126,6 +126,11 @@ impl RouteTable {
         table
     }
 
+    /// Whether a route takes some hosts and not others: otherwise nobody need find the host of a request.
+    pub fn names_hosts(&self) -> bool {
+        !self.exact.is_empty() || !self.suffixes.is_empty()
+    }
+
     /// Finds the route of a request. `host` is in lower case and without a port, `path` normalized.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &HeaderMap) -> RouteLookup {
         let mut first_fit = FirstFit { method, headers, allowed: BTreeSet::new() };

@@ -69,6 +69,10 @@ pub fn make_room(buffer: &mut BytesMut, wanted: usize) {
     if buffer.capacity() - buffer.len() >= least || buffer.try_reclaim(least) {
         return;
     }
+    if buffer.capacity() == 0 {
+        *buffer = take(wanted.min(WHOLE));
+        return;
+    }
     let mut larger = take(buffer.len() + wanted.min(WHOLE));
     larger.extend_from_slice(buffer);
     give_back(std::mem::replace(buffer, larger));

@@ -42,6 +42,17 @@ impl InvalidResponse {
     }
 }
 
+/// The fields that say how a response is framed and what becomes of its connection, noted while they are read: nearly all
+/// responses lack most of them, and the header map need not be searched.
+#[derive(Debug, Default)]
+struct ResponseControls {
+    connection: bool,
+    transfer_encoding: bool,
+    content_length: bool,
+    /// `None`: there is not one plain number.
+    length: Option<u64>,
+}
+
 /// For each field, where its name starts and ends and where its value does.
 type FieldRanges = SmallVec<[[usize; 4]; TYPICAL_FIELDS]>;
 
@@ -64,8 +75,17 @@ pub fn take(read: &mut BytesMut, to_head: bool) -> Result<Option<ResponseHead>, 
     // Filled in place: it is large to move.
     let mut ranges = FieldRanges::new();
     ranges.extend(response.headers.iter().map(|field| range(read, field)));
-    let headers = fields_at(&read.split_to(length).freeze(), &ranges)?;
-    head(status, reason, version, headers, to_head).map(Some)
+    let (mut headers, controls) = fields_at(&read.split_to(length).freeze(), &ranges)?;
+    let length = controls.length(&mut headers)?;
+    let (framing, certain) = if to_head || !response_rules::has_content(status) {
+        (BodyFraming::Length(0), to_head || is_silent(status, &controls, length))
+    } else if controls.transfer_encoding {
+        chunked(version, &headers, length)?
+    } else {
+        (length.map_or(BodyFraming::Close, BodyFraming::Length), true)
+    };
+    let last = !certain || framing == BodyFraming::Close || !stays(version, &headers, &controls);
+    Ok(Some(ResponseHead { status, reason, version, headers, framing, last }))
 }
 
 fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
@@ -74,46 +94,56 @@ fn range(read: &BytesMut, field: &httparse::Header<'_>) -> [usize; 4] {
     [name, name + field.name.len(), value, value + field.value.len()]
 }
 
-fn fields_at(section: &Bytes, ranges: &FieldRanges) -> Result<HeaderMap, InvalidResponse> {
-    let mut headers = header_map_pool::take();
+fn fields_at(section: &Bytes, ranges: &FieldRanges) -> Result<(HeaderMap, ResponseControls), InvalidResponse> {
+    let (mut headers, mut controls) = (header_map_pool::take(), ResponseControls::default());
     for [name, name_end, value, value_end] in ranges {
         let name = HeaderName::from_bytes(&section[*name..*name_end])
             .map_err(|_| InvalidResponse("a field name is not a token"))?;
-        let value = HeaderValue::from_maybe_shared(section.slice(*value..*value_end))
+        let value = section.slice(*value..*value_end);
+        controls.read(&name, &value);
+        let value = HeaderValue::from_maybe_shared(value)
             .map_err(|_| InvalidResponse("a field value has a control character"))?;
         headers.append(name, value);
     }
-    Ok(headers)
+    Ok((headers, controls))
 }
 
-fn head(
-    status: StatusCode,
-    reason: Option<ReasonPhrase>,
-    version: Version,
-    mut headers: HeaderMap,
-    to_head: bool,
-) -> Result<ResponseHead, InvalidResponse> {
-    let length = content_length(&mut headers)?;
-    let (framing, certain) = if to_head || !response_rules::has_content(status) {
-        (BodyFraming::Length(0), to_head || is_silent(status, &headers, length))
-    } else {
-        framing(version, &headers, length)?
-    };
-    let says = |option| headers.get_all(CONNECTION).iter().any(|line| syntax::list_has(line.as_bytes(), option));
-    let stays = if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") };
-    let last = !stays || !certain || framing == BodyFraming::Close;
-    Ok(ResponseHead { status, reason, version, headers, framing, last })
+impl ResponseControls {
+    #[inline]
+    fn read(&mut self, name: &HeaderName, value: &[u8]) {
+        match *name {
+            CONNECTION => self.connection = true,
+            TRANSFER_ENCODING => self.transfer_encoding = true,
+            CONTENT_LENGTH => {
+                self.length = if self.content_length { None } else { plain_length(value) };
+                self.content_length = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// The length that the response announces.
+    fn length(&self, headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
+        if self.content_length && self.length.is_none() { content_length(headers) } else { Ok(self.length) }
+    }
+}
+
+/// Whether another response may follow on the connection, as far as `Connection` and the version say.
+fn stays(version: Version, headers: &HeaderMap, controls: &ResponseControls) -> bool {
+    let lines = || headers.get_all(CONNECTION).iter();
+    let says = |option| controls.connection && lines().any(|line| syntax::list_has(line.as_bytes(), option));
+    if version == Version::HTTP_10 { says(b"keep-alive") } else { !says(b"close") }
 }
 
 /// Whether a response that must not have content also announces none. If it does announce some, it may send it
 /// nevertheless.
-fn is_silent(status: StatusCode, headers: &HeaderMap, length: Option<u64>) -> bool {
-    response_rules::has_length_of_another(status)
-        || (length.unwrap_or(0) == 0 && !headers.contains_key(TRANSFER_ENCODING))
+fn is_silent(status: StatusCode, controls: &ResponseControls, length: Option<u64>) -> bool {
+    response_rules::has_length_of_another(status) || (length.unwrap_or(0) == 0 && !controls.transfer_encoding)
 }
 
-/// How the body is framed (RFC 9112 §6.3), and whether every reader would see its end in the same place.
-fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), InvalidResponse> {
+/// How the body of a response with a transfer coding is framed (RFC 9112 §6.3), and whether every reader would see its end
+/// in the same place.
+fn chunked(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result<(BodyFraming, bool), InvalidResponse> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
         // A length beside a transfer coding means nothing, and a server that sent both may have meant two messages.
@@ -121,9 +151,14 @@ fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
             Ok((BodyFraming::Chunked, length.is_none() && version == Version::HTTP_11))
         }
-        (Some(_), _) => Err(InvalidResponse("the transfer coding is not chunked")),
-        (None, _) => Ok((length.map_or(BodyFraming::Close, BodyFraming::Length), true)),
+        _ => Err(InvalidResponse("the transfer coding is not chunked")),
     }
+}
+
+/// The number, if it is written as nearly all are: in digits alone, without needless zeros, and not too large.
+fn plain_length(value: &[u8]) -> Option<u64> {
+    let plain = value.len() == 1 || value.first().is_some_and(|digit| *digit != b'0');
+    if plain { syntax::content_length(value).ok() } else { None }
 }
 
 /// "5, 5" and two lines of "5" are 5 (RFC 9110 §8.6) and become one line, since not every client reads them so. "5, 6"
@@ -131,10 +166,9 @@ fn framing(version: Version, headers: &HeaderMap, length: Option<u64>) -> Result
 pub fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, InvalidResponse> {
     let parse = |value| syntax::content_length(value).map_err(|_| InvalidResponse("Content-Length is not a number"));
     let mut lines = headers.get_all(CONTENT_LENGTH).iter();
-    let Some(first) = lines.next().map(HeaderValue::as_bytes) else { return Ok(None) };
-    if lines.next().is_none() && first.iter().all(u8::is_ascii_digit) && (first.len() == 1 || !first.starts_with(b"0"))
-    {
-        return parse(first).map(Some);
+    let Some(first) = lines.next() else { return Ok(None) };
+    if let (Some(length), None) = (plain_length(first.as_bytes()), lines.next()) {
+        return Ok(Some(length));
     }
     let mut length = None;
     for value in headers.get_all(CONTENT_LENGTH).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b',')) {
