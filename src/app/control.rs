@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures_util::future::pending;
-use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot::Receiver;
 use tokio::time::sleep;
@@ -29,6 +28,7 @@ use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
+use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
 use crate::upstream::watch::{discover, monitor};
@@ -42,7 +42,7 @@ pub struct ControlPlane {
     pub workers: Workers,
     /// Of a gateway with an admin port.
     pub admin: Option<StdListener>,
-    pub prometheus: PrometheusHandle,
+    pub metrics: MetricsHandle,
     pub drain_signal: DrainSignal,
     /// Of a gateway that can be taken over from.
     pub handover: Option<PreparedOffer>,
@@ -68,7 +68,7 @@ impl ControlPlane {
             shared,
             workers,
             admin,
-            prometheus,
+            metrics,
             drain_signal,
             handover,
             predecessor,
@@ -76,7 +76,7 @@ impl ControlPlane {
             reserved,
         } = self;
         let readiness = Readiness::default();
-        let exporter = Arc::new(Exporter::new(prometheus, &shared, workers.in_flight.clone()));
+        let exporter = Arc::new(Exporter::new(metrics, &shared, workers.in_flight.clone()));
         let rendering = exporter.clone();
         let inspector = shared.fleet.as_ref().map(|fleet| RedisInspector::connect(&fleet.spec)).transpose()?;
         let buckets = Arc::new(bucket_service(&shared, inspector.as_ref()));
@@ -111,7 +111,7 @@ impl ControlPlane {
             successor = taken_over_by(taken_over.as_mut()) => ShutdownCause::TakenOver(successor),
             // The kernel would spread its connections over the others, which may well die of the same bug.
             () = workers.lost() => anyhow::bail!("a worker ended before its time"),
-            () = upkeep(&shared, &exporter) => unreachable_end()?,
+            () = upkeep(&shared) => unreachable_end()?,
             () = guard_store(&shared, &workers) => unreachable_end()?,
             () = send_heartbeats(heartbeat.as_ref()) => unreachable_end()?,
             () = discover::run(|| shared.gateway.load().discovering_upstreams().collect()) => unreachable_end()?,
@@ -215,10 +215,9 @@ async fn follow_operators(inspector: Option<&RedisInspector>, shared: &SharedSta
     inspector.listen(follow).await;
 }
 
-async fn upkeep(shared: &SharedState, exporter: &Exporter) {
+async fn upkeep(shared: &SharedState) {
     loop {
         sleep(UPKEEP).await;
-        exporter.upkeep();
         shared.memory.sweep(clock::monotonic_micros());
         shared.memory.follow_clock();
         if let Some(fleet) = &shared.fleet {

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use metrics::{Gauge, gauge};
-use metrics_exporter_prometheus::PrometheusHandle;
 use tollgate_limiter::store::memory::MemoryStore;
 
 use super::shared::SharedState;
 use crate::gateway::Gateway;
 use crate::gateway::account::InFlight;
 use crate::observe::metrics::ProcessMetrics;
+use crate::observe::recorder::MetricsHandle;
 use crate::upstream::watch::report;
 
 /// The recorder's handle, and the sources of the gauges that are read when somebody scrapes.
 pub struct Exporter {
-    prometheus: PrometheusHandle,
+    recorded: MetricsHandle,
     memory: Arc<MemoryStore>,
     gateway: Arc<ArcSwap<Gateway>>,
     /// Of each worker.
@@ -27,9 +27,9 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    pub fn new(prometheus: PrometheusHandle, shared: &SharedState, in_flight: Vec<Arc<InFlight>>) -> Self {
+    pub fn new(recorded: MetricsHandle, shared: &SharedState, in_flight: Vec<Arc<InFlight>>) -> Self {
         Self {
-            prometheus,
+            recorded,
             memory: shared.memory.clone(),
             gateway: shared.gateway.clone(),
             in_flight,
@@ -50,11 +50,6 @@ impl Exporter {
         self.process.collect();
         let mut upstreams: Vec<_> = self.gateway.load().watched_upstreams().collect();
         upstreams.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
-        self.prometheus.render() + &report::metrics(&upstreams)
-    }
-
-    /// Drains histograms, which would grow while nobody scrapes.
-    pub fn upkeep(&self) {
-        self.prometheus.run_upkeep();
+        self.recorded.render() + &report::metrics(&upstreams)
     }
 }

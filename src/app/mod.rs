@@ -68,7 +68,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
     let loaded = result?;
     loaded.warn();
     let config = loaded.config;
-    let prometheus = metrics::install().context("cannot start the metrics")?;
+    let recorded = metrics::install().context("cannot start the metrics")?;
     let access_log = assemble::access_log(&config, None)?;
     let gateway = assemble::gateway(&config, access_log.clone(), None).context("cannot build the gateway")?;
     let credentials = CredentialFiles::prepare(&gateway)?.install();
@@ -111,7 +111,7 @@ pub fn run(path: &Path, take_over: bool) -> anyhow::Result<ExitCode> {
         shared,
         workers,
         admin,
-        prometheus,
+        metrics: recorded,
         drain_signal,
         handover,
         predecessor,

@@ -14,7 +14,7 @@ use tollgate_limiter::store::redis::spec::RedisSpec;
 use crate::gateway::Gateway;
 use crate::server::{Drain, ProcessLimit};
 
-/// How often histograms are drained, idle connections closed and full buckets dropped.
+/// How often idle connections are closed and full buckets dropped.
 pub const UPKEEP: Duration = Duration::from_secs(2);
 
 /// The state of the process that all threads share.

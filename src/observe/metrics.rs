@@ -2,9 +2,13 @@
 //!
 //! Modules resolve their handles once and never format a label per request. The key of a limit is never a label.
 
-use metrics::{Counter, Gauge, counter, describe_counter, describe_gauge, describe_histogram, gauge};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::{
+    Counter, Gauge, SetRecorderError, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    set_global_recorder,
+};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
+use super::recorder::{MetricsHandle, MetricsRecorder};
 use crate::clock;
 
 /// Upper bounds in seconds, from a cache's answer to a patient upstream's.
@@ -120,17 +124,22 @@ impl ProcessMetrics {
     }
 }
 
-/// Installs the process's recorder. Once per process; [`PrometheusHandle::run_upkeep`] must be called every few
-/// seconds, or histograms grow while nobody scrapes.
-pub fn install() -> Result<PrometheusHandle, BuildError> {
-    let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("tollgate_store_call_duration_seconds".to_owned()), STORE_BUCKETS)?
-        .set_buckets_for_metric(Matcher::Full("tollgate_store_batch_requests".to_owned()), BATCH_BUCKETS)?
-        .set_buckets(REQUEST_BUCKETS)?
-        .install_recorder()?;
+/// Installs the process's recorder. Once per process.
+pub fn install() -> Result<MetricsHandle, SetRecorderError<MetricsRecorder>> {
+    let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), buckets_of);
+    let handle = recorder.handle();
+    set_global_recorder(recorder)?;
     describe();
     gauge!("tollgate_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Ok(handle)
+}
+
+fn buckets_of(histogram: &str) -> &'static [f64] {
+    match histogram {
+        "tollgate_store_call_duration_seconds" => STORE_BUCKETS,
+        "tollgate_store_batch_requests" => BATCH_BUCKETS,
+        _ => REQUEST_BUCKETS,
+    }
 }
 
 fn describe() {

@@ -1,9 +1,10 @@
 //! Metrics, logs and request ids: how a running gateway is observed.
 //!
-//! `metrics` names the metrics and installs their recorder, `logging` starts the program's own log, `access_log` writes a
+//! `metrics` names the metrics and installs their `recorder`, `logging` starts the program's own log, `access_log` writes a
 //! line per request, and `request_id` joins what they say of one request.
 
 pub mod access_log;
 pub mod logging;
 pub mod metrics;
+pub mod recorder;
 pub mod request_id;
