@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body as _, Frame, SizeHint};
 
+use crate::clock::Instant;
+
 /// An error of a body that streams.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -51,8 +53,9 @@ pub trait BodyObserver: Send {
     /// The trailers have passed.
     fn on_trailers(&mut self, trailers: &HeaderMap);
 
-    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it.
-    fn on_end(self: Box<Self>, bytes: u64, complete: bool);
+    /// The body has ended, or was dropped before its end. `bytes` of content passed; `complete`: that was all of it. `now`:
+    /// the time, if it is known.
+    fn on_end(self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>);
 }
 
 /// A request or response body.
@@ -111,9 +114,15 @@ impl Body {
         }
     }
 
-    fn end(&mut self, complete: bool) {
+    /// Drops the body at `now`, if the time is known.
+    pub fn drop_at(mut self, now: Option<Instant>) {
+        let complete = self.is_end_stream();
+        self.end(complete, now);
+    }
+
+    fn end(&mut self, complete: bool, now: Option<Instant>) {
         if let Some(observer) = self.observer.take() {
-            observer.on_end(self.passed, complete);
+            observer.on_end(self.passed, complete, now);
         }
     }
 }
@@ -150,8 +159,8 @@ impl http_body::Body for Body {
         let polled = ready!(this.kind.poll_frame(cx));
         match &polled {
             Some(Ok(frame)) => this.pass(frame),
-            Some(Err(_)) => this.end(false),
-            None => this.end(true),
+            Some(Err(_)) => this.end(false, None),
+            None => this.end(true, None),
         }
         Poll::Ready(polled)
     }
@@ -179,7 +188,7 @@ impl http_body::Body for Body {
 impl Drop for Body {
     fn drop(&mut self) {
         let complete = self.is_end_stream();
-        self.end(complete);
+        self.end(complete, None);
     }
 }
 

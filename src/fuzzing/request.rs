@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use super::hyper_server::{ReadRequest, read_by_hyper};
 use super::pieces::split;
 use crate::body::{Body, BoxError};
+use crate::clock;
 use crate::error::Failure;
 use crate::http::h1::body_decoder::BodyDecoder;
 use crate::http::h1::write_buffer::WriteBuffer;
@@ -124,6 +125,7 @@ fn forward(read: &ReadRequest, framing: BodyFraming) -> Option<Vec<u8>> {
         interim: &interim,
         sockets: None,
         affinity: None,
+        begun: clock::now(),
         deadline: None,
         has_own_fields: false,
     };

@@ -41,6 +41,8 @@ pub struct Account {
     pub grpc: Option<CallOutcome>,
     bytes: u64,
     complete: bool,
+    /// When the answer ended. `None`: now.
+    ended: Option<Instant>,
     /// Of a tunnel: bytes from the client.
     received: Option<u64>,
 }
@@ -82,7 +84,7 @@ impl Account {
     ) -> Box<Self> {
         let status = error::client_closed();
         let (permit, bytes, complete) = (Permit::default(), 0, false);
-        let (problem, grpc, received) = (None, None, None);
+        let (problem, grpc, ended, received) = (None, None, None, None);
         Box::new(Self {
             started,
             in_flight,
@@ -95,6 +97,7 @@ impl Account {
             grpc,
             bytes,
             complete,
+            ended,
             received,
         })
     }
@@ -129,8 +132,8 @@ impl BodyObserver for Account {
         self.read_grpc_status(trailers);
     }
 
-    fn on_end(mut self: Box<Self>, bytes: u64, complete: bool) {
-        self.bytes = bytes;
+    fn on_end(mut self: Box<Self>, bytes: u64, complete: bool, now: Option<Instant>) {
+        (self.bytes, self.ended) = (bytes, now);
         // The answer to a HEAD is its head: its body is not sent.
         self.complete = complete || self.method == Method::HEAD;
         self.permit.ended(self.complete);
@@ -148,7 +151,8 @@ impl TunnelObserver for Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        let seconds = clock::now().saturating_duration_since(self.started).as_secs_f64();
+        let ended = self.ended.unwrap_or_else(clock::now);
+        let seconds = ended.saturating_duration_since(self.started).as_secs_f64();
         self.in_flight.leave();
         match self.received {
             // How long people stay says nothing of how fast they are served.

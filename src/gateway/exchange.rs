@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use http::header::STRICT_TRANSPORT_SECURITY;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -60,6 +62,8 @@ pub struct Worker {
 /// A request's start, id and client.
 pub struct RequestContext {
     pub started: Instant,
+    /// Its layers may have waited for something since then.
+    may_have_waited: AtomicBool,
     pub request_id: HeaderValue,
     pub origin: ClientOrigin,
     /// Requests that were in flight on this worker when it arrived.
@@ -129,12 +133,23 @@ impl RequestContext {
         let sent = if origin.peer_trusted { request.headers().get(REQUEST_ID) } else { None };
         Self {
             started: clock::now(),
+            may_have_waited: AtomicBool::new(false),
             request_id: sent.and_then(request_id::accept).unwrap_or_else(request_id::generate),
             origin,
             in_flight_before: worker.in_flight.enter(),
             is_call: grpc::is_call(request),
             hsts: connection.tls.as_ref().and(hsts).cloned(),
         }
+    }
+
+    /// From now on, the request may wait.
+    pub fn set_may_have_waited(&self) {
+        self.may_have_waited.store(true, Relaxed);
+    }
+
+    /// The time: without a look at the clock while nothing has waited.
+    pub fn now(&self) -> Instant {
+        if self.may_have_waited.load(Relaxed) { clock::now() } else { self.started }
     }
 
     /// The certificate by which the client has authenticated itself.

@@ -2,6 +2,7 @@
 //!
 //! Guarantees one answer for each request, whatever happens.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -133,13 +134,19 @@ async fn answer<'g>(
     exchange.account.metrics = guard.metrics.clone();
 
     // Every layer of a chain is always ready. A clone is a reference to the route's limits and a few numbers.
-    let mut chain = guard.chains[listener].clone();
-    chain.call(exchange).await
+    let context = exchange.context;
+    let answering = {
+        let mut chain = guard.chains[listener].clone();
+        chain.call(exchange)
+    };
+    // An action that is not reached by now is reached after a wait.
+    context.set_may_have_waited();
+    answering.await
 }
 
 fn find_route<'g>(gateway: &'g Gateway, exchange: &mut Exchange<'g>) -> &'g RouteGuard {
     let request = &*exchange.request;
-    let host = host::of(request.uri(), request.headers());
+    let host = if gateway.table.names_hosts() { host::of(request.uri(), request.headers()) } else { Cow::Borrowed("") };
     // A page that wants to send a POST asks by OPTIONS, of the route that would take the POST.
     let of_preflight = preflight_method(request).and_then(|method| {
         let found = gateway.table.find(&host, exchange.path(), &method, request.headers());

@@ -2,9 +2,10 @@
 //!
 //! Guarantees that bodies stream, and that the result is either a response or a typed failure.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 
+use futures_util::future::{BoxFuture, Either};
 use http::header::{SET_COOKIE, UPGRADE};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 
@@ -23,8 +24,11 @@ use crate::http::upgrade_rules;
 use crate::route::Forward;
 use crate::upstream::affinity::Affinity;
 use crate::upstream::balance::Tried;
-use crate::upstream::endpoints::{Endpoint, UpstreamConnectError};
+use crate::upstream::endpoints::{Endpoint, PickedEndpoint, UpstreamConnectError};
 use crate::upstream::{Destination, Upstream};
+
+/// A connection, or the wait for one.
+type Connecting<'a> = Either<Lease, BoxFuture<'a, Result<Lease, Failure>>>;
 
 /// The proxy of a worker, with the upstream connections it keeps.
 #[derive(Default)]
@@ -71,7 +75,7 @@ impl Proxy {
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
-                Ok(request) => self.exchange(request, destination, source).await,
+                Ok(request) => self.exchange(request, destination, &source).await,
                 Err(failure) => Err(failure.clone()),
             };
             outcome.finish(&result);
@@ -83,7 +87,7 @@ impl Proxy {
         &self,
         request: &mut UpstreamRequest<'_>,
         destination: Destination<'_>,
-        source: RequestSource<'_>,
+        source: &RequestSource<'_>,
     ) -> Result<Response<Body>, Failure> {
         let upstream = destination.upstream;
         if !upstream.admits_request() {
@@ -91,16 +95,19 @@ impl Proxy {
         }
         upstream.budget().deposit();
         let mut retry = Retry::default();
-        let time = source.deadline.map(|deadline| (clock::now(), deadline));
+        let mut now = source.begun;
         loop {
             // A connection that failed is gone before the request waits for another one.
             let failed = {
                 let upgrade = request.upgrade.is_some();
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let spec = destination.spec;
-                let needs = LeaseNeeds { spec, fresh, refused_by, upgrade, client: source.sockets };
-                let mut lease = self.connect(upstream, needs, source.affinity).await?;
-                let mut watch = GaveUp::watch(upstream, &lease, time, request);
+                let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, client: source.sockets };
+                let mut lease = match self.lease(upstream, needs, source.affinity) {
+                    Either::Left(idle) => idle,
+                    Either::Right(connecting) => connecting.await?,
+                };
+                let mut watch = GaveUp::watch(upstream, &lease, source, request);
                 let sent = match &mut lease {
                     Lease::Http1(connection) => connection.send(request).await,
                     // Boxed: large, and most exchanges have no need of it.
@@ -135,31 +142,48 @@ impl Proxy {
             // Boxed: rare, and it may wait.
             let decided = Box::pin(retry.decide(failed, request.method(), destination)).await;
             request.upload = Some(decided?);
+            now = clock::now();
         }
     }
 
-    /// A connection to the first endpoint that accepts one.
+    /// A connection that is idle, or the wait for one to the first endpoint that accepts it. That is boxed: few requests
+    /// have to wait, and the others do not carry the room for it.
+    #[inline]
+    fn lease<'a>(
+        &'a self,
+        upstream: &'a Upstream,
+        needs: LeaseNeeds<'a>,
+        affinity: Option<Affinity>,
+    ) -> Connecting<'a> {
+        let mut tried = Tried::by(affinity);
+        let Some(endpoint) = upstream.pick(&mut tried) else {
+            return Either::Right(Box::pin(ready(Err(Failure::NoEndpoint))));
+        };
+        match self.client.lease_idle(upstream, endpoint, needs) {
+            Ok(lease) => Either::Left(lease),
+            Err(endpoint) => Either::Right(Box::pin(self.connect(upstream, endpoint, needs, tried))),
+        }
+    }
+
+    /// A connection to `endpoint`, or to the first of those that are left which accepts one.
     async fn connect(
         &self,
         upstream: &Upstream,
-        needs: LeaseNeeds<'_>,
-        affinity: Option<Affinity>,
+        mut endpoint: PickedEndpoint,
+        mut needs: LeaseNeeds<'_>,
+        mut tried: Tried,
     ) -> Result<Lease, Failure> {
-        let mut tried = Tried::by(affinity);
-        let mut failure = Failure::NoEndpoint;
-        while tried.count() < MAX_ENDPOINTS
-            && let Some(endpoint) = upstream.pick(&mut tried)
-        {
-            match self.client.lease(upstream, endpoint, needs).await {
+        loop {
+            let error = match self.client.lease(upstream, endpoint, needs).await {
                 Ok(lease) => return Ok(lease),
-                // The bounds are those of all endpoints together, and descriptors those of the process.
-                Err(error @ (UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_))) => {
-                    return Err(connect_failure(&error));
-                }
-                Err(error) => failure = connect_failure(&error),
-            }
+                Err(error) => error,
+            };
+            // The bounds are those of all endpoints together, and descriptors those of the process.
+            let is_bound = matches!(error, UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_));
+            let left = if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { upstream.pick(&mut tried) };
+            endpoint = left.ok_or_else(|| connect_failure(&error))?;
+            needs.now = clock::now();
         }
-        Err(failure)
     }
 }
 
@@ -174,18 +198,19 @@ struct GaveUp<'a> {
 }
 
 impl<'a> GaveUp<'a> {
-    /// `time`: when the exchange began, and its deadline. `None`: nobody asks, or the client may be what keeps the request,
-    /// since its body comes from there.
+    /// `None`: there is no deadline, nobody asks, or the client may be what keeps the request, since its body comes from
+    /// there.
+    #[inline]
     fn watch(
         upstream: &'a Upstream,
         lease: &Lease,
-        time: Option<(Instant, Instant)>,
+        source: &RequestSource<'_>,
         request: &UpstreamRequest<'_>,
     ) -> Option<Self> {
-        let (begun, deadline) = time.filter(|_| upstream.ejects() && !request.has_body())?;
+        let deadline = source.deadline.filter(|_| upstream.ejects() && !request.has_body())?;
         let endpoint = Arc::clone(lease.endpoint()?);
         let left = |since| deadline.saturating_duration_since(since);
-        let had_time = 2 * left(clock::now()) >= left(begun);
+        let had_time = 2 * left(clock::now()) >= left(source.begun);
         Some(Self { upstream, endpoint, deadline, had_time, is_over: false })
     }
 }

@@ -22,6 +22,7 @@ use super::forward::Proxy;
 use super::message::forwarded::ClientOrigin;
 use super::request_source::RequestSource;
 use crate::body::{Body, BodySource, BoxError};
+use crate::clock;
 use crate::error::Failure;
 use crate::http::interim::InterimSlot;
 use crate::route::Forward;
@@ -152,6 +153,7 @@ impl RequestCopy {
             interim: &interim,
             sockets: sockets.as_ref(),
             affinity: *affinity,
+            begun: clock::now(),
             deadline: None,
             has_own_fields: *has_own_fields,
         };

@@ -20,6 +20,8 @@ pub struct RequestSource<'a> {
     pub sockets: Option<&'a SocketPair>,
     /// A part of the request that it has in common with others that go to the same endpoint.
     pub affinity: Option<Affinity>,
+    /// When the proxy got the request, as far as the clock was read.
+    pub begun: Instant,
     /// When the wait for an answer is given up, as the upstream's fault.
     pub deadline: Option<Instant>,
     /// The gateway has set fields already, and removed the client's claims before.

@@ -58,7 +58,7 @@ impl Affinity {
     /// Its place among `count`, which is spread evenly over all keys.
     pub fn place(self, count: u16) -> u16 {
         // Another constant than any endpoint's seed is likely to be: the keys of one part have all endpoints.
-        let mixed = mix(self.0 as u64 ^ 0x5851_f42d_4c95_7f2d);
+        let mixed = mix(self.low ^ 0x5851_f42d_4c95_7f2d);
         ((u128::from(mixed) * u128::from(count)) >> 64) as u16
     }
 

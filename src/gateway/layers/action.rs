@@ -80,7 +80,8 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
     let (sockets, deadline, has_own_fields) = (exchange.sockets, exchange.deadline, exchange.has_own_fields);
     let affinity =
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
-    let source = RequestSource { origin, request_id, interim, sockets, affinity, deadline, has_own_fields };
+    let begun = context.now();
+    let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
     Box::pin(proxy.forward(exchange.request, &rule, target.destination(upstream), source))
 }
 
@@ -101,8 +102,8 @@ fn mirror_request(exchange: &mut Exchange<'_>, mirror: &Arc<Mirror>) {
     let affinity =
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let RequestContext { origin, request_id, .. } = context;
-    let (deadline, has_own_fields) = (None, exchange.has_own_fields);
-    let source = RequestSource { origin, request_id, interim, sockets, affinity, deadline, has_own_fields };
+    let (begun, deadline, has_own_fields) = (context.now(), None, exchange.has_own_fields);
+    let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
     mirror.copy(exchange.request, &exchange.worker.proxy, source);
 }
 

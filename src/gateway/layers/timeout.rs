@@ -11,7 +11,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{Body, BoxError};
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 use crate::error::Failure;
 use crate::gateway::exchange::Exchange;
 use crate::http::deadline::LONGEST_WAIT;
@@ -69,11 +69,11 @@ where
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
         let AnswerTimeLimits { head, whole } = self.limits;
         let end = whole.map(|whole| exchange.context.started + whole.min(LONGEST_WAIT));
-        let head = head.map(|head| clock::now() + head.min(LONGEST_WAIT));
+        let head = head.map(|head| exchange.context.now() + head.min(LONGEST_WAIT));
         // The whole begins before the limits, which may let a request wait: that is no endpoint's fault.
         exchange.deadline = head;
         // The layer is there for one of the two at least.
-        let deadline = head.into_iter().chain(end).min().unwrap_or_else(|| clock::now() + LONGEST_WAIT);
+        let deadline = head.into_iter().chain(end).min().unwrap_or_else(|| exchange.context.now() + LONGEST_WAIT);
         TimedAnswer { answer: Box::pin(timeout_at(deadline, self.inner.call(exchange))), end }
     }
 }

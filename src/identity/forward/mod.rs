@@ -38,7 +38,8 @@ pub fn ask(
         let Some((mut request, upstream)) = asked else {
             return failed(&spec, AuthenticationRefusal::Unavailable(AWAY));
         };
-        let deadline = clock::now() + spec.timeout;
+        let begun = clock::now();
+        let deadline = begun + spec.timeout;
         // Its interim responses are not the client's.
         let interim = InterimSlot::default();
         let rule = Forward { upstream: spec.upstream.clone(), rewrite: Rewrite::Keep, host: HostPolicy::Endpoint };
@@ -48,6 +49,7 @@ pub fn ask(
             interim: &interim,
             sockets: sockets.as_ref(),
             affinity: None,
+            begun,
             deadline: Some(deadline),
             has_own_fields: true,
         };

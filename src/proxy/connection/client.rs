@@ -43,6 +43,8 @@ pub enum Lease {
 pub struct LeaseNeeds<'a> {
     /// The settings of the upstream that hold for it.
     pub spec: &'a Arc<UpstreamSpec>,
+    /// The time, read a moment ago.
+    pub now: Instant,
     /// It was sent before: no connection that was used before will do.
     pub fresh: bool,
     /// The connections of HTTP/2 that did not take it, by their numbers.
@@ -102,6 +104,24 @@ impl Client {
         self.pool.len() + self.groups.idle()
     }
 
+    /// An idle connection to an endpoint of HTTP/1, without a wait. An error: there is none.
+    #[inline]
+    pub fn lease_idle(
+        &self,
+        upstream: &Upstream,
+        endpoint: PickedEndpoint,
+        needs: LeaseNeeds<'_>,
+    ) -> Result<Lease, PickedEndpoint> {
+        let must_wait = needs.fresh || endpoint.http2() != Http2Use::Never || upstream.connection_bound().is_some();
+        match if must_wait { None } else { self.pool.take(endpoint.key(), needs.now) } {
+            Some(mut connection) => {
+                connection.lease(needs.spec, endpoint, needs.now);
+                Ok(Lease::Http1(connection))
+            }
+            None => Err(endpoint),
+        }
+    }
+
     /// A connection to the endpoint, or a stream of one: an idle one, or a new one where there is none.
     pub async fn lease(
         &self,
@@ -114,11 +134,11 @@ impl Client {
             // HTTP/2 has no upgrades.
             Http2Use::Offered if needs.upgrade && !endpoint.has_declined_http1() => {}
             Http2Use::Offered | Http2Use::Always => {
-                let deadline = deadline(needs.spec, clock::now());
+                let deadline = deadline(needs.spec, needs.now);
                 return Box::pin(self.lease_stream(upstream, endpoint, needs, deadline)).await;
             }
         }
-        let now = clock::now();
+        let now = needs.now;
         // Boxed: rare, and large.
         let opened = match upstream.connection_bound() {
             Some(bound) => Box::pin(self.wait(upstream, bound, &endpoint, needs)).await,

@@ -183,7 +183,7 @@ impl H1Connection<'_> {
         let output = &mut self.writer.output;
         let mut encoder =
             ResponseEncoder::begin(output, response, &options, closes, now).map_err(ConnectionEnd::Broken)?;
-        let waited = self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
+        self.write(&mut encoder).await.map_err(ConnectionEnd::Broken)?;
         if let Some(visibility) = encoder.broken {
             return Err(ConnectionEnd::Incomplete(visibility));
         }
@@ -194,7 +194,7 @@ impl H1Connection<'_> {
             Some(upgrade_sender) if encoder.switches => Err(ConnectionEnd::Upgraded(upgrade_sender)),
             _ if encoder.closes => Err(ConnectionEnd::Closed),
             _ => {
-                self.begin_keepalive(if waited { clock::now() } else { now });
+                self.begin_keepalive(encoder.now.unwrap_or_else(clock::now));
                 Ok(())
             }
         }
@@ -281,16 +281,15 @@ impl H1Connection<'_> {
         unread || self.drain.has_begun() || self.activity.must_close()
     }
 
-    /// Writes the response to its end, or as far as it came. Returns whether it had to wait meanwhile.
-    async fn write(&mut self, encoder: &mut ResponseEncoder) -> Result<bool, BoxError> {
-        let mut waited = false;
+    /// Writes the response to its end, or as far as it came.
+    async fn write(&mut self, encoder: &mut ResponseEncoder) -> Result<(), BoxError> {
         poll_fn(|cx| {
             loop {
                 let content = encoder.poll_content(&mut self.writer.output, cx);
                 // Flushed before more content is awaited, and before a response breaks off.
                 let flushed = self.writer.poll_flush(cx)?;
                 match content {
-                    Poll::Ready(true) if flushed.is_ready() => return Poll::Ready(Ok(waited)),
+                    Poll::Ready(true) if flushed.is_ready() => return Poll::Ready(Ok(())),
                     Poll::Ready(false) if flushed.is_ready() => continue,
                     Poll::Ready(_) => {}
                     Poll::Pending if self.reader.poll_gone(cx).is_ready() => {
@@ -298,7 +297,7 @@ impl H1Connection<'_> {
                     }
                     Poll::Pending => {}
                 }
-                waited = true;
+                encoder.now = None;
                 return Poll::Pending;
             }
         })

@@ -30,6 +30,8 @@ use crate::server::date;
 pub struct ResponseEncoder {
     /// `None`: all of it has been written.
     body: Option<Body>,
+    /// When it was begun. `None`: it has waited since.
+    pub now: Option<Instant>,
     framing: ResponseFraming,
     trailers: AnnouncedTrailers,
     /// The connection closes after it.
@@ -98,6 +100,7 @@ impl ResponseEncoder {
             closes: closes || !options.keeps_alive || framing == ResponseFraming::Close,
             trailers: AnnouncedTrailers::default(),
             body: None,
+            now: Some(now),
             framing,
             switches,
             broken: None,
@@ -119,7 +122,9 @@ impl ResponseEncoder {
             out.extend_from_slice(b"\r\n");
         });
         header_map_pool::give_back(head.headers);
-        if !matches!(framing, ResponseFraming::Nothing | ResponseFraming::Length(0)) {
+        if matches!(framing, ResponseFraming::Nothing | ResponseFraming::Length(0)) {
+            body.drop_at(encoder.now);
+        } else {
             encoder.body = Some(body);
         }
         Ok(encoder)
@@ -241,7 +246,9 @@ impl ResponseEncoder {
             ResponseFraming::Chunked => output.push(|out| out.extend_from_slice(LAST_CHUNK)),
             ResponseFraming::Length(0) | ResponseFraming::Nothing | ResponseFraming::Close => {}
         }
-        self.body = None;
+        if let Some(body) = self.body.take() {
+            body.drop_at(self.now);
+        }
         Ok(())
     }
 }

@@ -19,6 +19,7 @@ use tollgate_limiter::request::permit::Permit;
 
 use self::compressed_body::{CompressedBody, CompressedSizes};
 use crate::body::{Body, BodyObserver};
+use crate::clock::Instant;
 use crate::http::preferences::{stated, vary_on, weight_of_coding};
 use crate::http::response_rules::{self, DIGESTS};
 use crate::route::compression::{CompressionRules, ContentCoding};
@@ -133,7 +134,7 @@ impl BodyObserver for PermitReader {
 
     fn on_trailers(&mut self, _: &HeaderMap) {}
 
-    fn on_end(mut self: Box<Self>, _: u64, complete: bool) {
+    fn on_end(mut self: Box<Self>, _: u64, complete: bool, _: Option<Instant>) {
         self.0.ended(complete);
     }
 }
