@@ -27,7 +27,8 @@ pub struct InterimResponse {
 pub struct InterimSlot {
     /// How many wait.
     waiting: AtomicUsize,
-    responses: Mutex<InterimResponses>,
+    /// In a box: few requests have any, and the others do not carry the room for them.
+    responses: Mutex<Option<Box<InterimResponses>>>,
 }
 
 #[derive(Debug, Default)]
@@ -43,12 +44,15 @@ struct InterimResponses {
 impl InterimSlot {
     /// Keeps fields of the responses to come from the client.
     pub fn withhold(&self, names: &[HeaderName]) {
-        self.responses.lock().withheld.extend_from_slice(names);
+        if !names.is_empty() {
+            self.responses.lock().get_or_insert_default().withheld.extend_from_slice(names);
+        }
     }
 
     /// Leaves a response for the codec. Must be called from within the handler, which the codec polls.
     pub fn push(&self, status: StatusCode, mut headers: HeaderMap) {
         let mut responses = self.responses.lock();
+        let responses = responses.get_or_insert_default();
         for name in &responses.withheld {
             headers.remove(name);
         }
@@ -68,6 +72,7 @@ impl InterimSlot {
             return None;
         }
         let mut responses = self.responses.lock();
+        let responses = responses.as_mut()?;
         let next = responses.waiting.pop_front();
         self.waiting.store(responses.waiting.len(), Relaxed);
         next

@@ -8,6 +8,7 @@ use http::{HeaderValue, Request, Response};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate::body::Body;
+use tollgate::clock;
 use tollgate::error::Failure;
 use tollgate::proxy::message::forwarded::ClientOrigin;
 use tollgate::proxy::{Proxy, RequestSource};
@@ -129,6 +130,7 @@ impl Forwarder {
             interim,
             sockets: None,
             affinity: None,
+            begun: clock::now(),
             deadline: None,
             has_own_fields: false,
         };

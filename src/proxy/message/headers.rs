@@ -97,7 +97,7 @@ fn strip(headers: &mut HeaderMap, also: impl Fn(&HeaderName, &str) -> bool) -> F
     if connection {
         read_connection(headers, &mut summary, &mut removed);
     }
-    for name in removed {
+    for name in &removed {
         headers.remove(name);
     }
     if summary.transfer_encoding {
