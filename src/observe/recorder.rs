@@ -171,7 +171,7 @@ mod tests {
 
     fn rendered(record: impl FnOnce()) -> String {
         let recorder = MetricsRecorder::new(PrometheusBuilder::new().build_recorder(), |name| {
-            if name == "sizes" { &[1.0, 10.0] } else { &[0.0005, 2.5] }
+            if name == "tollgate_store_batch_requests" { &[1.0, 10.0] } else { &[0.25, 2.5] }
         });
         metrics::with_local_recorder(&recorder, record);
         recorder.handle().render()
@@ -180,32 +180,36 @@ mod tests {
     #[test]
     fn a_histogram_has_its_help_its_buckets_its_sum_and_its_count() {
         let text = rendered(|| {
-            describe_histogram!("waits", "How long.");
-            let waits = histogram!("waits", "route" => "a\"\\\nb");
-            for value in [0.0005, 0.25, 2.5, 3.0] {
+            describe_histogram!("tollgate_request_duration_seconds", "How long.");
+            let waits = histogram!("tollgate_request_duration_seconds", "route" => "a\"\\\nb");
+            for value in [0.25, 0.5, 2.5, 3.0] {
                 waits.record(value);
             }
-            counter!("others_total").increment(1);
+            counter!("tollgate_panics_total").increment(1);
         });
         let labels = r#"route="a\"\\\nb""#;
+        let name = "tollgate_request_duration_seconds";
         let expected = format!(
-            "# HELP waits How long.\n# TYPE waits histogram\n\
-             waits_bucket{{{labels},le=\"0.0005\"}} 1\nwaits_bucket{{{labels},le=\"2.5\"}} 3\n\
-             waits_bucket{{{labels},le=\"+Inf\"}} 4\nwaits_sum{{{labels}}} 5.7505\nwaits_count{{{labels}}} 4\n\n"
+            "# HELP {name} How long.\n# TYPE {name} histogram\n\
+             {name}_bucket{{{labels},le=\"0.25\"}} 1\n{name}_bucket{{{labels},le=\"2.5\"}} 3\n\
+             {name}_bucket{{{labels},le=\"+Inf\"}} 4\n{name}_sum{{{labels}}} 6.25\n{name}_count{{{labels}}} 4\n\n"
         );
         assert!(text.ends_with(&expected), "{text}");
-        assert!(text.contains("\nothers_total 1\n"), "{text}");
+        assert!(text.contains("\ntollgate_panics_total 1\n"), "{text}");
     }
 
     #[test]
     fn a_histogram_that_is_registered_again_goes_on() {
         let text = rendered(|| {
-            describe_histogram!("unused", "No series, no metric.");
-            histogram!("sizes").record(7);
-            histogram!("sizes").record_many(10.5, 2);
+            describe_histogram!("tollgate_store_call_duration_seconds", "No series, no metric.");
+            histogram!("tollgate_store_batch_requests").record(7);
+            histogram!("tollgate_store_batch_requests").record_many(10.5, 2);
         });
-        let expected = "# TYPE sizes histogram\nsizes_bucket{le=\"1\"} 0\nsizes_bucket{le=\"10\"} 1\n\
-                        sizes_bucket{le=\"+Inf\"} 3\nsizes_sum 28\nsizes_count 3\n\n";
+        let name = "tollgate_store_batch_requests";
+        let expected = format!(
+            "# TYPE {name} histogram\n{name}_bucket{{le=\"1\"}} 0\n{name}_bucket{{le=\"10\"}} 1\n\
+             {name}_bucket{{le=\"+Inf\"}} 3\n{name}_sum 28\n{name}_count 3\n\n"
+        );
         assert_eq!(text, expected);
     }
 }
