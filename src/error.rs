@@ -11,6 +11,7 @@ use tollgate_limiter::request::denial::Denial;
 use tollgate_limiter::request::permit::Unanswered;
 use tollgate_limiter::request::problem::ProblemBody;
 
+use crate::body::BodyFailure;
 use crate::grpc::{self, GrpcStatus, Refusal};
 use crate::header_map_pool;
 use crate::observe::request_id::REQUEST_ID;
@@ -121,6 +122,18 @@ const fn closing(status: StatusCode, name: &'static str, detail: &'static str) -
 const RETRY_AFTER_SECS: u64 = 1;
 
 impl Failure {
+    /// The failure that a broken request body is answered with.
+    pub fn of_body(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
+        match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
+            Some(BodyFailure::Timeout) => Self::RequestTimeout,
+            Some(BodyFailure::TooSlow) => Self::BodyTooSlow,
+            Some(BodyFailure::TooLarge) => Self::BodyTooLarge,
+            Some(BodyFailure::Malformed) => Self::BadRequest("the request body is malformed"),
+            None => Self::BadRequest("the request body broke off"),
+        }
+    }
+
     fn row(&self) -> Row {
         use StatusCode as S;
         match self {

@@ -9,7 +9,7 @@ use axum::http::header::COOKIE;
 use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, Method, Uri};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tollgate_limiter::limit::key::host;
+use tollgate_limiter::limit::key::{BodyValues, host};
 use tollgate_limiter::request::catalog::{self, CatalogEntry};
 use tollgate_limiter::request::explanation::{AppliedLimit, BucketUse};
 
@@ -33,7 +33,7 @@ pub struct BucketQuery {
     pub local: bool,
 }
 
-const WORDS: [&str; 18] = [
+const WORDS: [&str; 19] = [
     "key",
     "client_ip",
     "client_certificate.",
@@ -47,6 +47,7 @@ const WORDS: [&str; 18] = [
     "cookie.",
     "query.",
     "path.",
+    "body.",
     "tokens",
     "dry_run",
     "local",
@@ -55,7 +56,7 @@ const WORDS: [&str; 18] = [
 ];
 
 /// The kinds of words that describe a request to explain, besides its URL.
-const OF_EXPLAIN: [&str; 3] = ["header.", "client_certificate.", "identity."];
+const OF_EXPLAIN: [&str; 4] = ["header.", "client_certificate.", "identity.", "body."];
 
 /// The client of a request when the query names none.
 const DEFAULT_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -146,6 +147,7 @@ pub fn request(pairs: &Pairs) -> Result<explain::DescribedRequest, ProblemDetail
         peer: described.client_ip.unwrap_or(DEFAULT_CLIENT),
         client_certificate: described.client_certificate,
         client_identity: described.client_identity,
+        extensions: described.extensions,
         listener,
     })
 }
@@ -170,6 +172,7 @@ struct RequestParts {
     query: Vec<String>,
     cookies: Vec<String>,
     words: Vec<String>,
+    body: BodyValues,
 }
 
 impl RequestParts {
@@ -210,6 +213,7 @@ impl RequestParts {
                 self.query.push(format!("{}={}", encode(key), encode(value)));
             }
             ("path", param) if !param.is_empty() => self.described.params.push((param.to_owned(), value.to_owned())),
+            ("body", member) if !member.is_empty() => self.body.describe(member, value),
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -245,6 +249,7 @@ impl RequestParts {
             let target = PathAndQuery::try_from(format!("/?{}", self.query.join("&")));
             self.described.uri = target.map_err(|_| ProblemDetails::bad_request("the query is too long"))?.into();
         }
+        self.described.extensions.insert(self.body);
         Ok(self.described)
     }
 }

@@ -12,6 +12,7 @@ use tollgate_limiter::request::compiled_limit::LargestCosts;
 use tollgate_limiter::request::rule_set::RuleSet;
 
 use crate::config::{AccessLogFormat, Config, ListenerConfig};
+use crate::gateway::body_keys::BodyKeys;
 use crate::gateway::listener_rules::ListenerRules;
 use crate::gateway::route_metrics::RouteMetrics;
 use crate::gateway::stack::{
@@ -46,10 +47,13 @@ pub fn gateway(
     let uses = uses.chain(config.routes.iter().flat_map(|route| &route.limits));
     let costs = LargestCosts::over(uses);
     let states = before.map_or_else(Arc::default, |before| before.limit_states.clone());
+    let body_memory = before.map_or_else(Arc::default, |before| before.body_memory.clone());
+    body_memory.bound(config.body_keys.max_memory);
     let with_tunnels = config.tunnels_count;
     let max_requests = config.max_requests.map(|max| RequestBound { max, with_tunnels });
     let guard = |name: Arc<str>, limits: &[LimitUse], route: Option<&Route>| {
         let asked = route.and_then(|route| asked(&authenticators, route));
+        let body_keys = BodyKeys::of(limits, &name, config.body_keys, &body_memory, max_requests).map(Arc::new);
         let rules = config
             .listeners
             .iter()
@@ -61,6 +65,7 @@ pub fn gateway(
                 answer: answer_layer(config, route),
                 networks: NetworkLayer::new(network_rules(listener, route)),
                 authentication: asked.clone().map(AuthenticationLayer),
+                body_keys: body_keys.clone(),
                 max_requests,
                 rules: Some(rules.clone()).filter(|rules| !rules.is_empty()),
                 max_body: route.and_then(|route| route.max_body),
@@ -93,6 +98,7 @@ pub fn gateway(
         access_log,
         unrouted: guard(UNROUTED.into(), &[], None)?,
         limit_states: states.clone(),
+        body_memory: body_memory.clone(),
         panics: counter!("tollgate_panics_total"),
     })
 }

@@ -61,7 +61,7 @@ struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
     /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "path_param", "method", "host", "route"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "path_param", "body", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
     #[arg(long, value_name = "ADDRESS")]
@@ -84,6 +84,9 @@ struct BucketSelector {
     /// A parameter of the route's path.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     path_param: Vec<(String, String)>,
+    /// A member of the request's body, not encoded.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    body: Vec<(String, String)>,
     /// The request's method; registered ones in any case.
     #[arg(long)]
     method: Option<String>,
@@ -159,6 +162,7 @@ impl BucketSelector {
             ("cookie", cookie),
             ("query", query),
             ("path", path_param),
+            ("body", &self.body),
         ];
         let named = named
             .into_iter()

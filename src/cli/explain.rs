@@ -51,6 +51,9 @@ pub struct ExplainArgs {
     /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
     #[arg(long, value_name = "id|plan|label.NAME=VALUE", value_parser = pair)]
     identity: Vec<(String, String)>,
+    /// A member of the body, not encoded.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    body: Vec<(String, String)>,
     /// The listener it comes through, by its place in the file, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     listener: usize,
@@ -123,8 +126,12 @@ impl ExplainArgs {
             ("listener", self.listener.to_string()),
         ];
         let fixed = fixed.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let named =
-            [("client_certificate", &self.client_certificate), ("identity", &self.identity), ("header", &self.headers)];
+        let named = [
+            ("client_certificate", &self.client_certificate),
+            ("identity", &self.identity),
+            ("header", &self.headers),
+            ("body", &self.body),
+        ];
         let named = named
             .into_iter()
             .flat_map(|(kind, pairs)| pairs.iter().map(move |(name, value)| (format!("{kind}.{name}"), value.clone())));

@@ -10,6 +10,7 @@ use http::HeaderValue;
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
 use tollgate_limiter::store::redis::spec::RedisSpec;
 
+use crate::gateway::body_keys::BodyKeyBounds;
 use crate::identity::spec::AuthenticatorSpec;
 use crate::route::Route;
 use crate::route::error_pages::ErrorPages;
@@ -43,6 +44,8 @@ pub struct Config {
     pub tunnels_count: bool,
     /// Pages in place of errors, where a route has none of its own.
     pub error_pages: Option<Arc<ErrorPages>>,
+    /// The bounds on bodies that are read ahead of limits.
+    pub body_keys: BodyKeyBounds,
     pub limits: Vec<Arc<Limit>>,
     pub upstreams: Vec<Arc<UpstreamSpec>>,
     pub authenticators: Vec<Arc<AuthenticatorSpec>>,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Uri};
 use tollgate_limiter::limit::key::host::{self, RequestHost};
 use tollgate_limiter::limit::key::{CallerIdentity, ClientCertificate, Facts};
 use tollgate_limiter::request::explanation::LimitsExplanation;
@@ -36,6 +36,8 @@ pub struct DescribedRequest {
     pub client_certificate: ClientCertificate,
     /// The client that an authenticator finds. A part that is empty was not described.
     pub client_identity: CallerIdentity,
+    /// The members of the body among them.
+    pub extensions: Extensions,
     /// The listener's place in the configuration.
     pub listener: usize,
 }
@@ -129,7 +131,7 @@ pub fn explain(gateway: &Gateway, described: &DescribedRequest) -> Explanation {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
-            extensions: None,
+            extensions: Some(&described.extensions),
             body_length: described.body_length(),
             client_ip: Some(origin.client_ip),
             client_certificate: Some(&described.client_certificate),

@@ -7,6 +7,7 @@
 mod access_log_line;
 pub mod account;
 mod answer;
+pub mod body_keys;
 mod client_fields;
 mod exchange;
 pub mod explain;

@@ -9,6 +9,7 @@ use tollgate_limiter::request::catalog::Catalog;
 use tollgate_limiter::request::rule::LimitStates;
 use tollgate_limiter::request::rule_set::RuleSet;
 
+use super::body_keys::BodyMemory;
 use super::exchange::{RouteTarget, Upstreams, Worker};
 use super::listener_rules::ListenerRules;
 use super::route_metrics::RouteMetrics;
@@ -32,6 +33,8 @@ pub struct Gateway {
     pub limits: Catalog,
     /// The state of limits that a reload keeps.
     pub limit_states: Arc<LimitStates>,
+    /// The memory for bodies that are read ahead. A reload keeps it.
+    pub body_memory: Arc<BodyMemory>,
     pub trusted_proxies: TrustedPeers,
     /// The rules of each listener, besides its limits.
     pub listeners: Vec<ListenerRules>,

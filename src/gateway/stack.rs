@@ -1,7 +1,7 @@
 //! The way of a request through the gateway, from the outside in:
 //!
 //! account ▸ panic guard ▸ route ▸
-//! [ CORS ▸ answer's changes ▸ networks ▸ authentication ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸
+//! [ CORS ▸ answer's changes ▸ networks ▸ authentication ▸ body's keys ▸ load shed ▸ rate limit ▸ body bound ▸ request's fields ▸ timeout ▸
 //! action ]
 //!
 //! [`serve`](super::serve::serve) takes the first three steps for every request. [`chain`] composes the rest for each route,
@@ -9,12 +9,17 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+use http::Response;
 use tollgate_limiter::layer::{RateLimit, RateLimitLayer};
 use tollgate_limiter::request::rule_set::RuleSet;
 use tower::ServiceBuilder;
 use tower::util::Either;
+use tower_service::Service;
 
 pub use super::answer::compression::Compression;
+use super::body_keys::{BodyKeys, ErasedChain, WithBodyKeys};
+use super::exchange::Exchange;
 use super::layers::action::Act;
 pub use super::layers::answer::AnswerLayer;
 use super::layers::answer::ChangedAnswers;
@@ -31,6 +36,8 @@ use super::layers::rate_limit::WorkerLimiter;
 pub use super::layers::shed::RequestBound;
 use super::layers::shed::{Shed, ShedLayer};
 use super::layers::timeout::{Timeout, TimeoutLayer};
+use crate::body::Body;
+use crate::error::Failure;
 use crate::route::timeouts::AnswerTimeLimits;
 
 /// The layers between a route and its action. A layer that the route does not use is passed by.
@@ -39,7 +46,9 @@ pub type Chain = Either<OuterChain, ShedChain>;
 type OuterChain = Either<CrossOrigin<AnsweredChain>, AnsweredChain>;
 type AnsweredChain = Either<ChangedAnswers<NetworkChain>, NetworkChain>;
 type NetworkChain = Either<NetworkGuard<IdentifiedChain>, IdentifiedChain>;
-type IdentifiedChain = Either<Authenticated<ShedChain>, ShedChain>;
+type IdentifiedChain = Either<Authenticated<ReadChain>, ReadChain>;
+/// The few that read bodies ahead have the rest behind a pointer: another layer in between would double its types.
+type ReadChain = Either<WithBodyKeys, ShedChain>;
 type ShedChain = Either<Shed<LimitedChain>, LimitedChain>;
 type LimitedChain = Either<RateLimit<BoundedChain, WorkerLimiter>, BoundedChain>;
 type BoundedChain = Either<BodyBound<ChangedChain>, ChangedChain>;
@@ -53,6 +62,7 @@ pub struct ChainSpec {
     pub answer: Option<AnswerLayer>,
     pub networks: Option<NetworkLayer>,
     pub authentication: Option<AuthenticationLayer>,
+    pub body_keys: Option<Arc<BodyKeys>>,
     pub max_requests: Option<RequestBound>,
     pub rules: Option<Arc<RuleSet>>,
     pub max_body: Option<u64>,
@@ -62,8 +72,8 @@ pub struct ChainSpec {
 
 /// Composes the chain of one route behind one listener.
 pub fn chain(spec: ChainSpec) -> Chain {
-    let uses_outer =
-        spec.cors.is_some() || spec.answer.is_some() || spec.networks.is_some() || spec.authentication.is_some();
+    let changes_answer = spec.cors.is_some() || spec.answer.is_some();
+    let asks_first = spec.networks.is_some() || spec.authentication.is_some() || spec.body_keys.is_some();
     let outer = ServiceBuilder::new()
         // A page may read every answer, also those of the layers below. Browsers ask beforehand without credentials, and are
         // answered here: that costs no limit anything.
@@ -75,8 +85,7 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // Limits count by who the client is, so that is found out before them. A client that does not say so is refused and
         // takes no tokens of those that do.
         .option_layer(spec.authentication);
-    ServiceBuilder::new()
-        .option_layer(uses_outer.then_some(outer))
+    let inner: ShedChain = ServiceBuilder::new()
         // Load is shed before limits are asked: a request that is not served must not be charged.
         .option_layer(spec.max_requests.map(ShedLayer))
         // Limits come before anything touches the body: a denied request costs no upstream anything. This is the one layer that
@@ -91,5 +100,21 @@ pub fn chain(spec: ChainSpec) -> Chain {
         // unless the route bounds the whole.
         .option_layer((!spec.answer_time.is_empty()).then_some(TimeoutLayer(spec.answer_time)))
         // The action of the route, or the lesser one that a limit allows.
-        .service(Act)
+        .service(Act);
+    if !changes_answer && !asks_first {
+        return Either::Right(inner);
+    }
+    // Limits may count by a member of the body, which is then read before them: not for those who were refused already.
+    let read: ReadChain = match spec.body_keys {
+        Some(keys) => Either::Left(WithBodyKeys::new(keys, Arc::new(inner))),
+        None => Either::Right(inner),
+    };
+    Either::Left(outer.service(read))
+}
+
+impl ErasedChain for ShedChain {
+    fn answer<'a, 'g>(&self, exchange: &'a mut Exchange<'g>) -> BoxFuture<'a, Result<Response<Body>, Failure>> {
+        // Every layer is always ready.
+        Box::pin(self.clone().call(exchange))
+    }
 }

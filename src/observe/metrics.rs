@@ -210,6 +210,10 @@ fn describe() {
     describe_gauge!("tollgate_connections", "Open client connections.");
     describe_counter!("tollgate_connections_total", "Client connections accepted.");
     describe_counter!(
+        "tollgate_body_keys_total",
+        "Requests whose limits count by a member of the body, by what was found."
+    );
+    describe_counter!(
         "tollgate_slow_bodies_total",
         "Bodies cut off because the client was below min_body_rate, by kind."
     );

@@ -27,7 +27,7 @@ use tollgate_limiter::limit::algorithm::{Algorithm, Rate, WindowLength, WindowRa
 use tollgate_limiter::limit::cost::json_path::JsonPath;
 use tollgate_limiter::limit::cost::{Cost, CostField, JsonTerm, ResponseCost};
 use tollgate_limiter::limit::definition::{AfterLocal, Consistency, OnOutage};
-use tollgate_limiter::limit::key::{CertificatePart, IdentityPart, KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{BodyMember, CertificatePart, IdentityPart, KeyPart, OnMissing};
 use tollgate_limiter::limit::on_limit::{Degrade, OnLimit, Queueing};
 use tollgate_limiter::limit::plan::{PlanHash, PlanSource, Plans};
 use tollgate_limiter::limit::rollout::Rollout;
@@ -202,8 +202,12 @@ fn reads_every_key() {
     assert_eq!((store.timeout, store.expected_nodes), (Duration::from_millis(10), 3));
 
     let text = |text: &str| text.into();
-    let [everyone, one, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
+    let [everyone, one, three, two] = &config.limits[..] else { panic!("{:?}", config.limits) };
     assert_eq!(everyone.key.parts, [KeyPart::Constant(text("all"))]);
+    let member = |name, ignore_case| KeyPart::Body(BodyMember { name: text(name), ignore_case });
+    assert_eq!(three.key.parts, [member("user.name", false), member("mail", true)]);
+    let bounds = config.body_keys;
+    assert_eq!((bounds.max_body.get(), bounds.max_memory.get(), bounds.timeout), (32 << 10, 16 << 20, seconds(4)));
     assert_eq!((everyone.on_outage, everyone.key.on_missing), (OnOutage::Allow, OnMissing::Skip));
     assert_eq!((everyone.consistency, two.consistency), (Consistency::Leased, Consistency::Exact));
     let header = KeyPart::Header(HeaderName::from_static("x-tenant"));

@@ -7,6 +7,7 @@
 mod admin_port;
 mod balancing;
 mod basic;
+mod body_keys;
 mod capacity;
 mod command_line;
 mod compression;

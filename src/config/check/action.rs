@@ -96,6 +96,12 @@ fn split(
 /// The key that requests are split by. `None`: a mistake was reported.
 fn split_key(keys: &RawActionKeys, matches: Option<&Match>, report: &mut Report) -> Option<Arc<[KeyPart]>> {
     let parts = keys.split_by.build(RawKey::parts)?.unwrap_or_default();
+    if parts.iter().any(|part| matches!(part, KeyPart::Body(_))) {
+        let problem = ValueProblem::new("only the keys of limits read the body");
+        report
+            .mistake(&keys.location, problem.hint("split by a part of the request's head, such as {header: x-tenant}"));
+        return None;
+    }
     if !parts.is_empty() && matches!(keys.upstream.valid(), Some(RawForwardTo::One(_))) {
         let problem = ValueProblem::new("\"split_by\" is for routes with several upstreams");
         report.mistake(&keys.location, problem.hint("remove it, or list upstreams with their weights"));

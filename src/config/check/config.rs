@@ -9,10 +9,12 @@ use super::limit::definition::{self, LimitContext};
 use super::named::NamedSection;
 use super::route::NamedSections;
 use super::{identity, listener, route, store, upstream};
-use crate::config::file::config::RawConfig;
+use crate::config::file::config::{RawBodyKeys, RawConfig};
 use crate::config::file::route::error_pages::error_pages;
 use crate::config::report::Report;
 use crate::config::settings::Config;
+use crate::config::yaml::decode::Setting;
+use crate::gateway::body_keys::BodyKeyBounds;
 
 /// The whole configuration. `None`: a mistake was reported.
 pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
@@ -35,6 +37,7 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
     limits.warn_of_unused(report);
     upstreams.warn_of_unused(report);
     authenticators.warn_of_unused(report);
+    let body_keys = body_keys(&file.body_keys);
     let trusted_proxies = file.trusted_proxies.build(|proxies| Some(listener::trusted_peers(proxies, report)));
     Some(Config {
         workers: workers?,
@@ -50,11 +53,25 @@ pub fn config(file: &RawConfig, report: &mut Report) -> Option<Config> {
         error_pages: file.error_pages.build(|raw| error_pages(raw, report))?,
         tunnels_count: file.tunnels_count.value()?,
         max_requests: file.max_requests.build(|at| Some(at.value.count()))?,
+        body_keys: body_keys?,
         limits: limits.into_all()?,
         upstreams: upstreams.into_all()?,
         authenticators: authenticators.into_all()?,
         routes: routes?,
     })
+}
+
+/// The bounds on bodies that are read ahead. `None`: a mistake was reported.
+fn body_keys(setting: &Setting<RawBodyKeys>) -> Option<BodyKeyBounds> {
+    let bytes = |size: u64| usize::try_from(size).ok().and_then(NonZeroUsize::new);
+    let bounds = setting.build(|raw| {
+        Some(BodyKeyBounds {
+            max_body: bytes(raw.max_body.value()?.0)?,
+            max_memory: bytes(raw.max_memory.value()?.0)?,
+            timeout: raw.timeout.value()?.0,
+        })
+    });
+    Some(bounds?.unwrap_or_default())
 }
 
 /// Where the admin server is; `Some(None)`: it is off. `None`: said in the report.

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tollgate_limiter::limit::definition::Limit;
 
 use super::identity;
-use super::limit::usage::{path_params, uses};
+use super::limit::usage::{body_member, path_params, uses};
 use super::named::NamedSection;
 use super::networks::network_rules;
 use crate::config::file::config::RawConfig;
@@ -103,6 +103,13 @@ fn listener(raw: &RawListener, limits: &NamedSection<Limit>, report: &mut Report
     let limits = uses(&raw.limits, limits, report).map(|used| {
         for used in &used {
             identity::check_limit(used, "a listener", report);
+            if let Some(member) = body_member(&used.limit_use.limit) {
+                let (limit, name) = (quote(&used.limit_use.limit.name), &member.name);
+                let problem = ValueProblem::new(format!(
+                    "limit {limit} counts by \"{name}\" of the body, which is read on routes only"
+                ));
+                report.mistake(&used.location, problem.hint("list the limit on the routes that it is for"));
+            }
             if let Some(param) = path_params(&used.limit_use.limit).next() {
                 let limit = quote(&used.limit_use.limit.name);
                 let problem =

@@ -1,6 +1,7 @@
 //! `endpoints` and `balance` of an upstream: its servers, and which of them is next.
 
 use serde_json::{Value as Json, json};
+use tollgate_limiter::limit::key::KeyPart;
 
 use super::limit::key::{CookieName, RawKey};
 use super::scalar::number::{BoundedDuration, WholeNumber};
@@ -112,6 +113,13 @@ impl Decode for RawBalance {
 
 impl RawAffinity {
     fn choose(self, report: &mut Report) -> Option<RawBalance> {
+        let parts = self.hash.valid().and_then(RawKey::parts);
+        if parts.iter().flatten().any(|part| matches!(part, KeyPart::Body(_))) {
+            let problem = ValueProblem::new("only the keys of limits read the body");
+            report
+                .mistake(&self.location, problem.hint("hash a part of the request's head, such as {header: x-tenant}"));
+            return None;
+        }
         let options = [
             self.hash.take(|key| Some(RawBalance::Hash(key))),
             self.cookie.take(|cookie| Some(RawBalance::Cookie(Box::new(cookie)))),

@@ -7,7 +7,7 @@ use super::listener::{RawAdmin, RawListener};
 use super::route::RawRoute;
 use super::route::error_pages::RawErrorPage;
 use super::scalar::address::{IncludedPath, SocketPath, TrustedProxy};
-use super::scalar::number::{BoundedDuration, DAY, WholeNumber};
+use super::scalar::number::{BoundedDuration, ByteSize, DAY, WholeNumber};
 use super::scalar::text::DefinedName;
 use super::store::RawStore;
 use super::upstream::RawUpstream;
@@ -43,6 +43,8 @@ record! {
         optional headers: RawAnswerHeaders,
         /// Pages in place of errors, for requests that no route takes and routes that have none of their own.
         optional error_pages: NonEmptyList<RawErrorPage>,
+        /// Bounds on request bodies that are read ahead of limits which count by a member of them.
+        optional body_keys: RawBodyKeys,
         /// Where to listen for requests.
         required listeners: NonEmptyList<RawListener>,
         /// The admin server, or `off`.
@@ -65,6 +67,18 @@ record! {
     RawAnswerHeaders {
         /// Also send x-ratelimit-limit, x-ratelimit-remaining and x-ratelimit-reset.
         default(false) legacy_ratelimit: Located<bool>,
+    }
+}
+
+record! {
+    /// Bounds on request bodies that are read ahead.
+    RawBodyKeys {
+        /// A body longer than this has no members for keys. It is forwarded all the same.
+        default("64KiB") max_body: Located<ByteSize<1, { 1 << 20 }>>,
+        /// All bodies that are read ahead at a time, together; further ones are answered with 503.
+        default("64MiB") max_memory: Located<ByteSize<{ 1 << 16 }, { 1 << 40 }>>,
+        /// How long a body may take to arrive; then 408.
+        default("10s") timeout: Located<BoundedDuration<DAY>>,
     }
 }
 

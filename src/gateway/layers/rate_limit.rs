@@ -39,7 +39,7 @@ impl LimitedRequest<Response<Body>, Failure> for &mut Exchange<'_> {
             method: request.method(),
             uri: request.uri(),
             headers: request.headers(),
-            extensions: None,
+            extensions: Some(request.extensions()),
             body_length: request.body().size_hint().exact(),
             client_ip: Some(self.context.origin.client_ip),
             client_certificate: self.context.client_certificate(),

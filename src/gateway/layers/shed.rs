@@ -32,6 +32,17 @@ pub struct Shed<S> {
     bound: RequestBound,
 }
 
+impl RequestBound {
+    /// Whether as many others were in flight when the request came.
+    #[inline]
+    pub fn is_reached(&self, exchange: &Exchange<'_>) -> bool {
+        let Self { max, with_tunnels } = *self;
+        let before = exchange.context.in_flight_before;
+        // Rare, so that an ordinary request reads one number.
+        before >= max.get() && (with_tunnels || before - exchange.worker.in_flight.tunnels().min(before) >= max.get())
+    }
+}
+
 impl<S> Layer<S> for ShedLayer {
     type Service = Shed<S>;
 
@@ -54,12 +65,7 @@ where
 
     #[inline]
     fn call(&mut self, exchange: &'a mut Exchange<'g>) -> Self::Future {
-        let RequestBound { max, with_tunnels } = self.bound;
-        let before = exchange.context.in_flight_before;
-        // Rare, so that an ordinary request reads one number.
-        if before >= max.get()
-            && (with_tunnels || before - exchange.worker.in_flight.tunnels().min(before) >= max.get())
-        {
+        if self.bound.is_reached(exchange) {
             return Either::Left(Refused::new(Failure::Overloaded));
         }
         Either::Right(self.inner.call(exchange))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::response::InvalidResponse;
 use super::stream_counts::StreamCounts;
 use super::upload::Upload;
-use crate::body::{BodyFailure, BoxError};
+use crate::body::BoxError;
 use crate::error::Failure;
 use crate::upstream::endpoints::PickedEndpoint;
 
@@ -68,7 +68,7 @@ impl ExchangeError {
             Self::Closed | Self::Io(_) | Self::StreamUnsent(_) | Self::StreamBroken(_) => Failure::UpstreamClosed,
             Self::Invalid(_) => Failure::UpstreamInvalid,
             Self::Overdue => Failure::ResponseTimeout,
-            Self::Body(error) => body_failure(&*error),
+            Self::Body(error) => Failure::of_body(&*error),
             Self::Request(_) => Failure::BadRequest("the request cannot be written in HTTP/2"),
             Self::NoWebSocket => Failure::WebSocketUnsupported,
             Self::NoWebSocketKey => Failure::BadRequest("a WebSocket needs a Sec-WebSocket-Key"),
@@ -116,16 +116,4 @@ pub enum RetryPermission {
     /// If the request is idempotent and has no body: the connection may have been closed before the request came.
     Stale(Upload),
     Never,
-}
-
-/// The failure that a broken request body is answered with.
-fn body_failure(error: &(dyn std::error::Error + 'static)) -> Failure {
-    let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
-    match causes.find_map(|cause| cause.downcast_ref::<BodyFailure>()) {
-        Some(BodyFailure::Timeout) => Failure::RequestTimeout,
-        Some(BodyFailure::TooSlow) => Failure::BodyTooSlow,
-        Some(BodyFailure::TooLarge) => Failure::BodyTooLarge,
-        Some(BodyFailure::Malformed) => Failure::BadRequest("the request body is malformed"),
-        None => Failure::BadRequest("the request body broke off"),
-    }
 }

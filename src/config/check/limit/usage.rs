@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tollgate_limiter::limit::definition::{Limit, LimitUse};
-use tollgate_limiter::limit::key::KeyPart;
+use tollgate_limiter::limit::key::{BodyMember, KeyPart};
 use tollgate_limiter::limit::plan::Plans;
 
 use super::cost;
@@ -66,6 +66,14 @@ fn limit_use(setting: &Setting<RawCost>, limit: Arc<Limit>, report: &mut Report)
         Some(cost)
     });
     Some(LimitUse { cost: cost?, limit })
+}
+
+/// The member of the body that a limit counts or tells plans by, if there is one.
+pub fn body_member(limit: &Limit) -> Option<&BodyMember> {
+    limit.key.parts.iter().chain(limit.plans.iter().map(|plans| &plans.by)).find_map(|part| match part {
+        KeyPart::Body(member) => Some(member),
+        _ => None,
+    })
 }
 
 /// The path parameters that a limit counts or tells plans by.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use serde_json::{Value as Json, json};
-use tollgate_limiter::limit::key::{CertificatePart, IdentityPart, KeyPart, OnMissing};
+use tollgate_limiter::limit::key::{BodyMember, CertificatePart, IdentityPart, KeyPart, OnMissing};
 
 use crate::config::file::scalar::number::WholeNumber;
 use crate::config::file::scalar::text::PlainText;
@@ -44,10 +44,25 @@ record! {
         optional query: Located<PlainText>,
         /// A {name} of the route's path.
         optional path: Located<PlainText>,
+        /// A member of the body, a form or JSON: its name, or {name, ignore_case}.
+        optional body: RawBodyMember,
         /// A fixed text, equal for all requests.
         optional constant: Located<PlainText>,
     }
 }
+
+record! {
+    /// A member of a form or of JSON.
+    RawBodyMemberOptions {
+        /// The name of a field, or of a member of a JSON object; dots lead into objects.
+        required name: Located<PlainText>,
+        /// Whether values that differ only in case count as one.
+        default(false) ignore_case: Located<bool>,
+    }
+}
+
+/// A member of the body: its name alone, or with more.
+pub struct RawBodyMember(BodyMember);
 
 /// The parts of a key.
 pub struct RawKey(pub Vec<RawKeyPart>);
@@ -130,6 +145,7 @@ impl RawPartOptions {
             self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             text(&self.query, KeyPart::Query),
             text(&self.path, KeyPart::PathParam),
+            self.body.build(|member| Some(KeyPart::Body(member.0.clone()))),
             text(&self.constant, KeyPart::Constant),
         ];
         only_one(parts).unwrap_or_else(|_| {
@@ -138,6 +154,32 @@ impl RawPartOptions {
             report.mistake(&self.location, problem.hint("several parts are a list: [{header: x-tenant}, {path: id}]"));
             None
         })
+    }
+}
+
+impl Decode for RawBodyMember {
+    fn decode(node: &YamlNode, report: &mut Report) -> Option<Self> {
+        let (name, ignore_case) = match &node.value {
+            YamlValue::Map(_) => {
+                let options = RawBodyMemberOptions::decode(node, report)?;
+                let ignore_case = options.ignore_case.value();
+                (options.name.take(Some)??, ignore_case?)
+            }
+            _ => (Located::<PlainText>::decode(node, report)?, false),
+        };
+        if name.value.0.split('.').any(str::is_empty) {
+            let problem = ValueProblem::new(format!("{} has an empty name", quote(&name.value.0)));
+            report.mistake(
+                &name.location,
+                problem.hint("write a name such as username, or names with a dot between them"),
+            );
+            return None;
+        }
+        Some(Self(BodyMember { name: name.value.0, ignore_case }))
+    }
+
+    fn schema(definitions: &mut SchemaDefinitions) -> Json {
+        json!({ "anyOf": [Located::<PlainText>::schema(definitions), RawBodyMemberOptions::schema(definitions)] })
     }
 }
 

@@ -1,12 +1,13 @@
 //! The key of a limit: the requests with one key share one bucket.
 //!
 //! `part` reads the parts of a key from the `facts` of a request, `custom` has those that a closure reads and
-//! `client_certificate` and `client_identity` those of a certificate and of an identity. `bytes` writes them into the key; `spelling`, `host` and `address_text` give
+//! `client_certificate` and `client_identity` those of a certificate and of an identity, `body` those of a body. `bytes` writes them into the key; `spelling`, `host` and `address_text` give
 //! values, hosts and addresses their one spelling. Two different combinations of parts never give one key.
 
 pub mod address_text;
 pub mod host;
 
+mod body;
 mod bytes;
 mod client_certificate;
 mod client_identity;
@@ -15,6 +16,7 @@ mod facts;
 mod part;
 mod spelling;
 
+pub use body::{BodyFormat, BodyMember, BodyValues};
 pub use bytes::Key;
 pub use client_certificate::{CertificatePart, ClientCertificate};
 pub use client_identity::{CallerIdentity, IdentityPart};

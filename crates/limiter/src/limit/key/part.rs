@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode;
 
+use crate::limit::key::body::{BodyMember, BodyValues};
 use crate::limit::key::bytes::Key;
 use crate::limit::key::client_certificate::CertificatePart;
 use crate::limit::key::client_identity::IdentityPart;
@@ -44,6 +45,8 @@ pub enum KeyPart {
     Query(Arc<str>),
     /// A `{name}` of the route's path, percent-decoded.
     PathParam(Arc<str>),
+    /// A member of the body, where somebody has read it ahead: see [`BodyValues`].
+    Body(BodyMember),
     /// Methods that are not registered count as one.
     Method,
     /// In lower case, without a port.
@@ -91,6 +94,7 @@ impl KeyPart {
             }
             Self::ClientCertificate(part) => part.of(facts.client_certificate?)?.as_bytes(),
             Self::Identity(part) => part.of(facts.client_identity?)?.as_bytes(),
+            Self::Body(member) => return Some(PartValue::Bytes(member.of(facts.extensions?.get::<BodyValues>()?)?)),
             Self::Method => spelling::method(facts.method).as_bytes(),
             Self::Host => match facts.host.find() {
                 Cow::Borrowed(host) => Some(host).filter(|host| !host.is_empty())?.as_bytes(),
@@ -110,6 +114,7 @@ impl KeyPart {
             Self::Cookie(_) | Self::Custom(_) => true,
             Self::Query(name) | Self::PathParam(name) => is_secret(name),
             Self::Identity(part) => part.given_name().is_some_and(is_secret),
+            Self::Body(member) => is_secret(&member.name),
             Self::ClientIp { .. }
             | Self::ClientCertificate(_)
             | Self::Method

@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Uri};
+use http::{Extensions, HeaderMap, Method, Uri};
 
 use crate::decide::plans::cache::PlanCaches;
 use crate::limit::algorithm::QuotaError;
@@ -40,6 +40,8 @@ pub struct RequestDescription {
     /// Cookies among them.
     pub headers: HeaderMap,
     pub params: Vec<(String, String)>,
+    /// The members of the body among them.
+    pub extensions: Extensions,
 }
 
 /// The longest raw key that is looked up: more than the longest that [`KeySpec::extract`] makes of a sane limit.
@@ -133,7 +135,7 @@ impl RequestDescription {
             method: self.method.as_ref().unwrap_or(&Method::GET),
             uri: &self.uri,
             headers: &self.headers,
-            extensions: None,
+            extensions: Some(&self.extensions),
             body_length: Some(0),
             client_ip: self.client_ip,
             client_certificate: Some(&self.client_certificate),

@@ -178,6 +178,7 @@ pub fn part_name(part: &KeyPart) -> String {
         KeyPart::Cookie(name) => format!("cookie.{name}"),
         KeyPart::Query(name) => format!("query.{name}"),
         KeyPart::PathParam(name) => format!("path.{name}"),
+        KeyPart::Body(member) => format!("body.{}", member.name),
         KeyPart::Method => "method".to_owned(),
         KeyPart::Host => "host".to_owned(),
         KeyPart::Route => "route".to_owned(),

@@ -1,0 +1,99 @@
+//! Members of a request's body, as keys see them. `content_type` says which bodies can be read, `form` and `json` read
+//! them, `name` tells which names an upstream may take for one.
+//!
+//! Guarantees that a member has a value only where every upstream reads that value: a name that stands twice, another
+//! spelling of the name, or bytes that readers understand in different ways leave it without one.
+
+mod content_type;
+mod form;
+mod json;
+mod name;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::Uri;
+
+pub use content_type::BodyFormat;
+
+/// A member of a form or of a JSON object.
+///
+/// ```
+/// use tollgate_limiter::limit::key::{BodyMember, KeyPart};
+/// use tollgate_limiter::{Limit, client_ip};
+///
+/// let username = BodyMember { name: "username".into(), ignore_case: true };
+/// let limit = Limit::per_minute("logins", 5).key([client_ip(), KeyPart::Body(username)]);
+/// # limit.build().unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyMember {
+    /// Of a form the name of a field. Of JSON the name of a member; dots lead into objects: `user.name`.
+    pub name: Arc<str>,
+    /// Values that differ only in case are one.
+    pub ignore_case: bool,
+}
+
+/// The members of a body that keys are made of. Whoever reads the body ahead of the limits puts them into the request's
+/// extensions, where the layer takes them from.
+///
+/// ```
+/// use http::{HeaderMap, HeaderValue, Uri, header::CONTENT_TYPE};
+/// use tollgate_limiter::limit::key::{BodyFormat, BodyValues};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+/// let format = BodyFormat::of(&headers).unwrap();
+/// let values = BodyValues::read(&["user.name".into()], format, &Uri::from_static("/login"), br#"{"user":{"name":"ada"}}"#);
+/// assert_eq!(values.get("user.name"), Some("ada"));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BodyValues(Vec<(Arc<str>, String)>);
+
+impl BodyValues {
+    /// The values of `members` in a whole body. `uri` is that of the request: many upstreams take a parameter of the query
+    /// for a member of the body.
+    pub fn read(members: &[Arc<str>], format: BodyFormat, uri: &Uri, content: &[u8]) -> Self {
+        let value = |member: &Arc<str>| {
+            let value = match format {
+                BodyFormat::Form => form::value(content, member),
+                BodyFormat::Json => json::value(content, member),
+            };
+            let top = if format == BodyFormat::Json { json::top_level(member) } else { member };
+            let value = value.filter(|_| uri.query().is_none_or(|query| !form::may_have(query.as_bytes(), top)))?;
+            Some((member.clone(), usual(value)?))
+        };
+        Self(members.iter().filter_map(value).collect())
+    }
+
+    /// Adds a value that was described and not read.
+    pub fn describe(&mut self, name: &str, value: &str) {
+        self.0.push((name.into(), value.trim().to_owned()));
+    }
+
+    /// The value of a member. `None`: the body lacks it, or readers may differ about it.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl BodyMember {
+    /// Its value, in its one spelling.
+    pub(super) fn of<'a>(&self, values: &'a BodyValues) -> Option<Cow<'a, [u8]>> {
+        let value = values.get(&self.name)?;
+        Some(if self.ignore_case { value.to_lowercase().into_bytes().into() } else { value.as_bytes().into() })
+    }
+}
+
+/// The value without white space around it, which upstreams cut off or not. `None`: it has control characters, where some
+/// readers end a text.
+fn usual(value: String) -> Option<String> {
+    let bare = value.trim();
+    if bare.chars().any(char::is_control) {
+        return None;
+    }
+    Some(if bare.len() == value.len() { value } else { bare.to_owned() })
+}

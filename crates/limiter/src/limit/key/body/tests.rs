@@ -1,0 +1,215 @@
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+
+use super::*;
+
+fn read(format: BodyFormat, target: &'static str, member: &str, content: &[u8]) -> Option<String> {
+    let values = BodyValues::read(&[member.into()], format, &Uri::from_static(target), content);
+    values.get(member).map(str::to_owned)
+}
+
+fn form(content: &str) -> Option<String> {
+    read(BodyFormat::Form, "/", "username", content.as_bytes())
+}
+
+fn json(content: &str) -> Option<String> {
+    read(BodyFormat::Json, "/", "username", content.as_bytes())
+}
+
+fn format(fields: &[(http::HeaderName, &'static str)]) -> Option<BodyFormat> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(name, HeaderValue::from_static(value));
+    }
+    BodyFormat::of(&headers)
+}
+
+#[test]
+fn a_field_of_a_form_has_one_spelling() {
+    for spelling in [
+        "username=ada+l%C3%A9",
+        "username=ada%20l%c3%a9",
+        "%75sername=%61da+lé",
+        "password=x;y&username=ada lé&x",
+        "username=+ada+l%C3%A9%20&username2=b&user=c",
+        "username=%0Aada+lé%0d%0a",
+    ] {
+        assert_eq!(form(spelling).as_deref(), Some("ada lé"), "{spelling}");
+    }
+    assert_eq!(form("username=").as_deref(), Some(""));
+    assert_eq!(form("username").as_deref(), Some(""));
+    assert_eq!(form("username=a=b").as_deref(), Some("a=b"));
+    assert_eq!(form("username=Ada").as_deref(), Some("Ada"));
+}
+
+#[test]
+fn a_form_that_upstreams_may_read_otherwise_has_no_value() {
+    for ambiguous in [
+        "",
+        "user=ada",
+        "username=ada&username=bob",
+        "username=ada&username=ada",
+        "username=ada&Username=bob",
+        "USERNAME=bob&username=ada",
+        "username=ada&%20username=bob",
+        "username=ada&username[]=bob",
+        "username=ada&username%5B0%5D=bob",
+        "username=ada&username%00x=bob",
+        "username=ada&u\u{17f}ername=bob",
+        "username=ada;username=bob",
+        "username=ada;x=1",
+        "x=1;username=bob&username=ada",
+        "x=1;username=bob",
+        "username=ada&%u0075sername=bob",
+        "username=ada&%zz=bob",
+        "username=ada%",
+        "username=ada%f",
+        "username=ad%u0061",
+        "username=ada%ff",
+        "username=%c0%a1da",
+        "username=ada%00bob",
+        "username=ada%0abob",
+        "username=ada&_charset_=utf-7",
+        "{\"username\":\"bob\",\"x\":\"&username=ada&\"}",
+        " [1]&username=ada",
+        "<x>&username=ada&</x>",
+    ] {
+        assert_eq!(form(ambiguous), None, "{ambiguous:?}");
+    }
+    assert_eq!(read(BodyFormat::Form, "/", "username", b"username=\xffada"), None);
+}
+
+#[test]
+fn a_name_with_brackets_is_told_from_its_neighbours() {
+    let nested = |content: &str| read(BodyFormat::Form, "/", "user[name]", content.as_bytes());
+    assert_eq!(nested("user[name]=ada&user[password]=x").as_deref(), Some("ada"));
+    assert_eq!(nested("user%5Bname%5D=ada").as_deref(), Some("ada"));
+    for ambiguous in ["user[name]=ada&user[name][]=bob", "user[name]=ada&User[Name]=bob", "user=ada"] {
+        assert_eq!(nested(ambiguous), None, "{ambiguous}");
+    }
+}
+
+#[test]
+fn a_member_of_json_has_one_spelling() {
+    for spelling in [
+        r#"{"username":"ada lé"}"#,
+        r#"{"user\u006eame":"\u0061da l\u00e9","x":{"username":"bob"}}"#,
+        " { \"x\" : [1, {\"username\": 2}] , \"username\" : \" ada lé\\n\" } ",
+    ] {
+        assert_eq!(json(spelling).as_deref(), Some("ada lé"), "{spelling}");
+    }
+    assert_eq!(json(r#"{"username":7}"#), json(r#"{"username":"7"}"#));
+    assert_eq!(json(r#"{"username":-7}"#).as_deref(), Some("-7"));
+    assert_eq!(json(r#"{"username":""}"#).as_deref(), Some(""));
+}
+
+#[test]
+fn json_that_upstreams_may_read_otherwise_has_no_value() {
+    for ambiguous in [
+        "",
+        "{}",
+        "[]",
+        "\"ada\"",
+        "\u{feff}{\"username\":\"ada\"}",
+        r#"{"username":"ada","username":"bob"}"#,
+        r#"{"username":"ada","username":"ada"}"#,
+        r#"{"username":"ada","user\u006eame":"bob"}"#,
+        r#"{"username":"ada","Username":"bob"}"#,
+        "{\"username\":\"ada\",\"u\u{17f}ername\":\"bob\"}",
+        r#"{"username":["ada"]}"#,
+        r#"{"username":{"$ne":""}}"#,
+        r#"{"username":1.0}"#,
+        r#"{"username":1e1}"#,
+        r#"{"username":123456789012345678901234567890}"#,
+        r#"{"username":null}"#,
+        r#"{"username":true}"#,
+        r#"{"username":"ada"} {"username":"bob"}"#,
+        r#"{"username":"ada"}x"#,
+        r#"{"username":"ada",}"#,
+        r#"{"username":"ada" /* */}"#,
+        r#"{"username":'ada'}"#,
+        r#"{"username":"a\ud800"}"#,
+        r#"{"username":"ada\u0000bob"}"#,
+        r#"{"username":"ada""#,
+        "username=ada",
+    ] {
+        assert_eq!(json(ambiguous), None, "{ambiguous:?}");
+    }
+    assert_eq!(read(BodyFormat::Json, "/", "username", b"{\"username\":\"\xff\"}"), None);
+    let utf16: Vec<u8> = "{\"username\":\"ada\"}".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    assert_eq!(read(BodyFormat::Json, "/", "username", &utf16), None);
+}
+
+#[test]
+fn dots_lead_into_objects() {
+    let nested = |content: &str| read(BodyFormat::Json, "/", "user.login.name", content.as_bytes());
+    assert_eq!(nested(r#"{"user":{"x":1,"login":{"name":"ada"}}}"#).as_deref(), Some("ada"));
+    for other in [
+        r#"{"user":{"login":{"name":"ada"}},"user":{}}"#,
+        r#"{"user":{"login":{"name":"ada"},"Login":{"name":"bob"}}}"#,
+        r#"{"user":{"login":"ada"}}"#,
+        r#"{"user.login.name":"ada"}"#,
+        r#"{"user":[{"login":{"name":"ada"}}]}"#,
+    ] {
+        assert_eq!(nested(other), None, "{other}");
+    }
+    // Neither the depth of what is not asked for nor that of the path is a way to exhaust the stack.
+    let deep = |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(json(&deep(30_000)), None);
+    let path = vec!["a"; 1000].join(".");
+    let content = format!("{}1{}", "{\"a\":".repeat(1000), "}".repeat(1000));
+    assert_eq!(read(BodyFormat::Json, "/", &path, content.as_bytes()), None);
+}
+
+#[test]
+fn a_parameter_of_the_query_casts_doubt_on_a_member_of_its_name() {
+    let both = |target| read(BodyFormat::Form, target, "username", b"username=ada");
+    for target in ["/", "/?next=%2Fhome", "/?user=bob"] {
+        assert_eq!(both(target).as_deref(), Some("ada"), "{target}");
+    }
+    for target in ["/?username=bob", "/?x&Username=bob", "/?username[]=bob", "/?x;username=bob", "/?%zz=1"] {
+        assert_eq!(both(target), None, "{target}");
+    }
+    let json = |target| read(BodyFormat::Json, target, "user.name", br#"{"user":{"name":"ada"}}"#);
+    assert_eq!(json("/?x=1").as_deref(), Some("ada"));
+    assert_eq!(json("/?user[name]=bob"), None);
+}
+
+#[test]
+fn only_plain_forms_and_json_in_utf_8_are_read() {
+    for (text, found) in [
+        ("application/x-www-form-urlencoded", BodyFormat::Form),
+        ("Application/X-WWW-Form-Urlencoded ; charset=UTF-8", BodyFormat::Form),
+        ("application/json;charset=\"utf-8\"", BodyFormat::Json),
+        ("application/vnd.api+json; version=1;", BodyFormat::Json),
+    ] {
+        assert_eq!(format(&[(CONTENT_TYPE, text)]), Some(found), "{text}");
+    }
+    for other in [
+        "text/plain",
+        "multipart/form-data; boundary=x",
+        "application/jsonp",
+        "application/x-www-form-urlencoded; charset=ibm037",
+        "application/json; charset=utf-8; charset=utf-16",
+        "application/json; x=\"; charset=utf-16",
+        "application/json; charset*=utf-16",
+        "application/json, application/x-www-form-urlencoded",
+        "application/json x",
+    ] {
+        assert_eq!(format(&[(CONTENT_TYPE, other)]), None, "{other}");
+    }
+    let json = (CONTENT_TYPE, "application/json");
+    assert_eq!(format(&[]), None);
+    assert_eq!(format(&[json.clone(), (CONTENT_TYPE, "application/x-www-form-urlencoded")]), None);
+    assert_eq!(format(&[json.clone(), (CONTENT_ENCODING, "identity")]), Some(BodyFormat::Json));
+    assert_eq!(format(&[json, (CONTENT_ENCODING, "gzip")]), None);
+}
+
+#[test]
+fn case_is_ignored_where_that_is_asked_for() {
+    let mut values = BodyValues::default();
+    values.describe("username", "ÄdA");
+    let of = |ignore_case| BodyMember { name: "username".into(), ignore_case }.of(&values).unwrap().into_owned();
+    assert_eq!(of(false), "ÄdA".as_bytes());
+    assert_eq!(of(true), "äda".as_bytes());
+}
