@@ -23,7 +23,7 @@ endef
 export TRY
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
+.PHONY: help run test fuzz fuzz-h11 lint format-check clippy deny audit doc bench faults bench-install micro guard guard-tested guard-accept guard-layers build-tested build-guarded
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,9 @@ doc: ## the documentation of all crates, broken links being errors
 bench: ## what a request costs here and in nginx, HAProxy, Traefik and Envoy, side by side; a quarter of an hour
 	cargo build --release --locked
 	python3 bench $(BENCH)
+
+faults: build-tested ## what fails here, in nginx and in HAProxy while one endpoint of three is broken; three minutes
+	python3 bench/faults.py $(TARGET)/debug/tollgate
 
 bench-install: ## the other gateways that `bench` compares with, on Debian 12
 	bench/install

@@ -69,6 +69,7 @@ fn routes(count: usize) -> Vec<Arc<Route>> {
             limits: vec![],
             max_body: None,
             answer_time: Default::default(),
+            retry: None,
             upstream_time: Default::default(),
         })
     };

@@ -39,6 +39,8 @@ pub struct Account {
     pub permit: Permit,
     /// Of a call of gRPC. `None` for other requests.
     pub grpc: Option<CallOutcome>,
+    /// How often the request was sent to its upstream, on a route with `retry`. 0 on others.
+    pub attempts: u16,
     bytes: u64,
     complete: bool,
     /// When the answer ended. `None`: now.
@@ -95,6 +97,7 @@ impl Account {
             problem,
             permit,
             grpc,
+            attempts: 0,
             bytes,
             complete,
             ended,

@@ -66,6 +66,11 @@ impl InterimSlot {
         self.waiting.store(responses.waiting.len(), Relaxed);
     }
 
+    /// Whether the client gets any, or has got one.
+    pub fn is_used(&self) -> bool {
+        self.responses.lock().as_ref().is_some_and(|responses| responses.count > 0)
+    }
+
     /// The next of those that wait, in order.
     pub fn take(&self) -> Option<InterimResponse> {
         if self.waiting.load(Relaxed) == 0 {

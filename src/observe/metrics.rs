@@ -235,7 +235,11 @@ fn describe() {
     );
     describe_gauge!("tollgate_upstream_connections", "Open connections to an upstream.");
     describe_counter!("tollgate_upstream_connects_total", "Connections tried to an upstream, by outcome.");
-    describe_counter!("tollgate_upstream_retries_total", "Requests sent a second time.");
+    describe_counter!("tollgate_upstream_retries_total", "Times that a request was sent again.");
+    describe_counter!(
+        "tollgate_upstream_retried_requests_total",
+        "Requests that their route has sent again, or would have, by what became of them."
+    );
     describe_histogram!("tollgate_upstream_response_seconds", "From sending a request upstream to its answer's head.");
     describe_counter!("tollgate_tls_handshakes_total", "TLS handshakes with clients, by outcome.");
     describe_histogram!("tollgate_tls_handshake_duration_seconds", "How long TLS handshakes that succeeded took.");

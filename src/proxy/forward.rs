@@ -75,7 +75,10 @@ impl Proxy {
         let mut prepared = UpstreamRequest::prepare(request, rule, source);
         async move {
             let result = match &mut prepared {
-                Ok(request) => self.exchange(request, destination, &source).await,
+                Ok(request) => match admit(destination.upstream) {
+                    Ok(()) => self.exchange(request, destination, &source, &mut NextEndpoint).await,
+                    Err(failure) => Err(failure),
+                },
                 Err(failure) => Err(failure.clone()),
             };
             outcome.finish(&result);
@@ -83,17 +86,15 @@ impl Proxy {
         }
     }
 
-    async fn exchange(
+    /// Sends a request that its upstream admits, to endpoints by `choice`.
+    pub(super) async fn exchange(
         &self,
         request: &mut UpstreamRequest<'_>,
         destination: Destination<'_>,
         source: &RequestSource<'_>,
+        choice: &mut impl EndpointChoice,
     ) -> Result<Response<Body>, Failure> {
         let upstream = destination.upstream;
-        if !upstream.admits_request() {
-            return Err(Failure::UpstreamOverloaded);
-        }
-        upstream.budget().deposit();
         let mut retry = Retry::default();
         let mut now = source.begun;
         loop {
@@ -103,7 +104,7 @@ impl Proxy {
                 let (fresh, refused_by) = (retry.is_spent(), retry.refused_by());
                 let spec = destination.spec;
                 let needs = LeaseNeeds { spec, now, fresh, refused_by, upgrade, client: source.sockets };
-                let mut lease = match self.lease(upstream, needs, source.affinity) {
+                let mut lease = match self.lease(upstream, needs, source.affinity, choice) {
                     Either::Left(idle) => idle,
                     Either::Right(connecting) => connecting.await?,
                 };
@@ -154,14 +155,15 @@ impl Proxy {
         upstream: &'a Upstream,
         needs: LeaseNeeds<'a>,
         affinity: Option<Affinity>,
+        choice: &'a mut impl EndpointChoice,
     ) -> Connecting<'a> {
         let mut tried = Tried::by(affinity);
-        let Some(endpoint) = upstream.pick(&mut tried) else {
+        let Some(endpoint) = choice.pick(upstream, &mut tried) else {
             return Either::Right(Box::pin(ready(Err(Failure::NoEndpoint))));
         };
         match self.client.lease_idle(upstream, endpoint, needs) {
             Ok(lease) => Either::Left(lease),
-            Err(endpoint) => Either::Right(Box::pin(self.connect(upstream, endpoint, needs, tried))),
+            Err(endpoint) => Either::Right(Box::pin(self.connect(upstream, endpoint, needs, tried, choice))),
         }
     }
 
@@ -172,6 +174,7 @@ impl Proxy {
         mut endpoint: PickedEndpoint,
         mut needs: LeaseNeeds<'_>,
         mut tried: Tried,
+        choice: &mut impl EndpointChoice,
     ) -> Result<Lease, Failure> {
         loop {
             let error = match self.client.lease(upstream, endpoint, needs).await {
@@ -180,11 +183,36 @@ impl Proxy {
             };
             // The bounds are those of all endpoints together, and descriptors those of the process.
             let is_bound = matches!(error, UpstreamConnectError::Overloaded | UpstreamConnectError::Exhausted(_));
-            let left = if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { upstream.pick(&mut tried) };
+            let left = if is_bound || tried.count() >= MAX_ENDPOINTS { None } else { choice.pick(upstream, &mut tried) };
             endpoint = left.ok_or_else(|| connect_failure(&error))?;
             needs.now = clock::now();
         }
     }
+}
+
+/// Which endpoint a request goes to next.
+pub(super) trait EndpointChoice: Send {
+    /// The next endpoint of a request that could not connect to those in `tried`, to which it is added.
+    fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint>;
+}
+
+/// The one whose turn it is.
+struct NextEndpoint;
+
+impl EndpointChoice for NextEndpoint {
+    #[inline]
+    fn pick(&mut self, upstream: &Upstream, tried: &mut Tried) -> Option<PickedEndpoint> {
+        upstream.pick(tried)
+    }
+}
+
+/// Whether the upstream takes another request. It then pays for retries.
+pub(super) fn admit(upstream: &Upstream) -> Result<(), Failure> {
+    if !upstream.admits_request() {
+        return Err(Failure::UpstreamOverloaded);
+    }
+    upstream.budget().deposit();
+    Ok(())
 }
 
 /// Records that an endpoint did not answer by the deadline, when a request that was sent to it is dropped.

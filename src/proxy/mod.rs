@@ -1,16 +1,20 @@
 //! Sends a request to an upstream and brings its response back. `forward` is the way through and `retry` decides
-//! whether a request is sent again; `mirror` sends copies to another upstream; `message` has what changes in a message on the way, `connection` the connections to
-//! upstreams.
+//! whether a request that was not processed is sent again; `attempts` sends requests again for routes that ask for it,
+//! and `replay` keeps their bodies. `mirror` sends copies to another upstream; `message` has what changes in a message on the
+//! way, `connection` the connections to upstreams.
 //!
 //! Failures stay typed: no status code is chosen here.
 
+mod attempts;
 pub(crate) mod connection;
 mod forward;
 pub mod message;
 mod mirror;
+mod replay;
 mod request_source;
 mod retry;
 
+pub use attempts::Retrying;
 pub use connection::tunnel::{TunnelBytes, TunnelEnd, TunnelObserver};
 pub use forward::Proxy;
 pub use mirror::Mirror;

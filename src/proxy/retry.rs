@@ -1,4 +1,5 @@
-//! When a request is sent a second time. All the rules, in one place:
+//! When a request is sent a second time without its route asking for that. All the rules, in one place; `attempts` has
+//! those of routes:
 //!
 //! - No connection could be opened: nothing was sent, so the next endpoint is tried, each at most once and
 //!   [`MAX_ENDPOINTS`] in all.
@@ -10,7 +11,7 @@
 //! - A connection that had been used before broke before it answered: the server may have closed an idle connection
 //!   just as the request was sent. Once more over a new connection, if the request is idempotent (RFC 9110 §9.2.2) and
 //!   has no body, and if the upstream's retry budget pays for it.
-//! - Nothing else is ever sent twice.
+//! - Nothing else is sent twice, unless a route says so.
 
 use std::time::Duration;
 
@@ -133,7 +134,7 @@ impl Pauses {
 }
 
 /// RFC 9110 §9.2.2.
-fn is_idempotent(method: &Method) -> bool {
+pub fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::PUT | Method::DELETE)
 }
 

@@ -4,7 +4,7 @@
 //! split over upstreams and mirrored,
 //! `fields` which header fields it changes, `compression` which answers it compresses, `error_pages` what it shows in place
 //! of errors; `template` is a text with variables, and `location` where one of them sends clients; `timeouts` has time
-//! limits.
+//! limits, and `retry` says when requests are sent again.
 
 pub mod compression;
 pub mod cors;
@@ -15,6 +15,7 @@ pub mod fields;
 pub mod location;
 pub mod networks;
 pub mod path;
+pub mod retry;
 pub mod table;
 pub mod template;
 pub mod timeouts;
@@ -30,6 +31,7 @@ use expression::PathExpression;
 use fields::FieldChanges;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use networks::NetworkRules;
+use retry::RetryPolicy;
 use template::Template;
 use timeouts::{AnswerTimeLimits, UpstreamTimeLimits};
 use tollgate_limiter::limit::definition::LimitUse;
@@ -62,6 +64,8 @@ pub struct Route {
     pub answer_time: AnswerTimeLimits,
     /// In place of the upstream's.
     pub upstream_time: UpstreamTimeLimits,
+    /// When its requests are sent again. `None`: only where that can do no harm.
+    pub retry: Option<Arc<RetryPolicy>>,
 }
 
 /// Which requests a route takes: all conditions hold.

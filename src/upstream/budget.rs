@@ -1,23 +1,27 @@
 //! The retry budget: how many requests may be sent a second time, so that retries do not overload a failing upstream.
 //!
-//! Guarantees retries ≤ 20 % of recent requests + 10 per second.
+//! Guarantees retries ≤ 20 % of recent requests, or ten per second where that is more. What the ten per second have paid for
+//! counts against the share: an upstream with 50 requests per second or more gets no more than 1.2 times as many.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::clock;
 
 /// Requests that pay for one retry: 20 %.
-const PRICE: u32 = 5;
+const PRICE: i32 = 5;
 /// The most that requests can save up: 100 retries. It bounds how far back "recent" reaches.
-const SAVINGS: u32 = 100 * PRICE;
+const SAVINGS: i32 = 100 * PRICE;
 /// The floor, for upstreams with few requests: one retry every 100 ms, ten of them at once.
 const FLOOR_PERIOD_US: u64 = 100_000;
 const FLOOR_BURST: u64 = 10;
+/// The most that the floor has paid in advance, and that requests pay back.
+const DEBT: i32 = FLOOR_BURST as i32 * PRICE;
 
 /// The retries that an upstream can still take.
 #[derive(Debug, Default)]
 pub struct RetryBudget {
-    saved: AtomicU32,
+    /// Below zero: what the floor has paid in advance.
+    saved: AtomicI32,
     /// When the floor's bucket is full again, in microseconds of the monotonic clock.
     floor_full_at: AtomicU64,
 }
@@ -33,8 +37,18 @@ impl RetryBudget {
 
     /// Pays for one retry. Returns whether there was enough.
     pub fn withdraw(&self) -> bool {
-        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |saved| saved.checked_sub(PRICE)).is_ok()
-            || self.withdraw_from_floor(clock::monotonic_micros())
+        let now = clock::monotonic_micros();
+        let pay = |saved: i32| (saved >= PRICE).then_some(saved - PRICE);
+        if self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok() {
+            // The floor is no addition to the share.
+            self.withdraw_from_floor(now);
+            return true;
+        }
+        if !self.withdraw_from_floor(now) {
+            return false;
+        }
+        let owe = |saved: i32| Some((saved - PRICE).max(-DEBT));
+        self.saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, owe).is_ok()
     }
 
     fn withdraw_from_floor(&self, now: u64) -> bool {
@@ -48,6 +62,8 @@ impl RetryBudget {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn withdrawals(budget: &RetryBudget) -> usize {
@@ -55,24 +71,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fifth_of_the_requests_may_be_retried_above_the_floor() {
+    async fn a_fifth_of_the_requests_may_be_retried() {
         let budget = RetryBudget::default();
-        (0..50).for_each(|_| budget.deposit());
-        assert_eq!(withdrawals(&budget), 10 + 10);
+        (0..100).for_each(|_| budget.deposit());
+        assert_eq!(withdrawals(&budget), 20);
     }
 
     #[tokio::test(start_paused = true)]
     async fn old_requests_pay_for_a_hundred_retries_at_most() {
         let budget = RetryBudget::default();
         (0..100_000).for_each(|_| budget.deposit());
-        assert_eq!(withdrawals(&budget), 100 + 10);
+        assert_eq!(withdrawals(&budget), 100);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_floor_comes_back_with_time() {
         let budget = RetryBudget::default();
         assert_eq!(withdrawals(&budget), 10);
-        tokio::time::advance(std::time::Duration::from_millis(300)).await;
+        tokio::time::advance(Duration::from_millis(300)).await;
         assert_eq!(withdrawals(&budget), 3);
+    }
+
+    /// The retries of `requests`, one every `period`, each of which wants one.
+    async fn retries(requests: usize, period: Duration) -> usize {
+        let budget = RetryBudget::default();
+        let mut retries = 0;
+        for _ in 0..requests {
+            budget.deposit();
+            retries += usize::from(budget.withdraw());
+            tokio::time::advance(period).await;
+        }
+        retries
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_is_no_more_than_a_fifth_of_the_requests_and_few_requests_have_ten_a_second() {
+        for per_second in [55, 100, 1000, 10_000] {
+            let retries = retries(10_000, Duration::from_secs(1) / per_second).await;
+            assert!((1_990..=2_000).contains(&retries), "{per_second}: {retries}");
+        }
+        assert_eq!(retries(1_000, Duration::from_millis(100)).await, 1_000);
+        let retries = retries(1_000, Duration::from_millis(50)).await;
+        assert!((500..=511).contains(&retries), "{retries}");
     }
 }

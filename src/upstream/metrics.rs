@@ -20,6 +20,7 @@ pub struct UpstreamMetrics {
     tls_failed: Counter,
     connect_exhausted: Counter,
     retries: Counter,
+    retried_requests: [Counter; RetriedOutcome::COUNT],
     response_seconds: Histogram,
 }
 
@@ -44,6 +45,17 @@ enum ForwardOutcome {
     ClientError,
     /// The client left before there was an answer.
     Cancelled,
+}
+
+/// What became of a request that its route sends again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetriedOutcome {
+    /// An attempt after the first brought an answer that is not sent again.
+    Succeeded,
+    /// So did none.
+    Failed,
+    /// It would have been sent again, and the budget did not pay for it.
+    OverBudget,
 }
 
 /// Counts one forwarded request by its outcome, when dropped.
@@ -76,6 +88,12 @@ impl ForwardOutcome {
         (Self::ClientError, "client_error"),
         (Self::Cancelled, "cancelled"),
     ];
+}
+
+impl RetriedOutcome {
+    const COUNT: usize = 3;
+    const ALL: [(Self, &'static str); Self::COUNT] =
+        [(Self::Succeeded, "succeeded"), (Self::Failed, "failed"), (Self::OverBudget, "over_budget")];
 }
 
 impl From<&Failure> for ForwardOutcome {
@@ -115,6 +133,9 @@ impl UpstreamMetrics {
             tls_failed: connects("tls_failed"),
             connect_exhausted: connects("exhausted"),
             retries: counter!("tollgate_upstream_retries_total", "upstream" => name()),
+            retried_requests: RetriedOutcome::ALL.map(|(_, outcome)| {
+                counter!("tollgate_upstream_retried_requests_total", "upstream" => name(), "outcome" => outcome)
+            }),
             response_seconds: histogram!("tollgate_upstream_response_seconds", "upstream" => name()),
         }
     }
@@ -150,6 +171,13 @@ impl UpstreamMetrics {
     /// Counts a retry, at this endpoint or another.
     pub fn retried(&self) {
         self.retries.increment(1);
+    }
+
+    /// Counts what became of a request that its route sends again.
+    pub fn retries_ended(&self, outcome: RetriedOutcome) {
+        if let Some(counter) = self.retried_requests.get(outcome as usize) {
+            counter.increment(1);
+        }
     }
 
     /// Records the time from sending the request to the response's header section.
@@ -193,6 +221,9 @@ mod tests {
     #[test]
     fn every_outcome_is_listed_at_its_own_index() {
         for (place, (outcome, _)) in ForwardOutcome::ALL.into_iter().enumerate() {
+            assert_eq!(outcome as usize, place);
+        }
+        for (place, (outcome, _)) in RetriedOutcome::ALL.into_iter().enumerate() {
             assert_eq!(outcome as usize, place);
         }
     }

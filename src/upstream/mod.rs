@@ -268,6 +268,20 @@ impl Upstream {
         picked.or_else(|| self.balancer.pick(rotation.others(), tried))
     }
 
+    /// The next endpoint for a request that failed at those in `before`, to which it is added: one that is fit and that it has not
+    /// failed at, or else any. `None`: there is none.
+    pub fn pick_another(&self, before: &mut Tried) -> Option<PickedEndpoint> {
+        if before.count() > 0 {
+            let rotation = self.rotations.current();
+            let another = self.balancer.pick_instead(rotation.members(), before);
+            if let Some(another) = another.filter(|endpoint| !endpoint.is_backing_off()) {
+                return Some(another);
+            }
+            before.begin_anew();
+        }
+        self.pick(before)
+    }
+
     /// The part that the request has in common with others, by its `facts`, where endpoints are picked by that.
     pub fn affinity(&self, facts: &Facts<'_>) -> Option<Affinity> {
         match &self.spec.balance {

@@ -39,6 +39,7 @@ mod process;
 mod proxy_protocol;
 mod refused_paths;
 mod restart;
+mod retries;
 mod routing;
 mod settling;
 mod slow_readers;

@@ -27,15 +27,15 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
 
 /// A server of HTTP/2 without TLS. Stopped when dropped.
-struct Http2Server {
-    address: SocketAddr,
+pub struct Http2Server {
+    pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     acceptor: JoinHandle<()>,
 }
 
 impl Http2Server {
     /// Each request is handled by `handler`, which gets it with the number of its connection.
-    async fn start<F, S>(most_streams: u32, handler: F) -> Self
+    pub async fn start<F, S>(most_streams: u32, handler: F) -> Self
     where
         F: Fn(Request<RecvStream>, SendResponse<Bytes>, usize) -> S + Clone + Send + Sync + 'static,
         S: Future<Output = ()> + Send + 'static,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
@@ -11,7 +12,8 @@ use tollgate::body::Body;
 use tollgate::clock;
 use tollgate::error::Failure;
 use tollgate::proxy::message::forwarded::ClientOrigin;
-use tollgate::proxy::{Proxy, RequestSource};
+use tollgate::proxy::{Proxy, RequestSource, Retrying};
+use tollgate::route::retry::RetryPolicy;
 use tollgate::route::{Forward, HostPolicy, Rewrite};
 use tollgate::server::{self, ConnectionInfo, ConnectionLimit, Drained, Handler, InterimSlot, ListenerSpec, drain};
 use tollgate::upstream::bounds::UpstreamBounds;
@@ -33,13 +35,18 @@ pub struct Forwarder {
     pub proxy: Proxy,
     pub upstream: Arc<Upstream>,
     pub rule: Forward,
+    pub retry: Option<RetryPolicy>,
     pub trusted: TrustedProxies,
+    /// How often the last request was sent.
+    pub attempts: AtomicU16,
 }
 
 /// The part of the set-up that a test may change.
 pub struct ForwarderConfig {
     pub spec: UpstreamSpec,
     pub rule: Forward,
+    /// That of a route which sends its requests again.
+    pub retry: Option<RetryPolicy>,
     pub trusted: TrustedProxies,
 }
 
@@ -100,15 +107,16 @@ impl ForwarderConfig {
             http2: Http2Policy::Auto,
         };
         let rule = Forward { upstream: "test".into(), rewrite: Rewrite::Keep, host: HostPolicy::Preserve };
-        Self { spec, rule, trusted: TrustedProxies::default() }
+        Self { spec, rule, retry: None, trusted: TrustedProxies::default() }
     }
 }
 
 impl Forwarder {
     pub fn new(plan: ForwarderConfig) -> Self {
         CapturedLog::prepare();
-        let upstream = Arc::new(Upstream::new(Arc::new(plan.spec), None));
-        Self { proxy: Proxy::default(), upstream, rule: plan.rule, trusted: plan.trusted }
+        let upstream = Arc::new(Upstream::new(Arc::new(plan.spec.clone()), None));
+        let ForwarderConfig { rule, retry, trusted, .. } = plan;
+        Self { proxy: Proxy::default(), upstream, rule, retry, trusted, attempts: AtomicU16::new(0) }
     }
 
     pub async fn answer(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Body> {
@@ -135,7 +143,16 @@ impl Forwarder {
             has_own_fields: false,
         };
         let destination = Destination { upstream: &self.upstream, spec: self.upstream.spec() };
-        let forwarded = self.proxy.forward(request, &self.rule, destination, source).await;
+        let forwarded = match &self.retry {
+            None => self.proxy.forward(request, &self.rule, destination, source).await,
+            Some(policy) => {
+                let mut attempts = 0;
+                let retrying = Retrying { policy, ends: None, attempts: &mut attempts };
+                let answer = self.proxy.forward_again(request, &self.rule, destination, (source, retrying)).await;
+                self.attempts.store(attempts, Ordering::SeqCst);
+                answer
+            }
+        };
         forwarded.unwrap_or_else(|failure| failure.respond(&id))
     }
 }

@@ -108,6 +108,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
     let cors = raw.cors.build(|raw| raw.build(report).map(Arc::new));
     let compression = raw.compress.build(|raw| raw.build(report).map(Arc::new));
     let error_pages = raw.error_pages.build(|raw| error_pages(raw, report));
+    let retry = raw.retry.build(|raw| raw.build(report).map(Arc::new));
     let networks = network_rules(&raw.allow, &raw.deny, report);
     Some(Route {
         name: raw.name.value()?.0,
@@ -124,6 +125,7 @@ fn route(raw: &RawRoute, matches: Option<&Match>, context: &RouteContext<'_>, re
         max_body: max_body?,
         answer_time: AnswerTimeLimits { head: head?, whole: times?.and_then(|(_, whole)| whole) },
         upstream_time: times?.map(|(of_upstream, _)| of_upstream).unwrap_or_default(),
+        retry: retry?,
     })
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Method, Response};
+use http::{HeaderValue, Method, Request, Response};
 use serde::Serialize;
 use tollgate_limiter::layer::LimitedRequest as _;
 use tollgate_limiter::limit::key::{Facts, host};
@@ -16,14 +16,17 @@ use tollgate_limiter::limit::on_limit::Degrade;
 use tower_service::Service;
 
 use crate::body::Body;
+use crate::clock::Instant;
 use crate::error::Failure;
 use crate::gateway::exchange::{Exchange, RequestContext};
+use crate::http::deadline::LONGEST_WAIT;
 use crate::proxy::message::max_forwards;
-use crate::proxy::{Mirror, RequestSource};
+use crate::proxy::{Mirror, Proxy, RequestSource, Retrying};
 use crate::route::distribution::WHOLE;
 use crate::route::location;
 use crate::route::template::Variable;
-use crate::route::{Action, Distribution, Forward, HostPolicy, RedirectRule, Rewrite};
+use crate::route::{Action, Distribution, Forward, HostPolicy, RedirectRule, Rewrite, Route};
+use crate::upstream::Destination;
 use crate::upstream::affinity::Affinity;
 
 /// Does the action of the request's route, or a lesser one where a limit says so.
@@ -82,7 +85,39 @@ fn act<'a>(exchange: &'a mut Exchange<'_>) -> BoxFuture<'a, ActionResult> {
         if upstream.asks_for_affinity() { exchange.with_facts(None, |facts| upstream.affinity(facts)) } else { None };
     let begun = context.now();
     let source = RequestSource { origin, request_id, interim, sockets, affinity, begun, deadline, has_own_fields };
-    Box::pin(proxy.forward(exchange.request, &rule, target.destination(upstream), source))
+    let destination = target.destination(upstream);
+    if let Some(policy) = &target.route.retry {
+        let ends = ends(exchange, &target.route);
+        let attempts = &mut exchange.account.attempts;
+        return forward_again(
+            proxy,
+            exchange.request,
+            rule,
+            destination,
+            (source, Retrying { policy, ends, attempts }),
+        );
+    }
+    Box::pin(proxy.forward(exchange.request, &rule, destination, source))
+}
+
+/// Forwards a request of a route that sends it again.
+#[cold]
+fn forward_again<'a>(
+    proxy: &'a Proxy,
+    request: &'a mut Request<Body>,
+    rule: Cow<'a, Forward>,
+    destination: Destination<'a>,
+    attempts: (RequestSource<'a>, Retrying<'a>),
+) -> BoxFuture<'a, ActionResult> {
+    Box::pin(async move { proxy.forward_again(request, &rule, destination, attempts).await })
+}
+
+/// When the request is over in any case: at the first of its time limits.
+fn ends(exchange: &Exchange<'_>, route: &Route) -> Option<Instant> {
+    let context = exchange.context;
+    let whole = route.answer_time.whole.map(|whole| context.started + whole.min(LONGEST_WAIT));
+    let call = context.call_deadline(exchange.request.headers()).map(|deadline| deadline.0);
+    exchange.deadline.into_iter().chain(whole).chain(call).min()
 }
 
 /// The upstream that the request goes to.

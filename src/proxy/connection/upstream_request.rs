@@ -17,6 +17,7 @@ use crate::http::h1::encode;
 use crate::proxy::message::additions::{self, Additions, HopFields};
 use crate::proxy::message::headers::{self, FieldSummary};
 use crate::proxy::message::target;
+use crate::proxy::replay::ReplayBody;
 use crate::proxy::request_source::{InterimRelay, RequestSource};
 use crate::route::{Forward, HostPolicy};
 
@@ -73,6 +74,26 @@ impl<'a> UpstreamRequest<'a> {
     /// Whether a body is still to be sent.
     pub fn has_body(&self) -> bool {
         self.upload.as_ref().is_some_and(Upload::has_body)
+    }
+
+    /// Keeps `most` bytes of its body as they are sent. `None`: it has no body.
+    pub fn keep_body(&mut self, most: usize) -> Option<ReplayBody> {
+        let upload = self.upload.as_mut().filter(|upload| upload.has_body())?;
+        let kept = ReplayBody::new(upload.take_body(), most);
+        upload.restore(kept.read()?);
+        Some(kept)
+    }
+
+    /// Has it sent anew from its beginning, with the body that was kept. Returns whether that can be.
+    pub fn renew(&mut self, kept: Option<&ReplayBody>) -> bool {
+        // Nothing was sent of it.
+        if self.upload.is_some() {
+            return true;
+        }
+        let body = kept.map_or_else(|| Some(Body::empty()), ReplayBody::read);
+        // A part of it was asked for already: no wait for a 100.
+        self.upload = body.map(|body| Upload::new(body, self.head.headers(), false));
+        self.upload.is_some()
     }
 
     /// Whether it asks for a WebSocket, and for nothing else (RFC 6455 §4.1).

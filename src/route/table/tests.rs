@@ -46,6 +46,7 @@ fn route(host: HostMatch, path: &str, methods: &[Method], headers: &[(&'static s
         error_pages: None,
         max_body: None,
         answer_time: Default::default(),
+        retry: None,
         upstream_time: Default::default(),
     })
 }

@@ -62,6 +62,16 @@ impl Tried {
         self.endpoints.len()
     }
 
+    /// Adds an endpoint.
+    pub fn add(&mut self, endpoint: &Arc<Endpoint>) {
+        self.endpoints.push(Arc::as_ptr(endpoint).addr());
+    }
+
+    /// Forgets all endpoints.
+    pub fn begin_anew(&mut self) {
+        self.endpoints.clear();
+    }
+
     fn contains(&self, endpoint: &Arc<Endpoint>) -> bool {
         self.endpoints.contains(&Arc::as_ptr(endpoint).addr())
     }
@@ -75,7 +85,16 @@ impl Balancer {
     /// The next endpoint of `list` for a request that was already sent to those in `tried`, to which it is added. `None`:
     /// none is left.
     pub fn pick(&self, list: PickList<'_>, tried: &mut Tried) -> Option<PickedEndpoint> {
-        let turn = || self.next.fetch_add(1, Ordering::Relaxed);
+        self.pick_at(list, tried, || self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Like [`pick`](Self::pick), at nobody's turn: where requests take two each, every first one would be the same endpoint's.
+    pub fn pick_instead(&self, list: PickList<'_>, tried: &mut Tried) -> Option<PickedEndpoint> {
+        self.pick_at(list, tried, || self.next.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn pick_at(&self, list: PickList<'_>, tried: &mut Tried, turn: impl Fn() -> usize) -> Option<PickedEndpoint> {
         let place = match (&self.balance, tried.affinity) {
             (Balance::LeastRequests, _) => list.less_loaded(tried),
             (Balance::Hash(_), Some(affinity)) => list.most_suited(affinity, tried),
@@ -83,7 +102,7 @@ impl Balancer {
             (Balance::RoundRobin | Balance::Hash(_) | Balance::Sticky(_), _) => list.in_turn(turn(), tried),
         }?;
         let endpoint = list.endpoints.get(place)?;
-        tried.endpoints.push(Arc::as_ptr(endpoint).addr());
+        tried.add(endpoint);
         Some(PickedEndpoint::new(endpoint))
     }
 }

@@ -1,6 +1,6 @@
 //! `routes`: which requests a route takes, and its bounds. `action` has the keys of its action, `cors` the pages that may
-//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses, `distribution` its upstreams,
-//! `error_pages` the pages in place of errors, `path` its paths.
+//! read its answers, `fields` the header fields that it changes, `compress` the answers that it compresses, `distribution` its
+//! upstreams, `error_pages` the pages in place of errors, `path` its paths, `retry` when requests are sent again.
 
 pub mod action;
 pub mod compress;
@@ -9,6 +9,7 @@ pub mod distribution;
 pub mod error_pages;
 pub mod fields;
 pub mod path;
+pub mod retry;
 
 use http::{HeaderName, Method};
 use serde_json::{Value as Json, json};
@@ -19,6 +20,7 @@ use self::cors::RawCors;
 use self::error_pages::RawErrorPage;
 use self::fields::RawFieldChanges;
 use self::path::RawPathMatch;
+use self::retry::RawRetry;
 use crate::config::file::header::RawHeaderCondition;
 use crate::config::file::limit::RawLimitUse;
 use crate::config::file::scalar::address::Cidr;
@@ -63,6 +65,8 @@ record! {
         optional timeout: Located<BoundedDuration<DAY>>,
         /// Time limits of the route, each in place of its upstream's.
         optional timeouts: RawRouteTimeouts,
+        /// When requests are sent to the upstream again. Default: only where that can do no harm.
+        optional retry: RawRetry,
     }
 }
 

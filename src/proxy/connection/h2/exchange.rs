@@ -16,7 +16,6 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Response, StatusCode};
 
 use super::group::StreamLease;
-use super::replay::ReplayBody;
 use super::response::{Http2ResponseBody, UploadTask};
 use super::websocket::{self, RequestedWebSocket};
 use crate::body::Body;
@@ -30,8 +29,12 @@ use crate::proxy::connection::failure::{ExchangeError, FailedExchange, RetryPerm
 use crate::proxy::connection::response::{InvalidResponse, content_length};
 use crate::proxy::connection::upload::{Upload, UploadPhase};
 use crate::proxy::connection::upstream_request::UpstreamRequest;
+use crate::proxy::replay::ReplayBody;
 use crate::proxy::request_source::InterimRelay;
 use crate::upstream::endpoints::PickedEndpoint;
+
+/// Bytes of a request's body that are kept, in case the upstream says that it has not processed it.
+const MOST_KEPT: usize = 64 * 1024;
 
 /// An exchange over one stream. Dropped before its end, it resets the stream.
 pub struct Http2Exchange {
@@ -80,7 +83,7 @@ impl Http2Exchange {
     /// When the exchange fails before that; says whether the request may be sent again.
     pub async fn send(&mut self, request: &mut UpstreamRequest<'_>) -> Result<Response<()>, Box<FailedExchange>> {
         let mut upload = request.upload.take().unwrap_or_else(Upload::none);
-        let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body()));
+        let replay = upload.has_body().then(|| ReplayBody::new(upload.take_body(), MOST_KEPT));
         let is_websocket = replay.is_none() && request.asks_for_websocket();
         if is_websocket && !self.stream.connection.takes_extended_connect() {
             return Err(self.fail(ExchangeError::NoWebSocket, upload, None));

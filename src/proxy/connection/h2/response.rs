@@ -11,9 +11,9 @@ use http_body::{Frame, SizeHint};
 use tokio::task::JoinHandle;
 
 use super::group::StreamLease;
-use super::replay::ReplayBody;
 use crate::body::{BodyFailure, BodySource, BoxError};
 use crate::http::h2::{BodySender, ReceivedBody, SendFailure};
+use crate::proxy::replay::ReplayBody;
 use crate::upstream::endpoints::PickedEndpoint;
 
 /// The body of a response.

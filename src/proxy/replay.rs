@@ -1,6 +1,6 @@
 //! A request body of which the beginning is kept, so that it can be sent again.
 //!
-//! Guarantees that it streams, and that no more than [`MOST_KEPT`] bytes are kept, and none once the response has begun.
+//! Guarantees that it streams, and that no more bytes are kept than its bound says, and none once the response has begun.
 //! They are copied: a piece that was kept as it came would hold all of the buffer that it was read into.
 
 use std::pin::Pin;
@@ -15,9 +15,6 @@ use parking_lot::Mutex;
 
 use crate::body::{Body, BodySource, BoxError};
 
-/// Bytes that are kept. A body that is longer can no longer be sent again once so much of it was sent.
-const MOST_KEPT: usize = 64 * 1024;
-
 /// Bytes that are handed out at once when they are read again.
 const AGAIN: usize = 16 * 1024;
 
@@ -27,12 +24,16 @@ pub struct ReplayBody(Arc<ReplayState>);
 
 struct ReplayState {
     kept: Mutex<KeptBody>,
+    /// Its length was known from the start: another reader frames it as the first did.
+    sized: bool,
     /// Pieces that were read so far: it grows as the body moves.
     pieces: AtomicUsize,
 }
 
 struct KeptBody {
     body: Body,
+    /// Bytes that are kept at most. A body that is longer can no longer be sent again once more of it was sent.
+    most: usize,
     bytes: Vec<u8>,
     trailers: Option<HeaderMap>,
     /// All that was read is in `bytes` and `trailers`.
@@ -48,9 +49,11 @@ struct ReplayReader {
 }
 
 impl ReplayBody {
-    pub fn new(body: Body) -> Self {
-        let kept = KeptBody { body, bytes: Vec::new(), trailers: None, whole: true };
-        Self(Arc::new(ReplayState { kept: Mutex::new(kept), pieces: AtomicUsize::new(0) }))
+    /// Keeps `most` bytes of it at most.
+    pub fn new(body: Body, most: usize) -> Self {
+        let sized = body.size_hint().exact().is_some();
+        let kept = KeptBody { body, most, bytes: Vec::new(), trailers: None, whole: true };
+        Self(Arc::new(ReplayState { kept: Mutex::new(kept), sized, pieces: AtomicUsize::new(0) }))
     }
 
     /// The body, from its beginning. `None`: too much of it was read. One reader at a time.
@@ -62,6 +65,11 @@ impl ReplayBody {
     /// Ready when a part of it is there to be read.
     pub fn poll_arrived(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.0.kept.lock().body.poll_arrived(cx)
+    }
+
+    /// Whether its client has sent all of it, as far as that is known.
+    pub fn has_arrived(&self) -> bool {
+        self.0.kept.lock().body.is_end_stream()
     }
 
     /// How many pieces were read.
@@ -85,11 +93,18 @@ impl KeptBody {
         if let Some(trailers) = frame.trailers_ref() {
             self.trailers = Some(trailers.clone());
         } else if let Some(piece) = frame.data_ref() {
-            if self.bytes.len() + piece.len() > MOST_KEPT {
+            if self.bytes.len() + piece.len() > self.most {
                 return self.forget();
             }
             self.bytes.extend_from_slice(piece);
         }
+    }
+}
+
+impl ReplayReader {
+    /// Whether something that was kept is still to be read.
+    fn has_unread(&self, kept: &KeptBody) -> bool {
+        kept.whole && (self.position < kept.bytes.len() || (kept.trailers.is_some() && !self.ended))
     }
 }
 
@@ -121,13 +136,20 @@ impl BodySource for ReplayReader {
         polled
     }
 
+    fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut kept = self.state.kept.lock();
+        if self.has_unread(&kept) { Poll::Ready(()) } else { kept.body.poll_arrived(cx) }
+    }
+
     fn is_over(&self) -> bool {
         let kept = self.state.kept.lock();
-        let unread = kept.whole && (self.position < kept.bytes.len() || (kept.trailers.is_some() && !self.ended));
-        !unread && kept.body.is_end_stream()
+        !self.has_unread(&kept) && kept.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
+        if !self.state.sized {
+            return SizeHint::new();
+        }
         let kept = self.state.kept.lock();
         let again = if kept.whole { kept.bytes.len().saturating_sub(self.position) } else { 0 };
         kept.body.size_hint().exact().map_or_else(SizeHint::new, |rest| SizeHint::with_exact(rest + again as u64))
@@ -141,6 +163,8 @@ mod tests {
     use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
+
+    const MOST_KEPT: usize = 64 * 1024;
 
     fn body(pieces: usize, length: usize) -> Body {
         let pieces = (0..pieces).map(move |n| Ok(Frame::data(Bytes::from(vec![b'a' + n as u8; length]))));
@@ -158,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_read_is_read_again_and_then_the_rest() {
         for read in 0..6 {
-            let replay = ReplayBody::new(body(4, 10));
+            let replay = ReplayBody::new(body(4, 10), MOST_KEPT);
             let mut first = replay.read().unwrap();
             for _ in 0..read {
                 first.frame().await;
@@ -170,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_body_is_not_kept() {
-        let replay = ReplayBody::new(body(3, MOST_KEPT / 2));
+        let replay = ReplayBody::new(body(3, MOST_KEPT / 2), MOST_KEPT);
         let mut first = replay.read().unwrap();
         first.frame().await;
         assert!(replay.read().is_some());
@@ -188,7 +212,7 @@ mod tests {
             let buffer = buffer.clone();
             move |n| Ok(Frame::data(buffer.slice(n..=n)))
         });
-        let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))));
+        let replay = ReplayBody::new(Body::boxed(StreamBody::new(futures_util::stream::iter(pieces))), MOST_KEPT);
         assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
         assert!(replay.0.kept.lock().bytes.capacity() <= 2 * MOST_KEPT);
         assert_eq!(whole(replay.read().unwrap()).await.0.len(), MOST_KEPT);
@@ -199,11 +223,18 @@ mod tests {
 
     #[tokio::test]
     async fn the_length_counts_what_is_read_again() {
-        let replay = ReplayBody::new(Body::from(Bytes::from_static(b"whole")));
+        let replay = ReplayBody::new(Body::from(Bytes::from_static(b"whole")), MOST_KEPT);
         let mut first = replay.read().unwrap();
         assert_eq!(first.size_hint().exact(), Some(5));
         first.frame().await;
         assert!(first.is_end_stream());
         assert_eq!(replay.read().unwrap().size_hint().exact(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn a_body_whose_length_was_not_known_has_none_when_it_is_read_again() {
+        let replay = ReplayBody::new(body(1, 10), MOST_KEPT);
+        whole(replay.read().unwrap()).await;
+        assert_eq!(replay.read().unwrap().size_hint().exact(), None);
     }
 }
