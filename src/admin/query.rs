@@ -33,13 +33,14 @@ pub struct BucketQuery {
     pub local: bool,
 }
 
-const WORDS: [&str; 19] = [
+const WORDS: [&str; 20] = [
     "key",
     "client_ip",
     "client_certificate.",
     "identity.id",
     "identity.plan",
     "identity.label.",
+    "claim.",
     "method",
     "host",
     "route",
@@ -56,7 +57,7 @@ const WORDS: [&str; 19] = [
 ];
 
 /// The kinds of words that describe a request to explain, besides its URL.
-const OF_EXPLAIN: [&str; 4] = ["header.", "client_certificate.", "identity.", "body."];
+const OF_EXPLAIN: [&str; 5] = ["header.", "client_certificate.", "identity.", "claim.", "body."];
 
 /// The client of a request when the query names none.
 const DEFAULT_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -194,6 +195,9 @@ impl RequestParts {
                 } = value.to_owned();
             }
             ("identity", part) => self.identity(name, part, value)?,
+            ("claim", claim) if !claim.is_empty() => {
+                drop(self.described.client_identity.claims.insert(claim.to_owned(), value.to_owned()));
+            }
             ("method", "") => {
                 let method = Method::from_bytes(value.as_bytes());
                 self.described.method =

@@ -23,7 +23,7 @@ tollgate admin
   GET    /explain                 what becomes of a request, and why: url, method, client_ip, header.NAME, identity.id, body.NAME, listener
 
 A bucket is named by key=KEY, as /explain shows it, or by what its limit counts by: client_ip, method, host, route,
-header.NAME, cookie.NAME, query.NAME, path.NAME, body.NAME, identity.id, identity.plan, identity.label.NAME. A change
+header.NAME, cookie.NAME, query.NAME, path.NAME, body.NAME, identity.id, identity.plan, identity.label.NAME, claim.NAME. A change
 takes dry_run=true, and must say who asks for it:
   curl -X DELETE -H 'X-Tollgate-Operator: ada' 'http://127.0.0.1:9901/buckets/per-client?client_ip=203.0.113.9'
 ";

@@ -193,11 +193,12 @@ fn listener_rules(listener: &ListenerConfig) -> ListenerRules {
 }
 
 fn authenticators(config: &Config, before: Option<&Gateway>) -> Authenticators {
-    let kept = |spec: &Arc<AuthenticatorSpec>| {
-        let running = before?.authenticators.get(&spec.name)?;
-        (*running.spec == **spec).then(|| running.clone())
+    let of = |spec: &Arc<AuthenticatorSpec>| {
+        let running = before.and_then(|before| before.authenticators.get(&spec.name));
+        let same = running.filter(|running| *running.spec == **spec);
+        let new = || Arc::new(Authenticator::new(spec.clone(), running.map(|running| &**running)));
+        same.cloned().unwrap_or_else(new)
     };
-    let of = |spec: &Arc<AuthenticatorSpec>| kept(spec).unwrap_or_else(|| Arc::new(Authenticator::new(spec.clone())));
     config.authenticators.iter().map(|spec| (spec.name.clone(), of(spec))).collect()
 }
 

@@ -28,6 +28,7 @@ use super::signals::Signals;
 use super::workers::Workers;
 use crate::admin::bucket_service::{BucketService, FleetBuckets};
 use crate::admin::state::{AdminState, LifecyclePhase, Readiness};
+use crate::identity::upkeep::follow_issuer;
 use crate::observe::recorder::MetricsHandle;
 use crate::server::{Drain, DrainSignal, drain};
 use crate::transport::listening_socket::SocketFile;
@@ -75,6 +76,7 @@ impl ControlPlane {
             socket_files,
             reserved,
         } = self;
+        shared.gateway.load().authenticators.values().for_each(follow_issuer);
         let readiness = Readiness::default();
         let exporter = Arc::new(Exporter::new(metrics, &shared, workers.in_flight.clone()));
         let rendering = exporter.clone();

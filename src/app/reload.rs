@@ -17,6 +17,7 @@ use super::signals::{OperatorSignal, Signals};
 use crate::config::source_watch::SourceWatches;
 use crate::config::{self, Config, Mistakes, Reading};
 use crate::gateway::Gateway;
+use crate::identity::upkeep::follow_issuer;
 use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::ReloadMetrics;
 use crate::upstream::watch::discover;
@@ -103,6 +104,7 @@ impl Reloader {
         let (credentials, endpoints) = (CredentialFiles::prepare(&gateway)?, EndpointFiles::prepare(&gateway)?);
         (self.credentials, self.endpoints) = (credentials.install(), endpoints.install());
         discover::first_answers(gateway.discovering_upstreams()).await;
+        gateway.authenticators.values().for_each(follow_issuer);
         self.gateway.store(Arc::new(gateway));
         self.tls.install(tls);
         self.access_log = access_log;

@@ -61,7 +61,7 @@ struct BucketSelector {
     /// The limit, as the configuration calls it.
     limit: String,
     /// The whole key, as `tollgate explain` shows it. Beside it, only what tells the client's plan is given.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "path_param", "body", "method", "host", "route"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["client_ip", "client_certificate", "identity", "claim", "path_param", "body", "method", "host", "route"])]
     key: Option<String>,
     /// The client's address.
     #[arg(long, value_name = "ADDRESS")]
@@ -72,6 +72,9 @@ struct BucketSelector {
     /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
     #[arg(long, value_name = "id|plan|label.NAME=VALUE", value_parser = pair)]
     identity: Vec<(String, String)>,
+    /// A claim of the client's token.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    claim: Vec<(String, String)>,
     /// A header field of the request.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     header: Vec<(String, String)>,
@@ -158,6 +161,7 @@ impl BucketSelector {
         let named = [
             ("client_certificate", &self.client_certificate),
             ("identity", &self.identity),
+            ("claim", &self.claim),
             ("header", header),
             ("cookie", cookie),
             ("query", query),

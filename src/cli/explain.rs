@@ -51,6 +51,9 @@ pub struct ExplainArgs {
     /// The client that an authenticator finds, as AUTHENTICATOR/ID; also its plan and labels.
     #[arg(long, value_name = "id|plan|label.NAME=VALUE", value_parser = pair)]
     identity: Vec<(String, String)>,
+    /// A claim of the client's token.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    claim: Vec<(String, String)>,
     /// A member of the body, not encoded.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     body: Vec<(String, String)>,
@@ -129,6 +132,7 @@ impl ExplainArgs {
         let named = [
             ("client_certificate", &self.client_certificate),
             ("identity", &self.identity),
+            ("claim", &self.claim),
             ("header", &self.headers),
             ("body", &self.body),
         ];

@@ -1,4 +1,5 @@
-//! The way in of files of credentials, API keys and users: to the clients that have them, or to all that is wrong with it.
+//! The way in of files of credentials, API keys, users and keys of issuers: to what is in them, or to all that is wrong
+//! with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use super::report::{Location, Mistakes, Report, ValueProblem};
 use super::yaml::decode::Decode;
 use super::{check, source, yaml};
 use crate::identity::api_key::ApiKeyTable;
+use crate::identity::jwt::key_set::{KeySet, KeySetError, KeySetOrigin};
 use crate::identity::password::user_table::UserTable;
 
 /// Reads and checks the file at `path`, whose clients an `authenticator` has. It has no variables.
@@ -32,6 +34,17 @@ pub fn load_users(path: &Path, authenticator: &str) -> Result<UserTable, Mistake
     let mut report = Report::new(&name);
     let table = check::users(&Arc::from(name), &text, authenticator, &mut report);
     report.close(table).map(|(table, _)| table)
+}
+
+/// Reads and checks the JSON Web Key Set at `path`.
+///
+/// # Errors
+/// When it cannot be read, or has no key of use.
+pub fn load_key_set(path: &Path) -> Result<KeySet, Mistakes> {
+    let name = path.display().to_string();
+    let text = source::of_keys(&name, path)?;
+    let refused = |error: KeySetError| Mistakes::unreadable(&name, error.to_string(), None);
+    KeySet::read(text.as_bytes(), KeySetOrigin::File).map_err(refused)
 }
 
 fn table(file: &Arc<str>, text: &str, authenticator: &str, report: &mut Report) -> Option<ApiKeyTable> {

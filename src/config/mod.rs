@@ -4,9 +4,9 @@
 //! one section each, and refuses unknown keys; `check` looks up names, compares sections and builds [`Config`].
 //! Mistakes of all three are collected in `report` and reported at once. `load` is the way in: `source` reads the text of a
 //! file, `include` joins the trees of several, and `defaults` completes what stands in them. `printed` writes all of that
-//! as one file. `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of a file of
-//! credentials, `load_endpoints` of a file of endpoints. Types of the domain know nothing of this module. (`yaml` says why decoding is not
-//! left to serde.)
+//! as one file. `watch` notices a changed file, `source_watch` any of several. `load_keys` is the way in of files of
+//! credentials, `load_endpoints` of a file of endpoints. Types of the domain know nothing of this module. (`yaml` says why
+//! decoding is not left to serde.)
 
 mod check;
 mod defaults;
@@ -26,7 +26,7 @@ mod yaml;
 pub use file::scalar::http::registered_method;
 pub use load::{Loaded, Reading, load, load_admin, load_stdin, parse, read};
 pub use load_endpoints::load_endpoints;
-pub use load_keys::{load_api_keys, load_users};
+pub use load_keys::{load_api_keys, load_key_set, load_users};
 pub use printed::print;
 pub use report::{Mistake, Mistakes};
 pub use settings::{AccessLogFormat, Config, ListenerConfig};

@@ -293,5 +293,6 @@ fn part_of<'a>(identity: &'a CallerIdentity, part: &IdentityVariable) -> &'a str
         IdentityVariable::Authenticator => identity.authenticator(),
         IdentityVariable::Plan => identity.plan.as_deref().unwrap_or_default(),
         IdentityVariable::Label(name) => identity.labels.get(&**name).map_or("", String::as_str),
+        IdentityVariable::Claim(name) => identity.claims.get(&**name).map_or("", String::as_str),
     }
 }

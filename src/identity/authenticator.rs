@@ -11,8 +11,12 @@ use tollgate_limiter::limit::key::{CallerIdentity, CertificatePart};
 
 use super::api_key::ApiKeyTable;
 use super::attempts::FailedAttempts;
-use super::credential::FoundCredential;
+use super::credential::{CredentialPlace, FoundCredential};
 use super::forward;
+use super::jwt::issuer::IssuerFetches;
+use super::jwt::key_set::KeySet;
+use super::jwt::spec::{JwtSpec, KeySetUrl};
+use super::jwt::{TokenFault, TokenVerifier};
 use super::metrics::AuthenticatorMetrics;
 use super::password;
 use super::password::checks::{PasswordCheck, PasswordChecks};
@@ -32,6 +36,9 @@ pub struct Authenticator {
     passwords: Option<PasswordState>,
     /// Of API keys in the store.
     stored_keys: Option<Arc<StoredKeys>>,
+    /// Of one that checks tokens.
+    verifier: Option<TokenVerifier>,
+    fetches: Arc<IssuerFetches>,
 }
 
 /// The means by which credentials are checked. They change while the authenticator is at work.
@@ -39,6 +46,7 @@ pub struct Authenticator {
 pub enum Material {
     ApiKeys(ApiKeyTable),
     Users(Arc<UserTable>),
+    KeySet(KeySet),
 }
 
 /// The attempts to authenticate by a password: those that failed, and those under way.
@@ -51,6 +59,8 @@ struct PasswordState {
 pub enum Finding {
     /// It has no credential for this authenticator: another one may be asked.
     Absent,
+    /// It has one that is another authenticator's, by its own words.
+    Foreign,
     Decided(AuthenticationResult),
     /// It cannot say now. The future must end by itself, soon: nothing else bounds it.
     Waits(BoxFuture<'static, Awaited>),
@@ -63,10 +73,15 @@ pub enum Awaited {
     Decided(AuthenticationResult),
 }
 
+const NO_KEYS: &str = "the issuer's keys are not known yet";
+const OLD_KEYS: &str = "the issuer's keys could not be fetched for too long";
+const UNKNOWN_KEY: AuthenticationRefusal =
+    AuthenticationRefusal::Invalid("the token is signed by a key that the issuer does not have");
 const SENT_TWICE: AuthenticationRefusal = AuthenticationRefusal::Invalid("the credential is sent more than once");
 
 impl Authenticator {
-    pub fn new(spec: Arc<AuthenticatorSpec>) -> Self {
+    /// In place of the one `before` by its name, whose keys it goes on with if their issuer is the same.
+    pub fn new(spec: Arc<AuthenticatorSpec>, before: Option<&Self>) -> Self {
         let metrics = AuthenticatorMetrics::new(&spec.name);
         let passwords = match &spec.method {
             AuthenticationMethod::Basic(basic) => Some(PasswordState::new(&spec.name, basic)),
@@ -78,7 +93,20 @@ impl Authenticator {
             }
             _ => None,
         };
-        Self { spec, metrics, material: ArcSwapOption::empty(), passwords, stored_keys }
+        let verifier = match &spec.method {
+            AuthenticationMethod::Jwt(jwt) => Some(TokenVerifier::new(jwt)),
+            _ => None,
+        };
+        let (material, fetches) = (ArcSwapOption::empty(), Arc::default());
+        let mut this = Self { spec, metrics, material, passwords, stored_keys, verifier, fetches };
+        let running = before.and_then(|before| Some((before, before.issuer()?)));
+        if let Some((before, (url, fetches))) = running
+            && this.issuer().is_some_and(|(own, _)| own == url)
+        {
+            this.material.store(before.material.load_full());
+            this.fetches = Arc::new(fetches.successor());
+        }
+        this
     }
 
     /// Checks credentials by `material` from now on.
@@ -93,19 +121,23 @@ impl Authenticator {
         self.material.store(Some(Arc::new(material)));
     }
 
-    /// Whether it has what credentials are checked by, or needs nothing.
-    pub fn is_ready(&self) -> bool {
-        self.spec.file().is_none() || self.material.load().is_some()
+    /// Where the keys of its issuer are fetched, if they are.
+    pub fn issuer(&self) -> Option<(&KeySetUrl, &Arc<IssuerFetches>)> {
+        match &self.spec.method {
+            AuthenticationMethod::Jwt(spec) => spec.url().map(|url| (url, &self.fetches)),
+            _ => None,
+        }
     }
 
     /// Looks for a credential, and checks it. An authenticator that `may_wait` no more decides by what it knows.
-    pub fn check(&self, source: CredentialSource<'_>, _may_wait: bool) -> Finding {
+    pub fn check(&self, source: CredentialSource<'_>, may_wait: bool) -> Finding {
         match &self.spec.method {
             AuthenticationMethod::ApiKey(spec) => self.check_key(spec, source),
             AuthenticationMethod::Basic(spec) => self.check_password(spec, source),
             AuthenticationMethod::Forward(spec) => {
                 Finding::Waits(Box::pin(forward::ask(spec, &self.spec.name, source).map(Awaited::Decided)))
             }
+            AuthenticationMethod::Jwt(spec) => self.check_token(spec, source, may_wait),
             AuthenticationMethod::ClientCertificate(part) => self.check_certificate(*part, source),
         }
     }
@@ -164,10 +196,61 @@ impl Authenticator {
         }
     }
 
+    fn check_token(&self, spec: &JwtSpec, source: CredentialSource<'_>, may_wait: bool) -> Finding {
+        let found = match spec.place.find(source.uri, source.headers) {
+            FoundCredential::Absent => return Finding::Absent,
+            FoundCredential::Several => return Finding::Decided(Err(SENT_TWICE)),
+            FoundCredential::One(found) => found,
+        };
+        let token = match spec.place {
+            CredentialPlace::Header(_) => without_scheme(&found),
+            _ => &found,
+        };
+        let material = self.material.load();
+        let (Some(Material::KeySet(keys)), Some(verifier)) = (material.as_deref(), &self.verifier) else {
+            return self.await_keys(may_wait, NO_KEYS);
+        };
+        if spec.url().is_some_and(|url| !self.fetches.is_fresh(url.stale)) {
+            return self.await_keys(may_wait, OLD_KEYS);
+        }
+        match verifier.check(&self.spec.name, spec, keys, token) {
+            Ok(identity) => Finding::Decided(Ok(identity.into())),
+            Err(TokenFault::Foreign) => Finding::Foreign,
+            Err(TokenFault::Refused(refusal)) => Finding::Decided(Err(refusal)),
+            Err(TokenFault::UnknownKey) => {
+                let issuer = self.issuer().filter(|_| may_wait);
+                let wait = issuer.and_then(|(url, fetches)| fetches.next(url.timeout));
+                wait.map_or(Finding::Decided(Err(UNKNOWN_KEY)), ask_again_after)
+            }
+        }
+    }
+
+    /// Waits for the keys, if they are on their way.
+    fn await_keys(&self, may_wait: bool, reason: &'static str) -> Finding {
+        let issuer = self.issuer().filter(|_| may_wait);
+        let wait = issuer.and_then(|(url, fetches)| fetches.current(url.timeout));
+        wait.map_or(Finding::Decided(Err(AuthenticationRefusal::Unavailable(reason))), ask_again_after)
+    }
+
     fn check_certificate(&self, part: CertificatePart, source: CredentialSource<'_>) -> Finding {
         let Some(certificate) = source.client_certificate else { return Finding::Absent };
         let id = part.of(certificate).ok_or(AuthenticationRefusal::Forbidden("the certificate has no such name"));
         Finding::Decided(id.map(|id| Arc::new(CallerIdentity::new(&self.spec.name, id)).into()))
+    }
+}
+
+fn ask_again_after(wait: BoxFuture<'static, ()>) -> Finding {
+    Finding::Waits(Box::pin(async move {
+        wait.await;
+        Awaited::AskAgain
+    }))
+}
+
+/// A token of a field of its own, which may have the scheme before it all the same.
+fn without_scheme(value: &[u8]) -> &[u8] {
+    match value.split_at_checked(7) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => token.trim_ascii_start(),
+        _ => value,
     }
 }
 
@@ -177,6 +260,7 @@ impl Material {
         match self {
             Self::ApiKeys(table) => table.len(),
             Self::Users(table) => table.len(),
+            Self::KeySet(set) => set.len(),
         }
     }
 

@@ -1,15 +1,17 @@
-//! The client of a request, by name: authenticators by API key, password and client certificate, and by a service that
-//! is asked.
+//! The client of a request, by name: authenticators by API key, password, token and client certificate, and by a service
+//! that is asked.
 //!
 //! `spec` is what an operator writes, `credential` the places where a request carries one, `authenticator` one
-//! authenticator at work and `route` those of a route together. `api_key`, `stored_key` and `password` are what credentials
-//! of their kind are checked by, `forward` asks a service; `attempts` bounds those that fail.
+//! authenticator at work and `route` those of a route together. `api_key`, `stored_key`, `password` and `jwt` are what
+//! credentials of their kind are checked by, `forward` asks a service; `attempts` bounds those that fail, and `upkeep`
+//! follows the keys of issuers.
 
 pub mod api_key;
 pub mod attempts;
 pub mod authenticator;
 pub mod credential;
 pub mod forward;
+pub mod jwt;
 mod metrics;
 pub mod password;
 pub mod refusal;
@@ -17,6 +19,7 @@ pub mod route;
 pub mod source;
 pub mod spec;
 pub mod stored_key;
+pub mod upkeep;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -9,11 +9,13 @@ use super::authenticator::{Authenticator, Awaited, Finding};
 use super::credential::CredentialPlace;
 use super::refusal::{AuthenticationRefusal, VerifiedClient};
 use super::source::CredentialSource;
-use super::spec::AuthenticationMethod;
+use super::spec::{AuthenticationMethod, BEARER};
 use crate::body::Body;
 use crate::error::Failure;
 
 const STILL_UNKNOWN: &str = "the credential could not be checked in time";
+
+const OTHER_ISSUER: AuthenticationRefusal = AuthenticationRefusal::Invalid("the token is of another issuer");
 
 /// The authenticators of a route, in the order in which they are asked.
 pub struct RouteAuthenticators {
@@ -43,6 +45,8 @@ pub struct PendingAuthentication {
 pub struct AuthenticationProgress {
     /// The place of the one that is asked.
     place: usize,
+    /// The first that found a credential of somebody else's.
+    foreign: Option<usize>,
 }
 
 impl RouteAuthenticators {
@@ -85,7 +89,7 @@ impl RouteAuthenticators {
                     finding => finding,
                 },
             };
-            if let Some(concluded) = self.conclude(authenticator, finding, progress) {
+            if let Some(concluded) = self.conclude(authenticator, finding, &mut progress) {
                 return concluded;
             }
         }
@@ -95,22 +99,34 @@ impl RouteAuthenticators {
 
     fn ask(&self, mut progress: AuthenticationProgress, source: CredentialSource<'_>) -> RouteFinding {
         while let Some(authenticator) = self.authenticators.get(progress.place) {
-            if let Some(concluded) = self.conclude(authenticator, authenticator.check(source, true), progress) {
+            if let Some(concluded) = self.conclude(authenticator, authenticator.check(source, true), &mut progress) {
                 return concluded;
             }
             progress.place += 1;
         }
-        RouteFinding::Decided(Err(self.missing.clone()))
+        let foreign = progress.foreign.and_then(|place| self.authenticators.get(place));
+        let refused = foreign.map(|authenticator| self.refused(authenticator, &OTHER_ISSUER));
+        RouteFinding::Decided(Err(refused.unwrap_or_else(|| self.missing.clone())))
     }
 
     /// `None`: another authenticator may know.
-    fn conclude(&self, by: &Authenticator, finding: Finding, progress: AuthenticationProgress) -> Option<RouteFinding> {
+    fn conclude(
+        &self,
+        by: &Authenticator,
+        finding: Finding,
+        progress: &mut AuthenticationProgress,
+    ) -> Option<RouteFinding> {
         match finding {
             Finding::Absent => {
                 by.metrics.absent();
                 None
             }
-            Finding::Waits(wait) => Some(RouteFinding::Waits(PendingAuthentication { wait, progress })),
+            Finding::Foreign => {
+                by.metrics.absent();
+                progress.foreign = progress.foreign.or(Some(progress.place));
+                None
+            }
+            Finding::Waits(wait) => Some(RouteFinding::Waits(PendingAuthentication { wait, progress: *progress })),
             Finding::Decided(result) => {
                 by.metrics.decided(&result);
                 Some(RouteFinding::Decided(result.map_err(|refusal| self.refused(by, &refusal))))
@@ -131,10 +147,12 @@ impl RouteAuthenticators {
         match *refusal {
             AuthenticationRefusal::Answered(ref answer) => Failure::Relayed(answer.clone()),
             AuthenticationRefusal::Invalid(reason) => {
-                Failure::Unauthenticated { challenges: challenges(self.all()), reason }
+                let error = bearer_error(by, "invalid_token", reason);
+                Failure::Unauthenticated { challenges: challenges(self.all(), error.as_ref()), reason }
             }
             AuthenticationRefusal::Forbidden(reason) => {
-                Failure::IdentityRefused { challenges: challenges([by]), reason }
+                let error = bearer_error(by, "insufficient_scope", reason);
+                Failure::IdentityRefused { challenges: challenges([by], error.as_ref()), reason }
             }
             AuthenticationRefusal::TooManyAttempts(seconds) => Failure::AttemptsLimited(seconds),
             AuthenticationRefusal::Unavailable(reason) => Failure::AuthenticationUnavailable(reason),
@@ -143,7 +161,7 @@ impl RouteAuthenticators {
 }
 
 fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
-    let challenges = challenges(authenticators.iter().map(|one| &**one));
+    let challenges = challenges(authenticators.iter().map(|one| &**one), None);
     let by_certificate =
         |one: &Arc<Authenticator>| matches!(one.spec.method, AuthenticationMethod::ClientCertificate(_));
     if challenges.is_empty() && authenticators.iter().any(by_certificate) {
@@ -153,10 +171,22 @@ fn missing(authenticators: &[Arc<Authenticator>]) -> Failure {
     Failure::Unauthenticated { challenges, reason: "a credential is needed: see WWW-Authenticate" }
 }
 
-fn challenges<'a>(authenticators: impl IntoIterator<Item = &'a Authenticator>) -> Arc<[HeaderValue]> {
+/// The fault of a token (RFC 6750 §3.1), if `by` takes tokens.
+fn bearer_error(by: &Authenticator, error: &str, reason: &str) -> Option<HeaderValue> {
+    let is_bearer = by.spec.challenge().as_deref() == Some(BEARER);
+    let text = is_bearer.then(|| format!("{BEARER}, error=\"{error}\", error_description=\"{reason}\""))?;
+    HeaderValue::try_from(text).ok()
+}
+
+/// A challenge for each scheme. `error` stands in place of the plain one for tokens.
+fn challenges<'a>(
+    authenticators: impl IntoIterator<Item = &'a Authenticator>,
+    error: Option<&HeaderValue>,
+) -> Arc<[HeaderValue]> {
     let mut challenges: Vec<HeaderValue> = Vec::new();
     for challenge in authenticators.into_iter().filter_map(|one| one.spec.challenge()) {
-        let Ok(challenge) = HeaderValue::try_from(challenge.as_ref()) else { continue };
+        let error = error.filter(|_| challenge == BEARER).cloned();
+        let Some(challenge) = error.or_else(|| HeaderValue::try_from(challenge.as_ref()).ok()) else { continue };
         if !challenges.contains(&challenge) {
             challenges.push(challenge);
         }

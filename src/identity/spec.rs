@@ -9,9 +9,13 @@ use tollgate_limiter::limit::key::CertificatePart;
 
 use super::credential::CredentialPlace;
 use super::forward::spec::ForwardSpec;
+use super::jwt::spec::{JwtSpec, KeySetSource};
 use super::password;
 use super::password::spec::BasicSpec;
 use super::stored_key::spec::StoredKeySpec;
+
+/// The challenge to a client that should send a token (RFC 6750 §3).
+pub const BEARER: &str = "Bearer realm=\"tollgate\"";
 
 /// An authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub enum AuthenticationMethod {
     Basic(BasicSpec),
     /// By a service that is asked.
     Forward(Arc<ForwardSpec>),
+    /// By a token that somebody else has signed.
+    Jwt(Box<JwtSpec>),
     /// By a part of its certificate.
     ClientCertificate(CertificatePart),
 }
@@ -54,6 +60,7 @@ impl AuthenticatorSpec {
         match &self.method {
             AuthenticationMethod::ApiKey(spec) => spec.place.clone(),
             AuthenticationMethod::Basic(_) => CredentialPlace::Scheme("Basic"),
+            AuthenticationMethod::Jwt(spec) => spec.place.clone(),
             AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => CredentialPlace::Nowhere,
         }
     }
@@ -66,6 +73,10 @@ impl AuthenticatorSpec {
                 ApiKeySource::Redis(_) => None,
             },
             AuthenticationMethod::Basic(spec) => Some(&spec.users),
+            AuthenticationMethod::Jwt(spec) => match &spec.keys {
+                KeySetSource::File(file) => Some(file),
+                KeySetSource::Url(_) => None,
+            },
             AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => None,
         }
     }
@@ -84,6 +95,7 @@ impl AuthenticatorSpec {
         match &self.method {
             AuthenticationMethod::ApiKey(_) => Some("ApiKey realm=\"tollgate\"".into()),
             AuthenticationMethod::Basic(spec) => Some(password::challenge(&spec.realm).into()),
+            AuthenticationMethod::Jwt(_) => Some(BEARER.into()),
             AuthenticationMethod::Forward(_) | AuthenticationMethod::ClientCertificate(_) => None,
         }
     }

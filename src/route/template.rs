@@ -51,6 +51,7 @@ pub enum IdentityVariable {
     Authenticator,
     Plan,
     Label(Arc<str>),
+    Claim(Arc<str>),
 }
 
 /// Why a text is no template.
@@ -149,6 +150,7 @@ impl Variable {
                 Some(label) if !label.is_empty() => Ok(Self::Identity(IdentityVariable::Label(label.into()))),
                 _ => Err(unknown()),
             },
+            Some(("claim", name)) if !name.is_empty() => Ok(Self::Identity(IdentityVariable::Claim(name.into()))),
             Some(("path", param)) if !param.is_empty() => Ok(Self::PathParam(param.into())),
             Some(("header", field)) => HeaderName::try_from(field).map(Self::Header).map_err(|_| unknown()),
             _ => Err(unknown()),
@@ -171,6 +173,7 @@ impl fmt::Display for Variable {
             Self::PathParam(name) => write!(f, "path.{name}"),
             Self::Header(name) => write!(f, "header.{name}"),
             Self::Identity(IdentityVariable::Label(name)) => write!(f, "identity.label.{name}"),
+            Self::Identity(IdentityVariable::Claim(name)) => write!(f, "claim.{name}"),
             plain => {
                 let known = VARIABLES.iter().find(|(_, variable)| variable == plain);
                 f.write_str(known.map_or("", |(name, _)| name))
@@ -200,6 +203,7 @@ mod tests {
             ("{{{host}}}", "{<host>}"),
             ("a{client_certificate.subject}b", "a<client_certificate.subject>b"),
             ("{identity}{identity.label.a.b}", "<identity><identity.label.a.b>"),
+            ("{claim.https://a/b.c}", "<claim.https://a/b.c>"),
         ] {
             assert_eq!(rendered(text).as_deref(), Ok(expected), "{text}");
         }
@@ -210,7 +214,9 @@ mod tests {
         for text in ["{", "}", "{host", "host}", "a{{b}c"] {
             assert_eq!(rendered(text), Err(TemplateError::Brace), "{text}");
         }
-        for name in ["", "hosts", "path.", "header.", "header.a b", "{host", "identity.label.", "identity.x"] {
+        for name in
+            ["", "hosts", "path.", "header.", "header.a b", "{host", "identity.label.", "identity.x", "claim.", "claim"]
+        {
             assert!(rendered(&format!("{{{name}}}")).is_err(), "{name}");
         }
     }

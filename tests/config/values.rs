@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use jsonwebtoken::Algorithm as JwtAlgorithm;
 use tollgate::config::AccessLogFormat;
 use tollgate::identity::credential::CredentialPlace;
 use tollgate::identity::forward::spec::{ForwardSpec, OnServiceFailure};
@@ -219,7 +220,7 @@ fn reads_every_key() {
     let identity = [IdentityPart::Qualified, IdentityPart::Label(text("team"))];
     assert_eq!(one.key.parts[5..7], identity.map(KeyPart::Identity));
     assert_eq!(one.key.parts[7..], [KeyPart::Method, KeyPart::Host]);
-    let [partners, machines, stored, sso, staff] = &config.authenticators[..] else {
+    let [partners, machines, stored, sso, staff, jwt_users] = &config.authenticators[..] else {
         panic!("{:?}", config.authenticators)
     };
     let place = CredentialPlace::Header(HeaderName::from_static("x-api-key"));
@@ -248,7 +249,16 @@ fn reads_every_key() {
     assert_eq!(stored.method, in_redis);
     let basic = AuthenticationMethod::Basic(BasicSpec { users, realm, remember, failed_attempts });
     assert_eq!((&staff.method, staff.forward_credential), (&basic, false));
-    assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines")]);
+    let AuthenticationMethod::Jwt(jwt) = &jwt_users.method else { panic!("{jwt_users:?}") };
+    assert_eq!((&*jwt.issuer, &jwt.audience[..], &*jwt.id), ("me", &["api".to_owned(), "web".to_owned()][..], "email"));
+    assert_eq!(jwt.place, CredentialPlace::Header(HeaderName::from_static("x-token")));
+    assert_eq!(jwt.algorithms, [JwtAlgorithm::ES256, JwtAlgorithm::EdDSA]);
+    assert_eq!((jwt.plan.as_deref(), &jwt.scopes[..]), (Some("tier"), &["read".to_owned()][..]));
+    assert_eq!((jwt.leeway, jwt.max_token, jwt.cached_tokens), (seconds(60), 4096, 100));
+    let url = jwt.url().unwrap();
+    assert_eq!((&*url.host, url.port, &*url.target), ("id.example", 81, "/keys?a"));
+    assert_eq!((url.refresh, url.stale, url.timeout), (seconds(3_600), seconds(172_800), seconds(1)));
+    assert_eq!(config.routes[0].authenticate, [text("partners"), text("machines"), text("users")]);
     assert_eq!(one.algorithm, bucket(3, 90_000_000, 3));
     assert_eq!(two.key.parts, [KeyPart::ClientIp { ipv4_prefix: 24, ipv6_prefix: 56 }]);
     assert_eq!((two.key.on_missing, two.on_outage), (OnMissing::Refuse, OnOutage::Local));

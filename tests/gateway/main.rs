@@ -27,6 +27,8 @@ mod grpc;
 mod health;
 mod http2;
 mod identity;
+mod issuer;
+mod jwt;
 mod load;
 mod metrics;
 mod networks;

@@ -18,7 +18,8 @@ const HOMES: [(&str, &[&str], &str); 9] = [
 ];
 
 /// Places that name hyper's client, so that it can be replaced there, and why each needs one.
-const HTTP_CLIENTS: [(&str, &str); 3] = [
+const HTTP_CLIENTS: [(&str, &str); 4] = [
+    ("src/identity/jwt/fetch", "an issuer's keys: one request on one connection, on the control plane"),
     ("src/upstream/watch/probe", "a probe is one request on a connection of its own, from the control plane"),
     ("src/cli/admin_client", "an operator's one request to the admin port, from a process that runs no gateway"),
     ("crates/torture/src/drive/http", "is a client, of any gateway, and must not share what it judges"),
@@ -73,7 +74,8 @@ const ANSWERS: [&str; 3] =
     ["src/error", "crates/limiter/src/request/answer/denial", "crates/limiter/src/request/answer/problem"];
 
 /// Status codes outside of [`ANSWERS`]: where, which (`*`: any), and why that is no answer of the data path's own.
-const STATUS_CODES: [(&str, &str, &str); 12] = [
+const STATUS_CODES: [(&str, &str, &str); 13] = [
+    ("src/identity/jwt/fetch", "OK", "recognises that an issuer answered with its keys"),
     ("src/admin", "*", "the admin server's answers are its API, not the gateway's"),
     ("src/config", "*", "what an operator may write under `respond`"),
     ("src/proxy", "SWITCHING_PROTOCOLS", "recognises that the upstream agreed to an upgrade"),

@@ -94,6 +94,7 @@ pub fn check(config: &Config) -> Result<(), Mistakes> {
 fn read(spec: &AuthenticatorSpec, file: &Path) -> Result<Material, Mistakes> {
     match &spec.method {
         AuthenticationMethod::Basic(_) => config::load_users(file, &spec.name).map(Arc::new).map(Material::Users),
+        AuthenticationMethod::Jwt(_) => config::load_key_set(file).map(Material::KeySet),
         AuthenticationMethod::ApiKey(_)
         | AuthenticationMethod::Forward(_)
         | AuthenticationMethod::ClientCertificate(_) => config::load_api_keys(file, &spec.name).map(Material::ApiKeys),

@@ -1,8 +1,9 @@
-//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a
-//! service that is asked, `keys` a file of API keys, `users` a file of users.
+//! Authenticators, and the routes that use them. `basic` checks what is written of passwords, `forward` of a service that is
+//! asked, `jwt` what tokens must say, `keys` a file of API keys, `users` a file of users.
 
 mod basic;
 mod forward;
+mod jwt;
 pub mod keys;
 pub mod users;
 
@@ -45,11 +46,13 @@ pub fn build(
         raw.forward
             .build(|raw| forward::forward(raw, context.upstreams, report))
             .map(|method| method.map(Arc::new).map(AuthenticationMethod::Forward)),
+        raw.jwt.build(|raw| jwt::jwt(raw, report)).map(|method| method.map(Box::new).map(AuthenticationMethod::Jwt)),
         raw.client_certificate.build(|part| Some(AuthenticationMethod::ClientCertificate(part.value))),
     ];
     let method = only_one(methods).unwrap_or_else(|_| {
-        let problem =
-            ValueProblem::new("an authenticator has exactly one method: api_key, basic, forward or client_certificate");
+        let problem = ValueProblem::new(
+            "an authenticator has exactly one method: api_key, basic, forward, jwt or client_certificate",
+        );
         report.mistake(
             &raw.location,
             problem.hint("give each method an authenticator of its own, and list several at routes"),

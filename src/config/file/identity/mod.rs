@@ -1,8 +1,9 @@
-//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `forward` those
-//! of a service that is asked, `keys` mirrors a file of API keys.
+//! `authenticators`: how clients say who they are. `basic` has the keys of passwords, `forward` those of a service that is
+//! asked, `jwt` those of tokens, `keys` mirrors a file of API keys.
 
 pub mod basic;
 pub mod forward;
+pub mod jwt;
 pub mod keys;
 
 use http::HeaderName;
@@ -10,6 +11,7 @@ use tollgate_limiter::limit::key::CertificatePart;
 
 use self::basic::{RawBasic, RawFailedAttempts};
 use self::forward::RawForwardAuth;
+use self::jwt::RawJwt;
 use crate::config::file::limit::CookieName;
 use crate::config::file::scalar::number::{BoundedDuration, DAY};
 use crate::config::file::scalar::path::FilePath;
@@ -26,6 +28,8 @@ record! {
         optional basic: RawBasic,
         /// By a service that is asked about each request.
         optional forward: RawForwardAuth,
+        /// By a token of an issuer.
+        optional jwt: RawJwt,
         /// By a part of its certificate: subject, san or fingerprint.
         optional client_certificate: Located<CertificatePart>,
         /// Whether the upstream gets the credential too.

@@ -36,6 +36,8 @@ record! {
         optional client_certificate: Located<CertificatePart>,
         /// A part of the identity that an authenticator found: id, plan or label.NAME.
         optional identity: Located<IdentityPart>,
+        /// A claim of the client's token, by name: a text or a whole number.
+        optional claim: Located<PlainText>,
         /// A header field by name.
         optional header: Located<HeaderName>,
         /// A cookie by name.
@@ -141,6 +143,7 @@ impl RawPartOptions {
             self.client_ip.build(RawClientIp::part),
             self.client_certificate.build(|part| Some(KeyPart::ClientCertificate(part.value))),
             self.identity.build(|part| Some(KeyPart::Identity(part.value.clone()))),
+            text(&self.claim, |name| KeyPart::Identity(IdentityPart::Claim(name))),
             self.header.build(|name| Some(KeyPart::Header(name.value.clone()))),
             self.cookie.build(|name| Some(KeyPart::Cookie(name.value.0.clone()))),
             text(&self.query, KeyPart::Query),

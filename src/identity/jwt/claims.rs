@@ -1,0 +1,129 @@
+//! The claims of a token (RFC 7519 §4) whose signature was verified.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map as Object, Value as Json};
+
+use super::spec::JwtSpec;
+use crate::identity::refusal::AuthenticationRefusal;
+
+/// The claims of a token.
+pub struct TokenClaims(Object<String, Json>);
+
+/// The issuer that a token claims to be of, before anything is verified.
+#[derive(Deserialize)]
+pub struct ClaimedIssuer {
+    #[serde(default)]
+    iss: Json,
+}
+
+const fn invalid(reason: &'static str) -> AuthenticationRefusal {
+    AuthenticationRefusal::Invalid(reason)
+}
+
+impl ClaimedIssuer {
+    pub fn is(&self, issuer: &str) -> bool {
+        self.iss.as_str() == Some(issuer)
+    }
+}
+
+impl TokenClaims {
+    /// Checks issuer, audience and times at `now`, in seconds since 1970. Returns when the token ends.
+    ///
+    /// # Errors
+    /// When it is not for here and now, or a claim is of another type than the standard says (RFC 7519 §4.1).
+    pub fn check(&self, spec: &JwtSpec, now: f64) -> Result<f64, AuthenticationRefusal> {
+        if self.0.get("iss").and_then(Json::as_str) != Some(&spec.issuer) {
+            return Err(invalid("the token is of another issuer"));
+        }
+        self.check_audience(&spec.audience)?;
+        let leeway = spec.leeway.as_secs_f64();
+        let expires = self.time("exp", invalid("the token's exp is no time"))?;
+        let expires = expires.ok_or(invalid("the token has no exp"))? + leeway;
+        if now >= expires {
+            return Err(invalid("the token has expired"));
+        }
+        let begins = self.time("nbf", invalid("the token's nbf is no time"))?;
+        if begins.is_some_and(|begins| now < begins - leeway) {
+            return Err(invalid("the token is not valid yet"));
+        }
+        Ok(expires)
+    }
+
+    fn time(&self, name: &str, wrong: AuthenticationRefusal) -> Result<Option<f64>, AuthenticationRefusal> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(time) => time.as_f64().filter(|time| time.is_finite()).map(Some).ok_or(wrong),
+        }
+    }
+
+    /// A token that is for somebody is for nobody else (RFC 7519 §4.1.3).
+    fn check_audience(&self, ours: &[String]) -> Result<(), AuthenticationRefusal> {
+        let is_ours =
+            |audience: &Json| audience.as_str().is_some_and(|audience| ours.iter().any(|our| our == audience));
+        let fits = match self.0.get("aud") {
+            None => ours.is_empty(),
+            Some(Json::Array(audiences)) => audiences.iter().any(is_ours),
+            Some(audience) => is_ours(audience),
+        };
+        if fits { Ok(()) } else { Err(invalid("the token is for another audience")) }
+    }
+
+    /// Whether the token has all `scopes`: in `scope`, separated by spaces (RFC 8693 §4.2), or in `scp`.
+    pub fn has_scopes(&self, scopes: &[String]) -> bool {
+        let has = |claim: Option<&Json>, scope: &str| match claim {
+            Some(Json::String(text)) => text.split(' ').any(|one| one == scope),
+            Some(Json::Array(list)) => list.iter().any(|one| one.as_str() == Some(scope)),
+            _ => false,
+        };
+        scopes.iter().all(|scope| has(self.0.get("scope"), scope) || has(self.0.get("scp"), scope))
+    }
+
+    /// A claim as text: of a text or a whole number. `None`: it is missing, or of another type.
+    pub fn text(&self, name: &str) -> Option<String> {
+        as_text(self.0.get(name)?)
+    }
+
+    /// All claims that are texts or whole numbers.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        self.0.iter().filter_map(|(name, value)| Some((name.clone(), as_text(value)?))).collect()
+    }
+}
+
+fn as_text(value: &Json) -> Option<String> {
+    match value {
+        Json::String(text) => Some(text.clone()),
+        Json::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// A claim that is there twice is refused: another reader might go by the other one.
+impl<'de> Deserialize<'de> for TokenClaims {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(UniqueClaims)
+    }
+}
+
+struct UniqueClaims;
+
+impl<'de> Visitor<'de> for UniqueClaims {
+    type Value = TokenClaims;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("claims, each once")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<TokenClaims, A::Error> {
+        let mut claims = Object::new();
+        while let Some((name, value)) = members.next_entry::<String, Json>()? {
+            if claims.insert(name, value).is_some() {
+                return Err(A::Error::custom("a claim is there twice"));
+            }
+        }
+        Ok(TokenClaims(claims))
+    }
+}

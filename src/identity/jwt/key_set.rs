@@ -1,0 +1,238 @@
+//! A JSON Web Key Set (RFC 7517): the keys of an issuer.
+//!
+//! Guarantees that each key has the algorithms of its own kind alone, and that a secret is taken from a file only.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::algorithm::install_verifiers;
+use crate::identity::api_key::{CredentialHash, hash};
+
+/// The keys of an issuer.
+#[derive(Debug)]
+pub struct KeySet {
+    keys: Vec<SetKey>,
+    /// The hash of its text: two sets differ if their texts do.
+    pub version: CredentialHash,
+}
+
+#[derive(Debug)]
+struct SetKey {
+    id: Option<String>,
+    /// Those of its kind, or the one that it is for.
+    algorithms: Vec<Algorithm>,
+    /// It is never shown.
+    key: DecodingKey,
+}
+
+/// The origin of a set, which says what may be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySetOrigin {
+    /// Anyone may read it: a secret in it is none.
+    Url,
+    File,
+}
+
+/// Why a text is no set of keys. Never quotes it: a file may have secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeySetError {
+    #[error("it is over 256 KiB")]
+    TooLarge,
+    #[error("it is no JSON Web Key Set")]
+    NotASet,
+    #[error("it has more than 256 keys")]
+    TooMany,
+    #[error(
+        "no key in it can verify a token: RSA of 2048 bits or more, P-256, P-384, Ed25519 or, in a file, a secret of 32 \
+         bytes or more"
+    )]
+    NoKey,
+}
+
+/// Bytes of a set at most. Those of large issuers have a tenth of it.
+pub const MAX_SET: usize = 256 << 10;
+
+const MAX_KEYS: usize = 256;
+
+/// Bytes of a secret at least: those of the shortest hash (RFC 7518 §3.2).
+const MIN_SECRET: usize = 32;
+
+/// Bytes of an RSA modulus at least (RFC 7518 §3.3).
+const MIN_MODULUS: usize = 256;
+
+#[derive(Deserialize)]
+struct JwkSetText {
+    keys: Vec<Json>,
+}
+
+impl KeySet {
+    /// Reads a set. Keys of kinds that verify no token here are passed over: issuers have some for encryption.
+    ///
+    /// # Errors
+    /// When it is no set, or no key in it is of use.
+    pub fn read(text: &[u8], origin: KeySetOrigin) -> Result<Self, KeySetError> {
+        install_verifiers();
+        if text.len() > MAX_SET {
+            return Err(KeySetError::TooLarge);
+        }
+        let set: JwkSetText = serde_json::from_slice(text).map_err(|_| KeySetError::NotASet)?;
+        if set.keys.len() > MAX_KEYS {
+            return Err(KeySetError::TooMany);
+        }
+        // One by one: a key that cannot be read spoils no other.
+        let readable = set.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok());
+        let keys: Vec<_> = readable.filter_map(|key| SetKey::of(&key, origin)).collect();
+        if keys.is_empty() { Err(KeySetError::NoKey) } else { Ok(Self { keys, version: hash(text) }) }
+    }
+
+    /// The key called `id` that `algorithm` needs; without an id, the only one. `None`: there is no such key.
+    pub fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
+        let mut keys = self.keys.iter().filter(|key| key.algorithms.contains(&algorithm));
+        let found = match id {
+            Some(id) => keys.find(|key| key.id.as_deref() == Some(id)),
+            // Trying all of them would be work that anyone can ask for.
+            None => keys.next().filter(|_| keys.next().is_none()),
+        };
+        found.map(|key| &key.key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+impl SetKey {
+    /// `None`: it verifies no token here.
+    fn of(jwk: &Jwk, origin: KeySetOrigin) -> Option<Self> {
+        let common = &jwk.common;
+        let is_for_signatures =
+            common.public_key_use.as_ref().is_none_or(|purpose| *purpose == PublicKeyUse::Signature);
+        let verifies = common.key_operations.as_ref().is_none_or(|list| list.contains(&KeyOperations::Verify));
+        if !is_for_signatures || !verifies {
+            return None;
+        }
+        let (key, of_its_kind) = match &jwk.algorithm {
+            AlgorithmParameters::RSA(of) => (rsa(&of.n, &of.e)?, AlgorithmFamily::Rsa.algorithms()),
+            AlgorithmParameters::EllipticCurve(of) => {
+                let (length, algorithms) = match of.curve {
+                    EllipticCurve::P256 => (65, &[Algorithm::ES256]),
+                    EllipticCurve::P384 => (97, &[Algorithm::ES384]),
+                    _ => return None,
+                };
+                (of_length(DecodingKey::from_ec_components(&of.x, &of.y).ok()?, length)?, &algorithms[..])
+            }
+            AlgorithmParameters::OctetKeyPair(of) if of.curve == EllipticCurve::Ed25519 => {
+                (of_length(DecodingKey::from_ed_components(&of.x).ok()?, 32)?, AlgorithmFamily::Ed.algorithms())
+            }
+            AlgorithmParameters::OctetKey(of) if origin == KeySetOrigin::File => {
+                (secret(&of.value)?, AlgorithmFamily::Hmac.algorithms())
+            }
+            _ => return None,
+        };
+        let algorithms = match common.key_algorithm {
+            None => of_its_kind.to_vec(),
+            Some(named) => vec![Algorithm::try_from(named).ok().filter(|only| of_its_kind.contains(only))?],
+        };
+        Some(Self { id: common.key_id.clone(), algorithms, key })
+    }
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+fn rsa(modulus: &str, exponent: &str) -> Option<DecodingKey> {
+    let (modulus, exponent) = (bytes(modulus)?, bytes(exponent)?);
+    let (modulus, exponent) = (without_zeros(&modulus)?, without_zeros(&exponent)?);
+    (modulus.len() >= MIN_MODULUS).then(|| DecodingKey::from_rsa_raw_components(modulus, exponent))
+}
+
+/// A number without its leading zeros.
+fn without_zeros(number: &[u8]) -> Option<&[u8]> {
+    number.get(number.iter().position(|byte| *byte != 0)?..)
+}
+
+fn secret(text: &str) -> Option<DecodingKey> {
+    bytes(text).filter(|secret| secret.len() >= MIN_SECRET).map(|secret| DecodingKey::from_secret(&secret))
+}
+
+fn of_length(key: DecodingKey, length: usize) -> Option<DecodingKey> {
+    let found = key.try_get_as_bytes().map(<[u8]>::len).ok()?;
+    (found == length).then_some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(keys: &str, origin: KeySetOrigin) -> Result<KeySet, KeySetError> {
+        KeySet::read(format!("{{\"keys\":[{keys}]}}").as_bytes(), origin)
+    }
+
+    fn secret(id: &str, length: usize) -> String {
+        let k = URL_SAFE_NO_PAD.encode(vec![7; length]);
+        format!(r#"{{"kty":"oct","kid":"{id}","k":"{k}"}}"#)
+    }
+
+    #[test]
+    fn a_secret_is_taken_from_a_file_alone_and_only_if_it_is_long() {
+        assert!(read(&secret("a", 32), KeySetOrigin::File).is_ok());
+        assert_eq!(read(&secret("a", 32), KeySetOrigin::Url).err(), Some(KeySetError::NoKey));
+        assert_eq!(read(&secret("a", 31), KeySetOrigin::File).err(), Some(KeySetError::NoKey));
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_id_or_if_it_is_the_only_one() {
+        let one = read(&secret("a", 32), KeySetOrigin::File).unwrap();
+        assert!(one.find(None, Algorithm::HS256).is_some() && one.find(Some("a"), Algorithm::HS256).is_some());
+        assert!(one.find(Some("b"), Algorithm::HS256).is_none() && one.find(None, Algorithm::RS256).is_none());
+        let two = read(&[secret("a", 32), secret("b", 33)].join(","), KeySetOrigin::File).unwrap();
+        assert!(two.find(None, Algorithm::HS256).is_none() && two.find(Some("b"), Algorithm::HS256).is_some());
+    }
+
+    #[test]
+    fn a_key_is_for_its_own_algorithm_and_purpose_alone() {
+        let of = |more: &str| read(&secret("a", 64).replace("\"kid\"", &format!("{more},\"kid\"")), KeySetOrigin::File);
+        let named = of(r#""alg":"HS512""#).unwrap();
+        assert!(named.find(Some("a"), Algorithm::HS512).is_some() && named.find(Some("a"), Algorithm::HS256).is_none());
+        for (more, is_taken) in [
+            (r#""use":"sig""#, true),
+            (r#""use":"enc""#, false),
+            (r#""key_ops":["verify"]"#, true),
+            (r#""key_ops":["encrypt"]"#, false),
+            (r#""alg":"RS256""#, false),
+            (r#""alg":"A256KW""#, false),
+        ] {
+            assert_eq!(of(more).is_ok(), is_taken, "{more}");
+        }
+    }
+
+    #[test]
+    fn keys_of_other_kinds_are_passed_over_and_no_set_is_refused() {
+        let others = r#"{"kty":"EC","crv":"P-521","x":"AA","y":"AA"},{"kty":"EC","crv":"P-256","x":"AA","y":"AA"},
+            {"kty":"RSA","n":"AQAB","e":"AQAB"},{"kty":"OKP","crv":"X25519","x":"AA"},{"kty":5},[],"x",null"#;
+        let set = read(&[others, &secret("a", 32)].join(","), KeySetOrigin::File).unwrap();
+        assert_eq!((set.len(), read(others, KeySetOrigin::File).err()), (1, Some(KeySetError::NoKey)));
+        for text in ["", "{}", "[]", "{\"keys\":{}}", "<html>"] {
+            assert_eq!(KeySet::read(text.as_bytes(), KeySetOrigin::Url).err(), Some(KeySetError::NotASet), "{text}");
+        }
+        let many = vec![secret("a", 32); MAX_KEYS + 1].join(",");
+        assert_eq!(read(&many, KeySetOrigin::File).err(), Some(KeySetError::TooMany));
+        assert_eq!(KeySet::read(&vec![b' '; MAX_SET + 1], KeySetOrigin::Url).err(), Some(KeySetError::TooLarge));
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let set = read(&secret("a", 32), KeySetOrigin::File).unwrap();
+        let shown = format!("{set:?}");
+        assert!(shown.contains("redacted") && !shown.contains("7, 7"), "{shown}");
+    }
+}
